@@ -1,0 +1,43 @@
+# Everything goes through here. Needs only Python 3.11 or newer; each target sets up what it needs in .venv.
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell $(p) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo ok),$(p))))
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+
+.PHONY: help run test check bench docs clean
+help: ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/python:
+	@test -n "$(PYTHON)" || { echo "Rondel needs Python 3.11 or newer with the venv module; none was found."; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv .venv
+	@$(PIP) install --upgrade "pip>=25.1"
+	@touch $@
+
+.venv/run: .venv/python pyproject.toml
+	@echo "installing Rondel and the embedded model's runtime ..."
+	@$(PIP) install -e '.[local]'
+	@touch $@
+
+.venv/dev: .venv/run pyproject.toml
+	@echo "installing what the tests and the checks need ..."
+	@$(PIP) install --group dev
+	@touch $@
+
+run: .venv/run ## set up, then talk to the default agent
+	@$(BIN)/rondel
+
+test: .venv/dev ## set up, then every test
+	@$(BIN)/python -m pytest
+
+check: .venv/dev ## lint, types, layers, docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: .venv/dev ## ratios against a hand-written loop, measured in one run
+	@$(BIN)/python -m bench
+
+clean: ## remove what the other targets made
+	rm -rf .venv dist build .hypothesis .ruff_cache

@@ -1,0 +1,72 @@
+"""The contract of a dialect: a wire format as four pure functions (and their not-streaming twins), no IO.
+
+An engine uses `write_prompt` and `reply_reader`; the gateway uses `read_prompt` and `reply_writer`. No dialect is
+canonical: our values are. Knows no network and no clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .errors import EngineError
+from .prompt import Prompt
+from .values import Delta, Reply
+
+Json = dict[str, Any]
+
+
+class ReplyReader(Protocol):
+    """Reads the bytes of a streamed answer, split anywhere, into deltas."""
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """The deltas that these bytes complete. Raises an EngineError for an error event or for nonsense."""
+        ...
+
+    def finish(self) -> list[Delta]:
+        """The upstream closed: the last deltas. Raises EngineGarbled when the answer had not ended."""
+        ...
+
+
+class ReplyWriter(Protocol):
+    """Writes deltas as the bytes of a streamed answer. Exactly one terminal event, whatever happens."""
+
+    def feed(self, delta: Delta) -> bytes: ...
+
+    def fail(self, error: EngineError) -> bytes:
+        """The stream ends with an error in the caller's own envelope."""
+        ...
+
+    def ping(self) -> bytes:
+        """Something that keeps the connection open and that a client ignores."""
+        ...
+
+
+class Dialect(Protocol):
+    name: str
+    """The key under which its opaque data rides: `openai-chat`, `openai-responses`, `anthropic`."""
+    path: str
+    """Where a prompt is posted, below the base URL, such as `/v1/messages`."""
+
+    def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...
+
+    def read_prompt(self, body: Json) -> Prompt:
+        """Raises PromptRejected with one clear sentence when the body is not what this dialect says."""
+        ...
+
+    def reply_reader(self) -> ReplyReader: ...
+
+    def reply_writer(self, *, model: str, id: str) -> ReplyWriter: ...
+
+    def read_reply(self, body: Json) -> Reply: ...
+
+    def write_reply(self, reply: Reply, *, model: str, id: str) -> Json: ...
+
+    def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
+        """The error that an answer with this status means, with what the provider said and what to do."""
+        ...
+
+    def write_error(self, error: EngineError) -> tuple[int, Json]: ...
+
+    def headers(self, key: str) -> dict[str, str]:
+        """How this dialect carries a key, and the version that it speaks."""
+        ...

@@ -1,0 +1,128 @@
+"""What can go wrong, as one tree.
+
+    RondelError
+    ├── ConfigError            a file that a person wrote is wrong: says which, on which line, and the nearest right word
+    ├── EngineError            a model could not be asked, or answered nonsense
+    │   ├── EngineUnreachable      no connection, or it broke
+    │   ├── EngineTimeout          connected, but silent for too long
+    │   ├── EngineDenied           401, 403: a missing or wrong key
+    │   ├── EngineOverloaded       429, 5xx: try later (retry_after_s when it said so)
+    │   ├── PromptRejected         4xx: this prompt will never be accepted
+    │   └── EngineGarbled          an answer that is not what its protocol says
+    ├── ToolError              raised by a tool to tell the model what it could do better
+    ├── PluginError            a plugin broke its contract, with its name and the hook
+    ├── LimitReached           a limit with a name was reached
+    ├── QuestionError          an answer to a question that is closed, expired, unknown or somebody else's
+    └── StoreError             the journal could not be read or written
+        ├── StoreConflict          another worker appended first: this one is fenced
+        ├── StoreBusy              another process holds the file
+        ├── StoreDamaged           the file is not a healthy database
+        ├── StoreTooNew            written by a newer Rondel
+        └── StoreFull              no space left
+
+Each message says what happened, with the value, and what to do. Knows nothing of how errors are shown.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+
+class RondelError(Exception):
+    """The root of everything that Rondel raises on purpose."""
+
+
+class ConfigError(RondelError):
+    def __init__(self, message: str, *, path: str = "", line: int | None = None) -> None:
+        self.path, self.line = path, line
+        where = f"{path}:{line}: " if path and line else f"{path}: " if path else ""
+        super().__init__(where + message)
+
+
+class EngineError(RondelError):
+    """A model could not be asked. `retryable` says whether the same request may work later."""
+
+    retryable = False
+
+    def __init__(
+        self, message: str, *, provider: str = "", model: str = "", code: str = "", retry_after_s: float | None = None
+    ) -> None:
+        self.provider, self.model, self.code, self.retry_after_s = provider, model, code, retry_after_s
+        super().__init__(message)
+
+
+class EngineUnreachable(EngineError):
+    retryable = True
+
+
+class EngineTimeout(EngineError):
+    retryable = True
+
+
+class EngineDenied(EngineError):
+    pass
+
+
+class EngineOverloaded(EngineError):
+    retryable = True
+
+
+class PromptRejected(EngineError):
+    pass
+
+
+class EngineGarbled(EngineError):
+    retryable = True
+
+
+class ToolError(RondelError):
+    """Raise this in a tool: its message goes to the model as an error result."""
+
+
+class PluginError(RondelError):
+    def __init__(self, plugin: str, hook: str, message: str) -> None:
+        self.plugin, self.hook = plugin, hook
+        super().__init__(f"plugin {plugin!r}, {hook}: {message}")
+
+
+class LimitReached(RondelError):
+    """A limit was reached. `name` is the setting that holds it, such as `limits.rounds`."""
+
+    def __init__(self, name: str, message: str) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+class QuestionError(RondelError):
+    pass
+
+
+class StoreError(RondelError):
+    pass
+
+
+class StoreConflict(StoreError):
+    pass
+
+
+class StoreBusy(StoreError):
+    pass
+
+
+class StoreDamaged(StoreError):
+    pass
+
+
+class StoreTooNew(StoreError):
+    pass
+
+
+class StoreFull(StoreError):
+    pass
+
+
+def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
+    if close := get_close_matches(word, known, n=1, cutoff=0.6):
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(sorted(known))}" if known else ""
