@@ -10,6 +10,7 @@
     │   ├── PromptRejected         4xx: this prompt will never be accepted
     │   └── EngineGarbled          an answer that is not what its protocol says
     ├── ToolError              raised by a tool to tell the model what it could do better
+    ├── AgentFailed            an agent that works for another one failed: its turn cannot go on
     ├── PluginError            a plugin broke its contract, with its name and the hook
     ├── LimitReached           a limit with a name was reached
     ├── QuestionError          an answer to a question that is closed, expired, unknown or somebody else's
@@ -77,6 +78,14 @@ class EngineGarbled(EngineError):
 
 class ToolError(RondelError):
     """Raise this in a tool: its message goes to the model as an error result."""
+
+
+class AgentFailed(RondelError):
+    """A hard failure: raised in a tool, it stops the handling of all calls at once and names the agent."""
+
+    def __init__(self, agent: str, message: str) -> None:
+        self.agent = agent
+        super().__init__(f"agent {agent!r} failed: {message}")
 
 
 class PluginError(RondelError):

@@ -55,7 +55,7 @@ class Prompt(Value, frozen=True):
     def is_blank(self) -> bool:
         """Nothing is asked: no message has any content but white space."""
         return not any(
-            not isinstance(part, Text) or part.text.strip() for message in self.messages for part in message.parts
+            not isinstance(part, Text) or part.text.strip() for message in flatten(self.nodes) for part in message.parts
         )
 
     def replace(self, **fields: object) -> Prompt:

@@ -229,8 +229,8 @@ class Reply(Value, frozen=True):
 
 # --- deltas: a reply while it streams ---------------------------------------------------------------------------------
 #
-# ReplyStarted, then for each part PartStarted, PartDelta*, PartFinished, then ReplyFinished. Parts may overlap (two tool
-# calls in pieces); an index names the part. PartFinished carries the whole part and is authoritative.
+# ReplyStarted, then for each part PartStarted, PartDelta*, PartFinished, then ReplyFinished. Parts may overlap (two
+# tool calls in pieces); an index names the part. PartFinished carries the whole part and is authoritative.
 
 
 class ReplyStarted(Value, frozen=True, tag="reply_started"):
@@ -264,7 +264,13 @@ class ReplyFinished(Value, frozen=True, tag="reply_finished"):
     opaque: Opaque = {}
 
 
-Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | PartFinished | ReplyFinished
+class Notice(Value, frozen=True, tag="notice"):
+    """Something that a person who waits wants to know (a retry, a model being loaded). Not part of the reply."""
+
+    text: str
+
+
+Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | PartFinished | ReplyFinished | Notice
 
 
 class ReplyBuilder:

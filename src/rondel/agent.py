@@ -1,0 +1,89 @@
+"""The contract of an agent: who answers, with which engine, prompt, tools and plugins, within which limits.
+
+Frozen: write it in code or in a file. Knows no app; an agent is only data until an app runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from .engine import Engine
+from .errors import RondelError
+from .limits import Limits
+from .plugin import Plugin
+from .prompt import HISTORY, Node
+from .tool import NAME, CallContext, Tool, is_function, tool
+from .values import Options, OutputSchema
+
+ToolLike: TypeAlias = "Tool | Agent | Callable[..., Any] | str"
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """`Agent("adder", engine="anthropic:claude-sonnet-5", tools=[add])`.
+
+    Names (strings) in `tools` and `plugins` are looked up by the app that runs the agent.
+    """
+
+    name: str
+    prompt: str | Node | Sequence[Node] = ""
+    engine: str | Engine | None = None
+    """`provider:model`, an engine, or None for the app's default."""
+    tools: Sequence[ToolLike] = ()
+    plugins: Sequence[Plugin | str] = ()
+    limits: Limits = Limits()
+    options: Options = Options()
+    description: str = ""
+    inputs: dict[str, Any] = {}
+    """A JSON schema's properties: what the agent takes when it is called as a tool."""
+    output: OutputSchema | None = None
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise RondelError(f"{self.name!r} is no name for an agent: use 1 to 64 letters, digits, '_' or '-'")
+        if self.tools:
+            msgspec.structs.force_setattr(self, "tools", tuple(_as_tool(item) for item in self.tools))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The prompt as nodes, the history's place included."""
+        if isinstance(self.prompt, str):
+            nodes = (Node("instructions", text=self.prompt, role="system"),) if self.prompt else ()
+        elif isinstance(self.prompt, Node):
+            nodes = (self.prompt,)
+        else:
+            nodes = tuple(self.prompt)
+        if any(node.id == HISTORY for node in nodes):
+            return nodes
+        return (*nodes, Node(HISTORY))
+
+    def as_tool(self) -> Tool:
+        """This agent as a tool of another: it works on a transcript of its own and gives its answer back."""
+        properties = self.inputs or {"input": {"type": "string", "description": "what the agent should do"}}
+        required = [name for name, field in properties.items() if cast("dict[str, Any]", field).get("required", True)]
+        fields = {n: {k: v for k, v in f.items() if k != "required"} for n, f in properties.items()}
+
+        async def run(arguments: dict[str, Any], context: CallContext) -> Any:
+            return await context.turn.recruit(self, arguments, context)
+
+        return Tool(
+            name=self.name,
+            run=run,
+            description=self.description or f"Ask the agent {self.name}.",
+            schema={"type": "object", "properties": fields, "required": required},
+            timeout_s=0,
+            idempotent=True,  # its own transcript says how far it came: running it again goes on from there
+            tags=("agent",),
+        )
+
+
+def _as_tool(item: ToolLike) -> Tool | str:
+    if isinstance(item, (Tool, str)):
+        return item
+    if isinstance(item, Agent):
+        return item.as_tool()
+    if is_function(item):
+        return tool(item)
+    raise RondelError(f"{item!r} is no tool: give a function, a Tool, an Agent, or a name")

@@ -1,0 +1,305 @@
+"""What the dialects share: reading JSON that strangers wrote, and the few shapes that all wire formats have.
+
+The rule of opaque data: `opaque[dialect]` holds the wire fields that our values have no place for. Reading takes the
+known fields and keeps the rest (`extras`); writing puts the rest back under the known ones (`merge`), so that our values
+win where both speak. A part that a dialect does not know at all is a Foreign with the whole block as its opaque.
+
+Knows no single wire format, no network and no clock.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from ..dialect import Json
+from ..errors import EngineGarbled, PromptRejected
+from ..values import (
+    Delta,
+    Media,
+    Opaque,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    ReplyFinished,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+)
+
+decode_json: Callable[[str | bytes], Any] = msgspec.json.Decoder().decode
+encode_json: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
+T = TypeVar("T")
+_MISSING: Any = object()
+
+
+class WireError(Exception):
+    """Something on the wire is not what its dialect says. `path` grows while the error travels up."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(path, problem)
+
+    def __str__(self) -> str:
+        return f"{self.path!r} {self.problem}" if self.path else f"the body {self.problem}"
+
+
+@contextmanager
+def at(step: str) -> Generator[None]:
+    """Names where we are: errors from inside say `step.inner`."""
+    try:
+        yield
+    except WireError as error:
+        error.path = f"{step}.{error.path}".removesuffix(".") if not error.path.startswith("[") else step + error.path
+        raise
+
+
+@contextmanager
+def reading_prompt(dialect: str) -> Generator[None]:
+    """What is wrong inside is the sender's mistake."""
+    try:
+        yield
+    except WireError as error:
+        raise PromptRejected(f"this is no {dialect} request: {error}", code="invalid_request") from None
+
+
+@contextmanager
+def reading_reply(dialect: str) -> Generator[None]:
+    """What is wrong inside is the model server's mistake."""
+    try:
+        yield
+    except WireError as error:
+        raise EngineGarbled(f"the answer does not follow the {dialect} protocol: {error}") from None
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+_NAMES: dict[type, str] = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+_NAMES |= {dict: "an object", list: "a list"}
+
+
+def field(raw: Json, key: str, kind: type[T], default: T = _MISSING) -> T:
+    """`raw[key]`, checked. Missing and null give the default; without one they are an error that names the key."""
+    value = raw.get(key)
+    if value is None:
+        if default is _MISSING:
+            raise WireError(key, f"is missing: it must be {_NAMES[kind]}")
+        return default
+    if kind is float and type(value) is int:
+        return cast(T, float(value))
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise WireError(key, f"must be {_NAMES[kind]}, got {shown(value)}")
+    return value
+
+
+def text_field(raw: Json, key: str, default: str = _MISSING) -> str:
+    return field(raw, key, str, default)
+
+
+def object_field(raw: Json, key: str) -> Json:
+    """`raw[key]` as an object; empty when it is missing."""
+    return field(raw, key, cast(type[Json], dict), {})
+
+
+def count_field(raw: Json, key: str) -> int:
+    """A number of tokens: 0 when it is missing. Some servers write whole numbers as 3.0."""
+    value = raw.get(key)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return field(raw, key, int, 0)
+
+
+def objects(raw: Json, key: str) -> list[Json]:
+    """`raw[key]` as a list of objects; empty when it is missing."""
+    return as_objects(field(raw, key, cast(type[list[Any]], list), []), key)
+
+
+def as_objects(values: object, where: str) -> list[Json]:
+    if not isinstance(values, list):
+        raise WireError(where, f"must be a list, got {shown(values)}")
+    for index, value in enumerate(cast(list[object], values)):
+        if not isinstance(value, dict):
+            raise WireError(f"{where}[{index}]", f"must be an object, got {shown(value)}")
+    return cast(list[Json], values)
+
+
+def as_object(value: object, where: str = "") -> Json:
+    if not isinstance(value, dict):
+        raise WireError(where, f"must be an object, got {shown(value)}")
+    return cast(Json, value)
+
+
+def parse_object(data: str | bytes) -> Json:
+    """One event's or body's JSON object."""
+    try:
+        value = decode_json(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise WireError("", f"is not JSON: {shown(data)}") from None
+    return as_object(value)
+
+
+# --- opaque -----------------------------------------------------------------------------------------------------------
+
+
+def extras(raw: Mapping[str, Any], *known: str) -> Json:
+    """The fields of `raw` that are not known, nulls left out: null is how servers write a field's absence."""
+    return {key: value for key, value in raw.items() if key not in known and value is not None}
+
+
+def opaque(dialect: str, fields: Json) -> Opaque:
+    return {dialect: fields} if fields else {}
+
+
+def own(holder: Any, dialect: str) -> Json:
+    """What this dialect once kept in a value's opaque."""
+    kept = holder.opaque.get(dialect)
+    return cast(Json, kept) if isinstance(kept, dict) else {}
+
+
+def merge(kept: Mapping[str, Any], base: Json) -> Json:
+    """`base` with the kept fields added, into nested objects too; `base` wins where both have a value."""
+    if not kept:
+        return base
+    merged = dict(base)
+    for key, value in kept.items():
+        if key not in merged:
+            merged[key] = value
+        elif isinstance(value, dict) and isinstance(merged[key], dict):
+            merged[key] = merge(cast(Json, value), cast(Json, merged[key]))
+    return merged
+
+
+def is_server_tool(spec: ToolSpec) -> bool:
+    """Run by a provider: its definition is one dialect's own, which a `type` among its opaque fields tells."""
+    return any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
+
+
+def exact_word(said: object, meant: T, words: Mapping[str, T], plain: Mapping[T, str]) -> str:
+    """The wire word for `meant`: the one that was once read, while it still means that, else the plain one."""
+    if isinstance(said, str) and words.get(said) == meant:
+        return said
+    return plain[meant]
+
+
+# --- calls and media --------------------------------------------------------------------------------------------------
+
+
+def read_arguments(text: str) -> tuple[Json, str]:
+    """A call's arguments from their JSON text, and the text itself when it is no JSON object."""
+    if not text.strip():
+        return {}, ""
+    try:
+        value = decode_json(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return {}, text
+    return (cast(Json, value), "") if isinstance(value, dict) else ({}, text)
+
+
+def write_arguments(call: ToolCall) -> str:
+    return call.broken or encode_json(call.arguments).decode()
+
+
+def read_data_url(url: str) -> tuple[str, bytes] | None:
+    """The type and the bytes of a base64 `data:` URL; None for any other URL."""
+    if not url.startswith("data:"):
+        return None
+    head, _, body = url[5:].partition(",")
+    mime, _, encoding = head.rpartition(";")
+    return (mime, read_base64(body)) if encoding == "base64" else None
+
+
+def write_data_url(media: Media, mime_default: str) -> str:
+    return f"data:{media.mime or mime_default};base64,{write_base64(media.data)}"
+
+
+def read_base64(text: str, where: str = "") -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise WireError(where, f"must be base64, got {shown(text)}") from None
+
+
+def write_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def mention(media: Media) -> str:
+    """Words in place of a medium that a wire format cannot carry, so that the model knows that there was one."""
+    name = media.name or media.url or media.file_id or media.mime or "without a name"
+    return f"[{media.kind} left out, it cannot be sent here: {name}]"
+
+
+def moved_media_text(call_id: str) -> str:
+    """The words before the media of a tool's result that had to move into a user message."""
+    return f"The media of the result of tool call {call_id}:"
+
+
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_MIMES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def streamed_tail(part: object, length: int) -> str:
+    """What a finished part has beyond the `length` characters that its deltas brought."""
+    if isinstance(part, (Text, Thinking)):
+        return part.text[length:]
+    if isinstance(part, ToolCall) and not length:
+        return write_arguments(part)
+    return ""
+
+
+class PartsInOrder:
+    """Lines up parts that overlap, for wire formats that write one part after the other.
+
+    The part that started first passes at once; the deltas of the others wait until it has finished.
+    """
+
+    __slots__ = ("_current", "_waiting")
+
+    def __init__(self) -> None:
+        self._current: int | None = None
+        self._waiting: dict[int, list[Delta]] = {}
+
+    def feed(self, delta: Delta) -> Iterable[Delta]:
+        if isinstance(delta, PartDelta) and delta.index == self._current:
+            return (delta,)
+        if isinstance(delta, (PartStarted, PartDelta, PartFinished)):
+            if self._current is None:
+                self._current = delta.index
+            if delta.index != self._current:
+                self._waiting.setdefault(delta.index, []).append(delta)
+                return ()
+            return self._next(delta) if isinstance(delta, PartFinished) else (delta,)
+        if isinstance(delta, ReplyFinished) and self._waiting:
+            late = [waiting for deltas in self._waiting.values() for waiting in deltas]
+            self._waiting.clear()
+            return (*late, delta)
+        return (delta,)
+
+    def _next(self, finished: Delta) -> Iterable[Delta]:
+        ready = [finished]
+        self._current = None
+        while self._waiting and self._current is None:
+            index = next(iter(self._waiting))
+            ready += self._waiting.pop(index)
+            if not isinstance(ready[-1], PartFinished):
+                self._current = index
+        return ready
+
+
+STOP_WITH_CALLS: tuple[StopReason, ...] = ("end", "stop_sequence")
+"""How servers end a reply that has calls when they do not say that it has: some write `stop`."""

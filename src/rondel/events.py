@@ -1,0 +1,213 @@
+"""What happened, in past participles: what the journal keeps and what watchers see.
+
+Entries of the journal are the durable events. The deltas of values.py are events too: they reach watchers as they stream
+and are not kept (the finished round is). Knows no store and no surface.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from .question import Answer, Question
+from .values import Delta, Message, StopReason, ToolResult, Usage, Value
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    WAITING = "waiting"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+STATES = {
+    "working": "working",
+    Outcome.DONE: "completed",
+    Outcome.WAITING: "input-required",
+    Outcome.FAILED: "failed",
+    Outcome.STOPPED: "canceled",
+}
+"""The names that the A2A protocol gives to a turn's states."""
+
+
+class Failure(Value, frozen=True):
+    """Why a turn failed. `name` is the error's class; `provider` and `code` say where it came from."""
+
+    name: str
+    message: str
+    code: str = ""
+    provider: str = ""
+    agent: str = ""
+
+
+# --- durable: the entries of the journal ------------------------------------------------------------------------------
+
+
+class TurnStarted(Value, frozen=True, tag="turn_started"):
+    """A turn begins (or goes on after an answer: then the same id starts again)."""
+
+    turn: str
+    agent: str
+    instructions: str = ""
+    inputs: dict[str, Any] = {}
+    path: tuple[str, ...] = ()
+    """The agents above this one, outermost first."""
+
+
+class MessageAdded(Value, frozen=True, tag="message_added"):
+    """A message that the loop did not make itself: a person's, a plugin's, a digest, or the text of an error."""
+
+    message: Message
+
+
+class MessageQueued(Value, frozen=True, tag="message_queued"):
+    """A message came while a turn was at work; it is taken between rounds."""
+
+    message: Message
+
+
+class InboxTaken(Value, frozen=True, tag="inbox_taken"):
+    ids: tuple[str, ...]
+
+
+class RoundFinished(Value, frozen=True, tag="round_finished"):
+    """An engine answered. `next` is where control goes; `ran` is False for a blank prompt that asked nobody."""
+
+    message: Message
+    stop: StopReason = "end"
+    usage: Usage = Usage()
+    engine: str = ""
+    model: str = ""
+    agent: str = ""
+    next: str = "human"
+    ran: bool = True
+    seconds: float = 0.0
+    first_token_s: float | None = None
+
+
+class CallStarted(Value, frozen=True, tag="call_started"):
+    """Committed before a tool's side effect. Without a CallFinished after a crash, the call is in doubt."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class CallFinished(Value, frozen=True, tag="call_finished"):
+    result: ToolResult
+    seconds: float = 0.0
+
+
+class CallHeld(Value, frozen=True, tag="call_held"):
+    question: Question
+
+
+class QuestionAnswered(Value, frozen=True, tag="question_answered"):
+    answer: Answer
+
+
+class HandedOff(Value, frozen=True, tag="handed_off"):
+    """The reply is now owed by `agent`."""
+
+    agent: str
+    by: str = ""
+    reason: str = ""
+
+
+class Trimmed(Value, frozen=True, tag="trimmed"):
+    """So many of the oldest messages were left out of a prompt; the transcript keeps them."""
+
+    messages: int
+    tokens: int
+    window_tokens: int
+
+
+class PluginFailed(Value, frozen=True, tag="plugin_failed"):
+    plugin: str
+    hook: str
+    message: str
+
+
+class LimitHit(Value, frozen=True, tag="limit_hit"):
+    name: str
+    message: str
+
+
+class TurnFinished(Value, frozen=True, tag="turn_finished"):
+    turn: str
+    outcome: Outcome
+    reason: str = ""
+    failure: Failure | None = None
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+    @property
+    def state(self) -> str:
+        return STATES[self.outcome]
+
+
+Kept: TypeAlias = (
+    TurnStarted
+    | MessageAdded
+    | MessageQueued
+    | InboxTaken
+    | RoundFinished
+    | CallStarted
+    | CallFinished
+    | CallHeld
+    | QuestionAnswered
+    | HandedOff
+    | Trimmed
+    | PluginFailed
+    | LimitHit
+    | TurnFinished
+)
+"""The events that the journal keeps."""
+
+
+class Entry(Value, frozen=True):
+    """A kept event in its place: `seq` counts from 1 in its conversation, `at` is seconds since the epoch."""
+
+    seq: int
+    at: float
+    event: Kept
+
+
+# --- live: watchers only ----------------------------------------------------------------------------------------------
+
+
+class RoundStarted(Value, frozen=True, tag="round_started"):
+    round: int
+    agent: str
+    engine: str
+
+
+class JobChanged(Value, frozen=True, tag="job_changed"):
+    job: str
+    status: str
+    progress: float | None = None
+    text: str = ""
+
+
+class CallProgressed(Value, frozen=True, tag="call_progressed"):
+    """A tool says how far it is."""
+
+    call_id: str
+    text: str
+
+
+class Lagged(Value, frozen=True, tag="lagged"):
+    """This watcher fell behind: live deltas were left out, and it reads on from the journal."""
+
+    after: int
+
+
+class Nested(Value, frozen=True, tag="nested"):
+    """An event of an agent that works for a call of this turn."""
+
+    call_id: str
+    agent: str
+    event: Event
+
+
+Event: TypeAlias = Kept | Delta | RoundStarted | JobChanged | CallProgressed | Lagged | Nested

@@ -1,0 +1,60 @@
+"""The contract of the runtime: who runs what, where and when.
+
+A job is work with an id, a kind, a key and a time. Jobs with equal keys run one at a time, first come first served;
+submitting the same id twice is once; what was submitted survives a crash. Knows nothing of turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
+
+from .values import Value
+
+JobKind: TypeAlias = Literal["turn", "job", "schedule"]
+
+
+class Job(Value, frozen=True):
+    id: str
+    kind: JobKind
+    key: str
+    payload: dict[str, Any] = {}
+    at: float = 0.0
+    """Not before this point in time (seconds since the epoch); 0 is at once."""
+
+
+Handler: TypeAlias = Callable[[Job], Awaitable[None]]
+
+
+class JobStore(Protocol):
+    """Where a runtime keeps what is pending."""
+
+    async def put_job(self, job: Job) -> bool:
+        """Keep a job until it is finished. False when a job with this id is already there."""
+        ...
+
+    def finish_job(self, id: str) -> None:
+        """Forget a job. Does not wait: a job that is forgotten too late is run again, and its handler knows."""
+        ...
+
+    async def orphaned_jobs(self) -> list[Job]:
+        """The pending jobs that no living worker holds, in the order in which they came; this worker holds them now."""
+        ...
+
+
+class Runtime(Protocol):
+    async def start(self, handlers: Mapping[str, Handler], *, recover: bool = True) -> None:
+        """Begin to run jobs, one handler per kind. With `recover`, first what a dead worker left."""
+        ...
+
+    async def submit(self, job: Job) -> bool:
+        """Returns when the job is kept. False when it was submitted before."""
+        ...
+
+    async def cancel(self, id: str) -> bool:
+        """Cancel the running job, or forget the pending one. False when there is none."""
+        ...
+
+    async def stop(self) -> None:
+        """Cancel what runs and wait for it. Pending jobs stay in the store."""
+        ...

@@ -1,0 +1,124 @@
+"""The open end of one conversation: appends to the store, keeps the transcript current, and tells the watchers.
+
+`emit` never waits; a watcher that falls behind is told so and reads on from the store. Knows no agent and no plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from .clock import Clock
+from .events import Event, Kept, Lagged
+from .store import Store
+from .transcript import Transcript
+
+WATCHER_EVENTS_MAX = 4_096
+
+
+class Journal:
+    def __init__(self, conversation: str, store: Store, clock: Clock) -> None:
+        self.conversation = conversation
+        self.transcript = Transcript()
+        self.seq = 0
+        self.broken = False
+        self._store = store
+        self._clock = clock
+        self._watchers: list[Watcher] = []
+
+    @classmethod
+    async def open(cls, conversation: str, store: Store, clock: Clock) -> Journal:
+        journal = cls(conversation, store, clock)
+        for entry in await store.read(conversation):
+            journal.transcript.apply(entry.event)
+            journal.seq = entry.seq
+        return journal
+
+    async def append(self, *events: Kept) -> None:
+        """Returns when the events would survive a crash.
+
+        They are applied and queued for the store before the first wait: a task that is cancelled while it waits leaves
+        the transcript as it will be on disk. A store that fails breaks this journal; the next use reads it anew.
+        """
+        seq, self.seq = self.seq + 1, self.seq + len(events)
+        for offset, event in enumerate(events):
+            self.transcript.apply(event)
+            self.emit(event, seq + offset)
+        try:
+            await self._store.append(self.conversation, seq, events, at=self._clock.now())
+        except Exception:
+            self.broken = True
+            raise
+
+    def emit(self, event: Event, seq: int = 0) -> None:
+        for watcher in self._watchers:
+            watcher.put(event, seq)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._watchers)
+
+    def watch(self) -> Watcher:
+        """Everything from now on. Close it, or use it in a `with`."""
+        watcher = Watcher(self, self._store)
+        self._watchers.append(watcher)
+        return watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+
+class Watcher:
+    """An iterator over a conversation's events. `seq` is the entry seen last: a cursor to come back with."""
+
+    __slots__ = ("_journal", "_lagged", "_queue", "_store", "_waiter", "seq")
+
+    def __init__(self, journal: Journal, store: Store) -> None:
+        self._journal = journal
+        self._store = store
+        self._queue: deque[tuple[int, Event]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._lagged = False
+        self.seq = journal.seq
+
+    def put(self, event: Event, seq: int) -> None:
+        if self._lagged:
+            return
+        self._queue.append((seq, event))
+        if len(self._queue) > WATCHER_EVENTS_MAX:
+            self._queue.clear()
+            self._lagged = True
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            self._waiter = None
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            while self._queue:
+                seq, event = self._queue.popleft()
+                self.seq = seq or self.seq
+                yield event
+            if self._lagged:
+                yield Lagged(self.seq)
+                # What comes while the store is read is put into the queue again; what it holds already is left out.
+                self._lagged = False
+                for entry in await self._store.read(self._journal.conversation, self.seq):
+                    self.seq = entry.seq
+                    yield entry.event
+                while self._queue and 0 < self._queue[0][0] <= self.seq:
+                    self._queue.popleft()
+                continue
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def close(self) -> None:
+        self._journal.unwatch(self)
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

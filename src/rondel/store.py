@@ -1,0 +1,78 @@
+"""The contract of the store: the append-only journal of every conversation, and the jobs that are pending.
+
+Knows no SQL and no file; see stores/.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .events import CallHeld, Entry, Kept, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
+from .job import JobStore
+from .values import Usage, Value
+
+TITLE_CHARS_MAX = 80
+
+
+class ConversationInfo(Value, frozen=True):
+    """What a list of conversations shows. `state` is `working`, or the outcome of the last turn."""
+
+    id: str
+    agent: str = ""
+    title: str = ""
+    state: str = ""
+    seq: int = 0
+    messages: int = 0
+    usage: Usage = Usage()
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    def after(self, *entries: Entry) -> ConversationInfo:
+        """This summary, brought forward by the entries that follow it."""
+        agent, title, state, messages, usage = self.agent, self.title, self.state, self.messages, self.usage
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, TurnStarted):
+                agent, state = event.agent, "working"
+            elif isinstance(event, MessageAdded):
+                messages += 1
+                if not title and event.message.role == "user":
+                    title = " ".join(event.message.text.split())[:TITLE_CHARS_MAX]
+            elif isinstance(event, RoundFinished):
+                messages += 1
+                usage += event.usage
+            elif isinstance(event, TurnFinished):
+                state = event.outcome.value
+            elif isinstance(event, CallHeld):
+                state = Outcome.WAITING.value
+        last = entries[-1]
+        created = self.created_at or entries[0].at
+        return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)
+
+
+class Store(JobStore, Protocol):
+    """The only truth about what happened.
+
+    `append` is fenced: a worker whose `seq` is not the next one gets StoreConflict and has written nothing. It returns
+    when the entries would survive `kill -9`. Nothing here blocks the event loop.
+    """
+
+    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+        """Write events as entries `seq`, `seq + 1`, … of the conversation, all or none."""
+        ...
+
+    async def read(self, conversation: str, after: int = 0) -> list[Entry]:
+        """The entries behind `after`, in order; none when there is no such conversation."""
+        ...
+
+    async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
+        """Newest first, child conversations (with a `/` in their id) left out; `before` pages on by updated_at."""
+        ...
+
+    async def info(self, conversation: str) -> ConversationInfo | None: ...
+
+    async def delete(self, conversation: str) -> bool:
+        """Forget a conversation and its children. False when there is none."""
+        ...
+
+    async def aclose(self) -> None: ...

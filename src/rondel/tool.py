@@ -1,0 +1,430 @@
+"""Tools: what a model may call. One object gives the schema, the text for a prompt, the validation and the handler.
+
+A plain function becomes a tool: the schema comes from its signature, the descriptions from its docstring. Knows no
+engine, no store and no plugin; how calls are held, timed and kept is the loop's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+
+import msgspec
+
+from .errors import RondelError, ToolError, nearest
+from .question import Answer, Hold
+from .values import Media, Text, ToolCall, ToolResult, ToolSpec, Value
+
+if TYPE_CHECKING:
+    from .turn import Turn
+
+NO_RESULT = "%no-result%"
+"""A tool or an agent that answers this has run and found nothing: a soft failure."""
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class NoResult(Value, frozen=True):
+    """A soft failure with a reason, and what the model could try instead."""
+
+    reason: str = ""
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(("No useful result.", *(text for text in (self.reason, self.suggestion) if text)))
+
+
+class Approval(Value, frozen=True):
+    """When a person is asked before a call runs. Patterns are regular expressions over the call as JSON."""
+
+    mode: Literal["auto", "confirm"] = "confirm"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+
+
+class CallContext:
+    """What a tool that asks for it is told about its call: annotate a parameter with this class."""
+
+    __slots__ = ("answer", "call", "turn")
+
+    def __init__(self, call: ToolCall, turn: Turn, answer: Answer | None = None) -> None:
+        self.call = call
+        self.turn = turn
+        self.answer = answer
+        """What the person said, when this call was held and is answered anew."""
+
+    @property
+    def key(self) -> str:
+        """The same for every attempt at this call: an idempotency key for the world outside."""
+        return f"{self.turn.conversation}:{self.call.id}"
+
+    def progress(self, text: str) -> None:
+        """Tell whoever watches how far this call is."""
+        self.turn.progress(self.call.id, text)
+
+
+Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | NoResult | Any"
+ToolFunction: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Returned]]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a model may call. `run` gets the validated arguments."""
+
+    name: str
+    run: ToolFunction
+    description: str = ""
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    validate: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    timeout_s: float | None = None
+    """None is the limit `limits.call_s`; 0 is no limit, for a tool that holds its own (an agent)."""
+    idempotent: bool = False
+    """Running it twice does no harm: after a crash it is simply run again."""
+    approval: Approval | None = None
+    parallel: bool = True
+    """May run beside other calls of the same round."""
+    tags: tuple[str, ...] = ()
+    examples: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.schema)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str = ...,
+    description: str = ...,
+    timeout_s: float | None = ...,
+    idempotent: bool = ...,
+    approval: Approval | Literal["auto", "confirm"] | None = ...,
+    parallel: bool = ...,
+    tags: Sequence[str] = ...,
+    examples: Sequence[dict[str, Any]] = ...,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    timeout_s: float | None = None,
+    idempotent: bool = False,
+    approval: Approval | Literal["auto", "confirm"] | None = None,
+    parallel: bool = True,
+    tags: Sequence[str] = (),
+    examples: Sequence[dict[str, Any]] = (),
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function, sync or async. Sync functions run in a thread, so they may block."""
+    if function is None:
+        return lambda function: tool(
+            function,
+            name=name,  # type: ignore[call-overload]
+            description=description,
+            timeout_s=timeout_s,
+            idempotent=idempotent,
+            approval=approval,
+            parallel=parallel,
+            tags=tags,
+            examples=examples,
+        )
+    name = name or function.__name__
+    if not NAME.fullmatch(name):
+        raise RondelError(f"{name!r} is no name for a tool: use 1 to 64 letters, digits, '_' or '-'")
+    summary, about = _read_docstring(inspect.getdoc(function) or "")
+    arguments = _Arguments(function, name, about)
+    return Tool(
+        name=name,
+        run=_runner(function, arguments.context),
+        description=description or summary,
+        schema=arguments.schema,
+        validate=arguments.validate,
+        timeout_s=timeout_s,
+        idempotent=idempotent,
+        approval=Approval(mode=approval) if isinstance(approval, str) else approval,
+        parallel=parallel,
+        tags=tuple(tags),
+        examples=tuple(examples),
+    )
+
+
+def _runner(function: Callable[..., Any], context: str) -> ToolFunction:
+    if inspect.iscoroutinefunction(function):
+
+        async def run(arguments: dict[str, Any], call: CallContext) -> Any:
+            return await function(**arguments, **({context: call} if context else {}))
+
+    else:
+
+        async def run(arguments: dict[str, Any], call: CallContext) -> Any:
+            import asyncio  # here, because asyncio is not needed to define a tool
+
+            return await asyncio.to_thread(function, **arguments, **({context: call} if context else {}))
+
+    return run
+
+
+class _Arguments:
+    """A function's parameters as a msgspec struct: the schema out, validated arguments in."""
+
+    def __init__(self, function: Callable[..., Any], name: str, about: dict[str, str]) -> None:
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise RondelError(
+                f"tool {name!r}: the type {error.name!r} of a parameter is not known where the function is defined; "
+                f"import it at the top of the module"
+            ) from error
+        self.context = ""
+        fields: list[Any] = []
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise RondelError(
+                    f"tool {name!r}: parameter {parameter.name!r} has no place in a schema; name each one"
+                )
+            hint = hints.get(parameter.name, Any)
+            if hint is CallContext:
+                self.context = parameter.name
+            elif parameter.default is parameter.empty:
+                fields.append((parameter.name, hint))
+            else:
+                fields.append((parameter.name, hint, _default(parameter.default)))
+        self._type = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+        self._fields = tuple(field[0] for field in fields)
+        self.schema = self._make_schema(name, about)
+
+    def _make_schema(self, name: str, about: dict[str, str]) -> dict[str, Any]:
+        try:
+            _, components = msgspec.json.schema_components(
+                [self._type], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+            )
+        except (TypeError, NotImplementedError) as error:
+            raise RondelError(f"tool {name!r}: a parameter's type has no JSON schema: {error}") from error
+        schema = components.pop(self._type.__name__)
+        properties = schema.setdefault("properties", {})
+        for field, text in about.items():
+            if field in properties:
+                properties[field].setdefault("description", text)
+        schema.pop("title", None)
+        return {**schema, "$defs": components} if components else schema
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            struct = msgspec.convert(arguments, self._type, strict=False, dec_hook=_foreign_value)
+        except msgspec.ValidationError as error:
+            raise ToolError(_name_the_field(str(error), self._fields)) from None
+        return {field: getattr(struct, field) for field in self._fields}
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, (list, dict, set, bytearray)):
+        kept: Any = cast(Any, value)
+        return msgspec.field(default_factory=kept.copy)
+    return value
+
+
+def _foreign_schema(kind: Any) -> dict[str, Any]:
+    """Pydantic models bring a schema of their own."""
+    if hasattr(kind, "model_json_schema"):
+        return kind.model_json_schema()
+    raise NotImplementedError(f"{kind!r} is not a type that JSON can carry")
+
+
+def _foreign_value(kind: Any, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:
+            raise ValueError(str(error)) from None
+    raise NotImplementedError(f"{kind!r} is not a type that JSON can carry")
+
+
+def _name_the_field(message: str, fields: Sequence[str]) -> str:
+    """msgspec says ``Expected `int`, got `str` - at `$.a` ``; a model understands ``argument 'a': expected …``."""
+    if found := re.search(r"^(.*) - at `\$\.?(.*)`$", message, re.S):
+        what, where = found.groups()
+        return f"argument {where!r}: {what[0].lower()}{what[1:]}"
+    if found := re.search(r"missing required field `(.*)`", message):
+        return f"argument {found[1]!r} is missing"
+    if found := re.search(r"unknown field `(.*)`", message):
+        return f"argument {found[1]!r} is not known{nearest(found[1], list(fields))}"
+    return message
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring's description and what it says of each parameter, in Google's, NumPy's or Sphinx's form."""
+    about = {m[1]: " ".join(m[2].split()) for m in re.finditer(r":param (?:\w+ )?(\w+):((?:.|\n(?!\s*:))*)", text)}
+    summary = re.split(r"\n\s*:(?:param|returns?|raises|type|rtype)\b", text, maxsplit=1)[0]
+    sections = re.split(r"(?:^|\n)(?:(Args|Arguments|Parameters|Params):?\n(?:-+\n)?)", summary, maxsplit=1)
+    if len(sections) == 3:
+        summary, _, block = sections
+        block = re.split(r"\n(?=\w+:?\n)", block, maxsplit=1)[0]
+        for found in re.finditer(r"^ *(\w+)[^:\n]*:[ \t]*(.*(?:\n {6,}.+)*)", block, re.M):
+            about.setdefault(found[1], " ".join(found[2].split()))
+    summary = re.split(r"\n\s*(?:Returns|Raises|Yields|Examples?|Notes?):?\n", summary, maxsplit=1)[0]
+    return summary.strip(), about
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolResult:
+    """What a tool returned, as a result that a model can read."""
+    if isinstance(value, ToolResult):
+        parts, error, final = value.parts, value.is_error, value.final
+    elif isinstance(value, (Text, Media)):
+        parts, error, final = (value,), False, False
+    elif (
+        isinstance(value, (list, tuple))
+        and value
+        and all(isinstance(v, (Text, Media)) for v in cast("list[Any]", value))
+    ):
+        parts, error, final = cast("tuple[Text | Media, ...]", tuple(cast("list[Any]", value))), False, False
+    else:
+        parts, error, final = (Text(_text_of(value)),), False, False
+    return ToolResult(call.id, _cut(parts, chars_max), call.name, error, final)
+
+
+def error_of(call: ToolCall, message: str, *, chars_max: int = 32_000) -> ToolResult:
+    """An error result: the model reads it and may do better."""
+    return ToolResult(call.id, _cut((Text(message),), chars_max), call.name, is_error=True)
+
+
+def _text_of(value: Any) -> str:
+    if value is None:
+        return "(done, nothing to show)"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(cast(bytes, value)).decode("utf-8", errors="replace")
+    if isinstance(value, NoResult):
+        return str(value)
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+
+def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media, ...]:
+    """At most so many characters of text, with the cut stated; no lone surrogates, which no wire format can carry."""
+    kept: list[Text | Media] = []
+    left = chars_max
+    for part in parts:
+        if isinstance(part, Media):
+            kept.append(part)
+            continue
+        text, length = part.text[:left], len(part.text)
+        text = text.encode("utf-8", errors="replace").decode()
+        if NO_RESULT in text:
+            text = text.replace(NO_RESULT, str(NoResult()))
+        if length > left:
+            text += f"\n\n[... cut: the result had {length:,} characters, the first {left:,} are shown]"
+        left = max(0, left - length)
+        kept.append(part if text == part.text else msgspec.structs.replace(part, text=text))
+    return tuple(kept)
+
+
+# --- the text of a tool, for models that are told about tools in words ------------------------------------------------
+
+
+def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
+    """Heading, description, parameters with type and required or optional, enum values, examples as calls."""
+    lines = [f"## {spec.name}", f"**Description**: {spec.description or '(none)'}", "**Parameters**:"]
+    required = set(cast("list[str]", spec.schema.get("required", ())))
+    properties = cast("dict[str, dict[str, Any]]", spec.schema.get("properties", {}))
+    for name, field in properties.items():
+        choices = cast("list[Any]", field.get("enum", []))
+        kind = "enum" if choices else _type_name(field)
+        need = "required" if name in required else "optional"
+        line = (
+            f"- {name} ({kind}, {need}): {field.get('description', '')}".rstrip(": ")
+            if not field.get("description")
+            else f"- {name} ({kind}, {need}): {field['description']}"
+        )
+        if choices:
+            line += " (" + ", ".join(msgspec.json.encode(choice).decode() for choice in choices) + ")"
+        lines.append(line)
+    if not properties:
+        lines.append("- (none)")
+    if examples:
+        lines.append("**Examples**:")
+        lines += [f'- <tool_use name="{spec.name}">{msgspec.json.encode(e).decode()}</tool_use>' for e in examples]
+    return "\n".join(lines)
+
+
+def _type_name(field: dict[str, Any]) -> str:
+    kind = field.get("type")
+    if isinstance(kind, str):
+        items = cast("dict[str, Any]", field.get("items", {}))
+        return f"array of {_type_name(items)}" if kind == "array" and items else kind
+    if options := cast("list[dict[str, Any]]", field.get("anyOf") or field.get("oneOf") or []):
+        return " or ".join(_type_name(option) for option in options)
+    return "object" if "$ref" in field else "any"
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+
+class Toolbox:
+    """Tools by name: register, get, list, by tag, enable and disable, unregister. Order is the order of registration."""
+
+    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._disabled: set[str] = set()
+        for item in tools:
+            self.register(item)
+
+    def register(self, item: Tool) -> None:
+        if item.name in self._tools:
+            raise RondelError(f"there are two tools named {item.name!r}; rename one, or unregister the first")
+        self._tools[item.name] = item
+
+    def unregister(self, name: str) -> Tool:
+        self._disabled.discard(name)
+        return self._tools.pop(self._known(name))
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name, unless it is disabled."""
+        return None if name in self._disabled else self._tools.get(name)
+
+    def by_tag(self, tag: str) -> tuple[Tool, ...]:
+        return tuple(item for item in self if tag in item.tags)
+
+    def enable(self, name: str) -> None:
+        self._disabled.discard(self._known(name))
+
+    def disable(self, name: str) -> None:
+        self._disabled.add(self._known(name))
+
+    def _known(self, name: str) -> str:
+        if name not in self._tools:
+            raise RondelError(f"no tool is named {name!r}{nearest(name, list(self._tools))}")
+        return name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(item.name for item in self)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return (item for name, item in self._tools.items() if name not in self._disabled)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools and name not in self._disabled
+
+    def __len__(self) -> int:
+        return len(self._tools) - len(self._disabled)
+
+
+def is_function(value: object) -> bool:
+    return isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType))

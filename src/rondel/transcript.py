@@ -1,0 +1,209 @@
+"""A conversation's journal, folded into what the loop asks of it.
+
+The transcript is the program counter: is a call unanswered, is something held, is a reply owed, by whom? Each entry is
+applied once, so a question costs the same at entry ten and at entry ten thousand. Pure: knows no store and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from .events import (
+    CallFinished,
+    CallHeld,
+    CallStarted,
+    HandedOff,
+    InboxTaken,
+    Kept,
+    MessageAdded,
+    MessageQueued,
+    Outcome,
+    QuestionAnswered,
+    RoundFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from .question import Answer, Question
+from .values import Message, ToolCall, ToolResult, Usage
+
+
+class OpenCall:
+    """A call of the newest round and how far it is."""
+
+    __slots__ = ("answer", "call", "question", "result", "started")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.started = False
+        self.question: Question | None = None
+        self.answer: Answer | None = None
+        self.result: ToolResult | None = None
+
+
+class Transcript:
+    def __init__(self, entries: Iterable[Kept] = ()) -> None:
+        self.messages: list[Message] = []
+        self._born: list[int] = []
+        self._fleeting = False
+        self.rounds = 0
+        self.calls: dict[str, OpenCall] = {}
+        self._after_calls: list[Message] = []
+        self.inbox: dict[str, Message] = {}
+        self.owed = False
+        self.agent = ""
+        self.output = ""
+        self.ran = True
+        self.usage = Usage()
+        self.outcome: Outcome | None = None
+        self.turn = ""
+        self.turns_done: set[str] = set()
+        self.ids: set[str] = set()
+        self._begin_turn("")
+        for event in entries:
+            self.apply(event)
+
+    def _begin_turn(self, turn: str) -> None:
+        self.turn = turn
+        self.turn_rounds = 0
+        self.turn_usage = Usage()
+        self.handoffs = 0
+        self._heard_a_person()
+
+    def _heard_a_person(self) -> None:
+        self.continuations = 0
+        self.auto_replies = 0
+
+    # --- what the loop asks -------------------------------------------------------------------------------------------
+
+    @property
+    def unanswered(self) -> list[ToolCall]:
+        return [c.call for c in self.calls.values() if c.result is None and c.question is None]
+
+    @property
+    def questions(self) -> list[Question]:
+        return [c.question for c in self.calls.values() if c.question is not None]
+
+    def history(self) -> tuple[Message, ...]:
+        """The messages that models are sent. One with a duration of n is sent for n rounds, then kept unsent."""
+        if not self._fleeting:
+            return tuple(self.messages)
+        return tuple(
+            message
+            for message, born in zip(self.messages, self._born, strict=True)
+            if message.duration is None or self.rounds - born < message.duration
+        )
+
+    # --- what happened ------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Kept) -> None:
+        if handler := self._handlers.get(type(event)):
+            handler(self, event)
+
+    def _turn_started(self, event: TurnStarted) -> None:
+        self.outcome = None
+        if event.turn != self.turn:
+            self._begin_turn(event.turn)
+            self.agent = event.agent
+
+    def _message_added(self, event: MessageAdded) -> None:
+        message = event.message
+        if message.role == "user":
+            if message.author and message.author.startswith("plugin:"):
+                self.auto_replies += 1
+            else:
+                self._heard_a_person()
+        elif message.role == "assistant":
+            self.output = message.text
+        if self.calls:
+            self._after_calls.append(message)
+        else:
+            self._add(message)
+
+    def _add(self, message: Message) -> None:
+        if message.id:
+            self.ids.add(message.id)
+        self.messages.append(message)
+        self._born.append(self.rounds)
+        self._fleeting = self._fleeting or message.duration is not None
+        if message.role != "error":
+            self.owed = message.role != "assistant"
+
+    def _message_queued(self, event: MessageQueued) -> None:
+        self.ids.add(event.message.id)
+        self.inbox[event.message.id] = event.message
+
+    def _inbox_taken(self, event: InboxTaken) -> None:
+        for id in event.ids:
+            self._add(self.inbox.pop(id))
+        self._heard_a_person()
+
+    def _round_finished(self, event: RoundFinished) -> None:
+        self.rounds += 1
+        self.turn_rounds += 1
+        self.usage += event.usage
+        self.turn_usage += event.usage
+        self.ran = event.ran
+        if event.message.parts:
+            self._add(event.message)
+        calls = event.message.calls
+        self.calls = {call.id: OpenCall(call) for call in calls}
+        self.owed = event.next != "human" and not calls
+        if event.next == "self" and not calls:
+            self.continuations += 1
+        if not calls:
+            self.output = event.message.text
+
+    def _call_started(self, event: CallStarted) -> None:
+        if call := self.calls.get(event.call_id):
+            call.started = True
+
+    def _call_held(self, event: CallHeld) -> None:
+        if call := self.calls.get(event.question.call_id):
+            call.question, call.started = event.question, False
+
+    def _question_answered(self, event: QuestionAnswered) -> None:
+        for call in self.calls.values():
+            if call.question is not None and call.question.id == event.answer.question_id:
+                call.question, call.answer = None, event.answer
+
+    def _call_finished(self, event: CallFinished) -> None:
+        call = self.calls.get(event.result.call_id)
+        if call is None or call.result is not None:
+            return
+        call.result, call.question = event.result, None
+        results = [c.result for c in self.calls.values() if c.result is not None]
+        if len(results) == len(self.calls):
+            self.calls = {}
+            self._add(Message("tool", tuple(results)))
+            for message in self._after_calls:
+                self._add(message)
+            self._after_calls = []
+            if any(result.final for result in results):
+                self.owed = False
+
+    def _handed_off(self, event: HandedOff) -> None:
+        self.agent = event.agent
+        self.handoffs += 1
+        self.owed = True
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        self.outcome = event.outcome
+        if event.outcome is not Outcome.WAITING:
+            self.turns_done.add(event.turn)
+        if event.outcome is Outcome.STOPPED:
+            self.owed = False
+
+    _handlers: ClassVar[dict[type, Callable[..., None]]] = {
+        TurnStarted: _turn_started,
+        MessageAdded: _message_added,
+        MessageQueued: _message_queued,
+        InboxTaken: _inbox_taken,
+        RoundFinished: _round_finished,
+        CallStarted: _call_started,
+        CallHeld: _call_held,
+        QuestionAnswered: _question_answered,
+        CallFinished: _call_finished,
+        HandedOff: _handed_off,
+        TurnFinished: _turn_finished,
+    }
