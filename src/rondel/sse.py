@@ -120,7 +120,7 @@ class SseDecoder:
 
 
 def encode(event: str, data: str | bytes) -> bytes:
-    """One event as bytes. An empty name writes no `event:` line; data of several lines becomes several `data:` lines."""
+    """One event as bytes. An empty name writes no `event:` line; each line of the data becomes a `data:` line."""
     body = data.encode() if isinstance(data, str) else data
     if b"\n" in body or b"\r" in body:
         body = b"\ndata: ".join(body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))

@@ -25,7 +25,7 @@ QUOTE_MAX = 500
 """How many characters of a server's own words an error quotes."""
 
 _KINDS: tuple[tuple[type[EngineError], tuple[str, ...]], ...] = (
-    (EngineDenied, ("auth", "permission", "api_key", "forbidden", "billing", "insufficient_quota")),
+    (EngineDenied, ("auth", "permission", "api_key", "forbidden", "billing")),
     (EngineOverloaded, ("overloaded", "rate_limit", "api_error", "server_error", "internal", "unavailable")),
     (EngineTimeout, ("timeout", "timed_out")),
     (PromptRejected, ("invalid", "not_found", "too_large", "too_small", "policy", "context_length", "unsupported")),
@@ -62,7 +62,8 @@ def error_in_stream(error: object, *, fallback: str = "") -> EngineError:
     if kind is None and number:
         kind = type(error_of_answer(number, b"", provider="", model=""))
     kind = kind or EngineOverloaded
-    return kind(f"the model server broke off with an error: {said or fallback or code or 'it gave no reason'}", code=code)
+    reason = said or fallback or code or "it gave no reason"
+    return kind(f"the model server broke off with an error: {reason}", code=code)
 
 
 def status_of(error: EngineError) -> int:

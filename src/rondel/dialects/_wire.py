@@ -1,8 +1,8 @@
 """What the dialects share: reading JSON that strangers wrote, and the few shapes that all wire formats have.
 
 The rule of opaque data: `opaque[dialect]` holds the wire fields that our values have no place for. Reading takes the
-known fields and keeps the rest (`extras`); writing puts the rest back under the known ones (`merge`), so that our values
-win where both speak. A part that a dialect does not know at all is a Foreign with the whole block as its opaque.
+known fields and keeps the rest (`extras`); writing puts the rest back under the known ones (`merge`), so that our
+values win where both speak. A part that a dialect does not know at all is a Foreign with the whole block as its opaque.
 
 Knows no single wire format, no network and no clock.
 """
@@ -27,7 +27,6 @@ from ..values import (
     PartFinished,
     PartStarted,
     ReplyFinished,
-    StopReason,
     Text,
     Thinking,
     ToolCall,
@@ -86,8 +85,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_NAMES: dict[type, str] = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-_NAMES |= {dict: "an object", list: "a list"}
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
 
 
 def field(raw: Json, key: str, kind: type[T], default: T = _MISSING) -> T:
@@ -121,9 +126,25 @@ def count_field(raw: Json, key: str) -> int:
     return field(raw, key, int, 0)
 
 
-def objects(raw: Json, key: str) -> list[Json]:
+def maybe(raw: Json, key: str, kind: type[T]) -> T | None:
+    """`raw[key]`, checked; None when it is missing."""
+    return None if raw.get(key) is None else field(raw, key, kind)
+
+
+def objects(raw: Json, key: str, *, required: bool = False) -> list[Json]:
     """`raw[key]` as a list of objects; empty when it is missing."""
-    return as_objects(field(raw, key, cast(type[list[Any]], list), []), key)
+    if raw.get(key) is None and not required:
+        return []
+    return as_objects(field(raw, key, cast(type[list[Any]], list)), key)
+
+
+def strings(raw: Json, key: str) -> tuple[str, ...]:
+    """`raw[key]` as strings; empty when it is missing."""
+    values = field(raw, key, cast(type[list[object]], list), [])
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            raise WireError(f"{key}[{index}]", f"must be a string, got {shown(value)}")
+    return tuple(cast(list[str], values))
 
 
 def as_objects(values: object, where: str) -> list[Json]:
@@ -186,9 +207,9 @@ def is_server_tool(spec: ToolSpec) -> bool:
     return any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
 
 
-def exact_word(said: object, meant: T, words: Mapping[str, T], plain: Mapping[T, str]) -> str:
+def exact_word(said: object, meant: T, means: Callable[[str], T], plain: Mapping[T, str]) -> str:
     """The wire word for `meant`: the one that was once read, while it still means that, else the plain one."""
-    if isinstance(said, str) and words.get(said) == meant:
+    if isinstance(said, str) and means(said) == meant:
         return said
     return plain[meant]
 
@@ -299,7 +320,3 @@ class PartsInOrder:
             if not isinstance(ready[-1], PartFinished):
                 self._current = index
         return ready
-
-
-STOP_WITH_CALLS: tuple[StopReason, ...] = ("end", "stop_sequence")
-"""How servers end a reply that has calls when they do not say that it has: some write `stop`."""

@@ -1,0 +1,56 @@
+"""Anthropic's Messages API as a dialect."""
+
+from __future__ import annotations
+
+from ...dialect import Json
+from ...errors import EngineError
+from ...prompt import Prompt
+from ...values import Reply
+from .._failures import error_of_answer, status_of
+from .._wire import reading_prompt, reading_reply
+from .parts import NAME
+from .prompt import THINKING_TOKENS_MIN, TOKENS_MAX_DEFAULT, read_prompt, write_prompt
+from .reply import error_body, read_reply, write_reply
+from .stream import Reader, Writer
+
+__all__ = ["THINKING_TOKENS_MIN", "TOKENS_MAX_DEFAULT", "Anthropic"]
+
+VERSION = "2023-06-01"
+
+
+class Anthropic:
+    name = NAME
+    path = "/v1/messages"
+
+    def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
+        return write_prompt(prompt, model=model, stream=stream)
+
+    def read_prompt(self, body: Json) -> Prompt:
+        with reading_prompt(NAME):
+            return read_prompt(body)
+
+    def reply_reader(self) -> Reader:
+        return Reader()
+
+    def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> Writer:
+        """`prompt` and `created_s` are for dialects that repeat them; this one does not."""
+        return Writer(model=model, id=id)
+
+    def read_reply(self, body: Json) -> Reply:
+        with reading_reply(NAME):
+            return read_reply(body)
+
+    def write_reply(
+        self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0
+    ) -> Json:
+        return write_reply(reply, model=model, id=id)
+
+    def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
+        return error_of_answer(status, body, provider=provider, model=model)
+
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        status = status_of(error)
+        return 529 if status == 503 else status, error_body(error)
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"x-api-key": key, "anthropic-version": VERSION}

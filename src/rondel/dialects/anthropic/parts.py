@@ -1,0 +1,241 @@
+"""Anthropic's content blocks and our parts, both ways.
+
+A thinking block's signature and redacted thinking ride in the part's opaque. A block of an unknown kind is a Foreign.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from ...dialect import Json
+from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._wire import (
+    as_objects,
+    at,
+    extras,
+    field,
+    mention,
+    merge,
+    object_field,
+    objects,
+    opaque,
+    own,
+    read_base64,
+    text_field,
+    write_base64,
+)
+
+NAME = "anthropic"
+
+IMAGE_MIMES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_TEXT_MIMES = ("application/json", "application/xml", "application/yaml", "application/toml")
+_NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_block(raw: Json) -> Part:
+    kind = text_field(raw, "type")
+    if kind == "text":
+        return read_text(raw)
+    if kind == "thinking":
+        kept = {"signature": text_field(raw, "signature", ""), **extras(raw, "type", "thinking", "signature")}
+        return Thinking(text_field(raw, "thinking", ""), opaque={NAME: kept})
+    if kind == "redacted_thinking":
+        return Thinking(opaque={NAME: raw})
+    if kind == "tool_use":
+        kept = extras(raw, "type", "id", "name", "input")
+        arguments = object_field(raw, "input")
+        return ToolCall(text_field(raw, "id"), text_field(raw, "name"), arguments, opaque=opaque(NAME, kept))
+    if kind == "tool_result":
+        return _read_result(raw)
+    if kind in ("image", "document") and (media := _read_media(raw, kind)) is not None:
+        return media
+    return Foreign({NAME: raw})
+
+
+def read_text(raw: Json) -> Text:
+    citations = tuple(_read_citation(citation) for citation in objects(raw, "citations"))
+    kept = extras(raw, "type", "text", "citations")
+    return Text(text_field(raw, "text"), citations=citations, opaque=opaque(NAME, kept))
+
+
+def read_content(content: object) -> tuple[Part, ...]:
+    """A message's content: a text, or a list of blocks."""
+    if isinstance(content, str):
+        return (Text(content),)
+    parts: list[Part] = []
+    for index, block in enumerate(as_objects(content, "content")):
+        with at(f"content[{index}]"):
+            parts.append(read_block(block))
+    return tuple(parts)
+
+
+def _read_citation(raw: Json) -> Citation:
+    return Citation(
+        url=text_field(raw, "url", "") or text_field(raw, "source", ""),
+        title=text_field(raw, "title", "") or text_field(raw, "document_title", ""),
+        quote=text_field(raw, "cited_text", ""),
+        opaque={NAME: raw},
+    )
+
+
+def _read_media(raw: Json, kind: str) -> Media | None:
+    """An image or a document; None when its source is of a kind that our values do not have."""
+    with at("source"):
+        where = _read_source(object_field(raw, "source"))
+    if where is None:
+        return None
+    kept = extras(raw, "type", "source", "title")
+    name = text_field(raw, "title", "")
+    return Media("image" if kind == "image" else "file", name=name, opaque=opaque(NAME, kept), **where)
+
+
+def _read_source(source: Json) -> Json | None:
+    """The fields of a Media that a source fills."""
+    kind = text_field(source, "type")
+    if kind == "base64":
+        data = read_base64(text_field(source, "data"), "data")
+        return {"mime": text_field(source, "media_type", ""), "data": data}
+    if kind == "text":
+        return {"mime": text_field(source, "media_type", "text/plain"), "data": text_field(source, "data").encode()}
+    if kind == "url":
+        return {"url": text_field(source, "url")}
+    if kind == "file":
+        return {"file_id": text_field(source, "file_id")}
+    return None
+
+
+def _read_result(raw: Json) -> ToolResult:
+    content = raw.get("content")
+    parts = _result_parts(content)
+    kept = extras(raw, "type", "tool_use_id", "content", "is_error")
+    if isinstance(content, list) and len(parts) < len(cast(list[object], content)):
+        kept["content"] = content
+    is_error = field(raw, "is_error", bool, False)
+    return ToolResult(text_field(raw, "tool_use_id"), parts, is_error=is_error, opaque=opaque(NAME, kept))
+
+
+def _result_parts(content: object) -> tuple[Text | Media, ...]:
+    """What our values can say of a result's content; blocks of other kinds stay in the result's opaque."""
+    if content is None:
+        return ()
+    return tuple(part for part in read_content(content) if isinstance(part, (Text, Media)))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_block(part: Part, *, replay: bool) -> Json | None:
+    """The block of a part, or None when there is none.
+
+    With `replay` the block goes to a model in a prompt: thinking without a signature would be refused, so it is left
+    out. Without it the block goes to a caller, who sees all that was thought.
+    """
+    if isinstance(part, Handoff):
+        return None
+    kept = own(part, NAME)
+    if isinstance(part, Text):
+        return write_text(part, replay=replay) if part.text else None
+    if isinstance(part, Thinking):
+        return _write_thinking(part, kept, replay=replay)
+    if isinstance(part, ToolCall):
+        block = {"type": "tool_use", "id": clean_id(part.id), "name": part.name, "input": part.arguments}
+        return merge(kept, block)
+    if isinstance(part, ToolResult):
+        return _write_result(part, kept)
+    if isinstance(part, Media):
+        return write_media(part, kept) if replay else _plain_text(mention(part))
+    return kept or None
+
+
+def write_text(part: Text, *, replay: bool) -> Json:
+    block = _plain_text(part.text)
+    citations = [raw for citation in part.citations if (raw := write_citation(citation, replay=replay)) is not None]
+    if citations:
+        block["citations"] = citations
+    return merge(own(part, NAME), block)
+
+
+def write_citation(citation: Citation, *, replay: bool) -> Json | None:
+    """A citation as it was read. One of another dialect is written for callers only: a model would miss its index."""
+    if kept := own(citation, NAME):
+        return None if replay and kept.get("encrypted_index") == "" else kept
+    if replay or not citation.url:
+        return None
+    return {
+        "type": "web_search_result_location",
+        "url": citation.url,
+        "title": citation.title or None,
+        "cited_text": citation.quote,
+        "encrypted_index": "",
+    }
+
+
+def clean_id(id: str) -> str:
+    """Ids of other dialects may have characters that Anthropic refuses; a call and its result change alike."""
+    return _NOT_IN_ID.sub("_", id)
+
+
+def write_media(media: Media, kept: Json) -> Json:
+    source = _write_source(media)
+    if source is None:
+        return _plain_text(mention(media))
+    block: Json = {"type": "image" if media.kind == "image" else "document", "source": source}
+    if media.kind == "file" and media.name:
+        block["title"] = media.name
+    return merge(kept, block)
+
+
+def _write_source(media: Media) -> Json | None:
+    if media.kind == "audio":
+        return None
+    if media.url:
+        return {"type": "url", "url": media.url}
+    if media.file_id:
+        return {"type": "file", "file_id": media.file_id}
+    if media.kind == "image":
+        mime = media.mime or "image/png"
+        good = mime in IMAGE_MIMES
+        return {"type": "base64", "media_type": mime, "data": write_base64(media.data)} if good else None
+    if media.mime in ("application/pdf", ""):
+        return {"type": "base64", "media_type": "application/pdf", "data": write_base64(media.data)}
+    if media.mime.startswith("text/") or media.mime in _TEXT_MIMES:
+        text = media.data.decode("utf-8", "replace")
+        return {"type": "text", "media_type": "text/plain", "data": text}
+    return None
+
+
+def _write_thinking(part: Thinking, kept: Json, *, replay: bool) -> Json | None:
+    if kept.get("type") == "redacted_thinking":
+        return kept
+    if "signature" not in kept and (replay or not part.text):
+        return None
+    return {"signature": "", **kept, "type": "thinking", "thinking": part.text}
+
+
+def _write_result(part: ToolResult, kept: Json) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": clean_id(part.call_id)}
+    if part.is_error:
+        block["is_error"] = True
+    said = kept.get("content")
+    if said is not None and _result_parts(said) == part.parts:
+        return {**kept, **block}
+    kept = extras(kept, "content")
+    blocks = [written for p in part.parts if (written := write_block(p, replay=True)) is not None]
+    if blocks:
+        block["content"] = short(blocks)
+    return merge(kept, block)
+
+
+def short(blocks: list[Json]) -> str | list[Json]:
+    """One plain text is written as a string."""
+    if len(blocks) == 1 and blocks[0]["type"] == "text" and len(blocks[0]) == 2:
+        return blocks[0]["text"]
+    return blocks
+
+
+def _plain_text(text: str) -> Json:
+    return {"type": "text", "text": text}

@@ -1,0 +1,303 @@
+"""Prompts as bodies of Anthropic's Messages API, and back.
+
+How thinking is asked for: `off` is `disabled`; a token limit is `enabled` with that budget; a level is `adaptive` with
+`output_config.effort` (`minimal` becomes `low`, the least that there is). Read back, `adaptive` without an effort is
+`high`, which is what the API does; efforts above `high` are `high` to our values and kept exactly in the opaque.
+
+Leading system messages are the `system` field, one block each. A system message further down becomes a user message
+between `<system>` tags; one that came in the `messages` of a request is written back where it was.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+from ...dialect import Json
+from ...prompt import Prompt
+from ...values import Message, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
+from .._wire import (
+    WireError,
+    as_objects,
+    at,
+    extras,
+    field,
+    is_server_tool,
+    maybe,
+    merge,
+    object_field,
+    objects,
+    opaque,
+    own,
+    shown,
+    strings,
+    text_field,
+)
+from .parts import NAME, read_content, read_text, short, write_block
+
+TOKENS_MAX_DEFAULT = 8192
+"""Written when the prompt sets no limit, because this API demands one; a thinking budget is added on top."""
+
+THINKING_TOKENS_MIN = 1024
+"""The smallest thinking budget that the API takes."""
+
+Level: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
+_LEVELS: dict[str, Level] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+_KNOWN = (
+    *("model", "messages", "system", "tools", "tool_choice", "stream", "metadata", "thinking", "output_config"),
+    *("max_tokens", "temperature", "top_p", "top_k", "stop_sequences"),
+)
+_CHOICES = {"auto": "auto", "none": "none", "any": "required"}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
+    kept, options = own(prompt, NAME), prompt.options
+    system, rest = _hoist(prompt.messages)
+    body: Json = {
+        "model": model,
+        "max_tokens": options.tokens_max or TOKENS_MAX_DEFAULT + (options.thinking_tokens_max or 0),
+        "messages": [wire for message in rest if (wire := _write_message(message)) is not None],
+    }
+    if system:
+        body["system"] = short(system)
+    if stream:
+        body["stream"] = True
+    tools = [tool for spec in prompt.tools if (tool := _write_tool(spec)) is not None]
+    if tools:
+        body["tools"] = tools
+        if choice := _write_choice(options):
+            body["tool_choice"] = choice
+    body |= _write_options(options)
+    thinking, effort = _write_thinking(options, kept)
+    if thinking is not None:
+        body["thinking"] = thinking
+    output: Json = {} if effort is None else {"effort": effort}
+    if options.output is not None:
+        output["format"] = {"type": "json_schema", "schema": options.output.schema}
+    if output:
+        body["output_config"] = output
+    left = extras(kept, "thinking", "output_config")
+    if config := extras(object_field(kept, "output_config"), "effort"):
+        left["output_config"] = config
+    return merge(left, body)
+
+
+def _write_options(options: Options) -> Json:
+    body: Json = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "top_k": options.top_k,
+        "stop_sequences": list(options.stop) or None,
+        "metadata": {"user_id": options.user} if options.user else None,
+    }
+    return extras(body)
+
+
+def _hoist(messages: tuple[Message, ...]) -> tuple[list[Json], list[Message]]:
+    """The blocks of the leading system messages, and the messages after them."""
+    at_rest = next((i for i, m in enumerate(messages) if m.role != "system" or _in_place(m)), len(messages))
+    return [block for message in messages[:at_rest] for block in _blocks(message.parts)], list(messages[at_rest:])
+
+
+def _in_place(message: Message) -> bool:
+    return own(message, NAME).get("role") == "system"
+
+
+def _blocks(parts: tuple[Part, ...]) -> list[Json]:
+    return [block for part in parts if (block := write_block(part, replay=True)) is not None]
+
+
+def _write_message(message: Message) -> Json | None:
+    blocks = _blocks(message.parts)
+    if not blocks:
+        return None
+    role = "assistant" if message.role == "assistant" else "user"
+    if message.role == "system":
+        if _in_place(message):
+            role = "system"
+        else:
+            blocks = _tagged(blocks)
+    return merge(own(message, NAME), {"role": role, "content": short(blocks)})
+
+
+def _tagged(blocks: list[Json]) -> list[Json]:
+    """A system message in the middle of the talk, so that the model can tell it from what the user says."""
+    if len(blocks) == 1 and blocks[0]["type"] == "text":
+        return [{**blocks[0], "text": f"<system>\n{blocks[0]['text']}\n</system>"}]
+    return [{"type": "text", "text": "<system>"}, *blocks, {"type": "text", "text": "</system>"}]
+
+
+def _write_tool(spec: ToolSpec) -> Json | None:
+    kept = own(spec, NAME)
+    if is_server_tool(spec):
+        return kept if "type" in kept else None
+    tool: Json = {"name": spec.name, "input_schema": spec.schema or {"type": "object", "properties": {}}}
+    if spec.description:
+        tool["description"] = spec.description
+    if spec.strict is not None:
+        tool["strict"] = spec.strict
+    return merge(kept, tool)
+
+
+def _write_choice(options: Options) -> Json | None:
+    choice = options.tool_choice
+    if choice is None and options.parallel_calls is None:
+        return None
+    if choice == "none":
+        return {"type": "none"}
+    wire: Json = {"type": "any" if choice == "required" else "auto"}
+    if choice and choice.startswith("tool:"):
+        wire = {"type": "tool", "name": choice.removeprefix("tool:")}
+    if options.parallel_calls is not None:
+        wire["disable_parallel_tool_use"] = not options.parallel_calls
+    return wire
+
+
+def _write_thinking(options: Options, kept: Json) -> tuple[Json | None, str | None]:
+    """The `thinking` field and the effort: as they were once read, while the options still say the same."""
+    said = kept.get("thinking"), object_field(kept, "output_config").get("effort")
+    if _read_thinking(*said) == (options.thinking, options.thinking_tokens_max):
+        return said
+    return _plain_thinking(options.thinking, options.thinking_tokens_max)
+
+
+def _plain_thinking(level: Level | None, tokens_max: int | None) -> tuple[Json | None, str | None]:
+    if level == "off":
+        return {"type": "disabled"}, None
+    effort = "low" if level == "minimal" else level
+    if tokens_max is not None:
+        return {"type": "enabled", "budget_tokens": max(tokens_max, THINKING_TOKENS_MIN)}, effort
+    return ({"type": "adaptive"}, effort) if effort else (None, None)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_prompt(body: Json) -> Prompt:
+    kept = extras(body, *_KNOWN)
+    messages = [*_read_system(body.get("system"))]
+    for index, raw in enumerate(objects(body, "messages", required=True)):
+        with at(f"messages[{index}]"):
+            messages += _read_message(raw)
+    options = _read_options(body, kept)
+    tools: list[ToolSpec] = []
+    for index, raw in enumerate(objects(body, "tools")):
+        with at(f"tools[{index}]"):
+            tools.append(_read_tool(raw))
+    return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
+
+
+def _read_system(system: object) -> list[Message]:
+    if system is None:
+        return []
+    if isinstance(system, str):
+        return [Message("system", (Text(system),))]
+    messages: list[Message] = []
+    for index, block in enumerate(as_objects(system, "system")):
+        with at(f"system[{index}]"):
+            messages.append(Message("system", (read_text(block),)))
+    return messages
+
+
+def _read_message(raw: Json) -> list[Message]:
+    """One message of the wire. Results of tools make messages of their own, in the order of the blocks."""
+    role = text_field(raw, "role")
+    if raw.get("content") is None:
+        raise WireError("content", "is missing: it must be a string or a list of blocks")
+    parts = read_content(raw["content"])
+    kept = extras(raw, "role", "content")
+    if role == "system":
+        return [Message("system", parts, opaque={NAME: {"role": "system", **kept}})]
+    if role == "assistant":
+        return [Message("assistant", parts, opaque=opaque(NAME, kept))]
+    if role != "user":
+        raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
+    if not parts:
+        return []
+    runs = groupby(parts, lambda part: isinstance(part, ToolResult))
+    return [Message("tool" if results else "user", tuple(run), opaque=opaque(NAME, kept)) for results, run in runs]
+
+
+def _read_tool(raw: Json) -> ToolSpec:
+    kind = text_field(raw, "type", "custom")
+    if kind != "custom":
+        return ToolSpec(text_field(raw, "name", kind), opaque={NAME: raw})
+    kept = extras(raw, "type", "name", "description", "input_schema", "strict")
+    return ToolSpec(
+        text_field(raw, "name"),
+        text_field(raw, "description", ""),
+        object_field(raw, "input_schema"),
+        maybe(raw, "strict", bool),
+        opaque(NAME, kept),
+    )
+
+
+def _read_options(body: Json, kept: Json) -> Options:
+    """The options; what they cannot say is added to `kept`."""
+    thinking, config = body.get("thinking"), object_field(body, "output_config")
+    if thinking is not None:
+        thinking = object_field(body, "thinking")
+    effort = text_field(config, "effort", "") or None
+    level, thinking_tokens_max = _read_thinking(thinking, effort)
+    left = extras(config, "effort", "format")
+    if _plain_thinking(level, thinking_tokens_max) != (thinking, effort):
+        kept |= extras({"thinking": thinking})
+        left |= extras({"effort": effort})
+    output = _read_output(config, left)
+    if left:
+        kept["output_config"] = left
+    metadata = object_field(body, "metadata")
+    if others := extras(metadata, "user_id"):
+        kept["metadata"] = others
+    choice, parallel = _read_choice(body, kept)
+    return Options(
+        tokens_max=field(body, "max_tokens", int),
+        temperature=maybe(body, "temperature", float),
+        top_p=maybe(body, "top_p", float),
+        top_k=maybe(body, "top_k", int),
+        stop=strings(body, "stop_sequences"),
+        thinking=level,
+        thinking_tokens_max=thinking_tokens_max,
+        tool_choice=choice,
+        parallel_calls=parallel,
+        output=output,
+        user=text_field(metadata, "user_id", ""),
+    )
+
+
+def _read_thinking(thinking: Json | None, effort: str | None) -> tuple[Level | None, int | None]:
+    level = _LEVELS.get(effort or "")
+    kind = (thinking or {}).get("type")
+    if kind == "disabled":
+        return "off", None
+    if kind == "enabled":
+        budget = (thinking or {}).get("budget_tokens")
+        return level, budget if isinstance(budget, int) else None
+    return (level or "high" if kind == "adaptive" else level), None
+
+
+def _read_output(config: Json, left: Json) -> OutputSchema | None:
+    wanted = object_field(config, "format")
+    if wanted.get("type") == "json_schema" and not extras(wanted, "type", "schema"):
+        return OutputSchema(object_field(wanted, "schema"))
+    if wanted:
+        left["format"] = wanted
+    return None
+
+
+def _read_choice(body: Json, kept: Json) -> tuple[str | None, bool | None]:
+    raw = object_field(body, "tool_choice")
+    if not raw:
+        return None, None
+    kind = text_field(raw, "type")
+    disabled = maybe(raw, "disable_parallel_tool_use", bool)
+    parallel_calls = None if disabled is None else not disabled
+    if kind == "tool":
+        return f"tool:{text_field(raw, 'name')}", parallel_calls
+    if kind in _CHOICES:
+        return _CHOICES[kind], parallel_calls
+    kept["tool_choice"] = raw
+    return None, None
