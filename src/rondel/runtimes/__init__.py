@@ -1,0 +1,1 @@
+"""Who runs jobs: `local` runs them in this process."""

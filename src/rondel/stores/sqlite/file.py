@@ -1,0 +1,179 @@
+"""The database file: how it is made, opened, brought to the newest version, and what its faults mean to a person.
+
+Knows nothing of threads and of what the tables are used for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ...errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
+
+Durability: TypeAlias = Literal["normal", "full"]
+
+APPLICATION_ID = 0x526F6E64
+"""`Rond`, in the file's header: a database of another program is never written into."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        create table conversations (
+            id         text primary key not null,
+            agent      text not null,
+            title      text not null,
+            state      text not null,
+            seq        integer not null,
+            messages   integer not null,
+            usage      text not null,      -- JSON
+            created_at real not null,
+            updated_at real not null
+        ) without rowid
+        """,
+        "create index conversations_by_time on conversations (updated_at, id) where instr(id, '/') = 0",
+        """
+        create table entries (
+            conversation text not null references conversations (id) on delete cascade,
+            seq          integer not null,
+            at           real not null,
+            kind         text not null,
+            body         text not null,    -- the whole entry as JSON, so that many are read as one list
+            primary key (conversation, seq)
+        ) without rowid
+        """,
+        # A new position is greater than every one that is left: that is all the order that pending jobs need.
+        """
+        create table jobs (
+            position integer primary key,
+            id       text unique not null,
+            kind     text not null,
+            key      text not null,
+            at       real not null,
+            payload  text not null,        -- JSON
+            worker   text not null
+        )
+        """,
+    ),
+)
+"""Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
+
+
+def open_file(
+    path: Path,
+    *,
+    durability: Durability,
+    busy_timeout_s: float,
+    migrations: Sequence[Sequence[str]] = MIGRATIONS,
+) -> sqlite3.Connection:
+    """A connection that writes, to a file of the newest version; a file that it makes is its owner's only."""
+    _make(path)
+    connection = connect(path, busy_timeout_s=busy_timeout_s)
+    try:
+        _check_origin(connection, path)
+        connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
+        connection.execute("pragma foreign_keys = on")
+        _migrate(connection, path, migrations)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
+    """A bare connection without implicit transactions."""
+    return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
+
+
+def _make(path: Path) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise StoreError(
+            f"the database {path} cannot be opened for writing ({error.strerror}): "
+            "check the permissions of the file and its folder, or give another path"
+        ) from error
+
+
+def _check_origin(connection: sqlite3.Connection, path: Path) -> None:
+    application_id: int = connection.execute("pragma application_id").fetchone()[0]
+    if application_id == APPLICATION_ID:
+        return
+    if connection.execute("select count(*) from sqlite_master").fetchone()[0]:
+        raise StoreError(f"{path} is the database of another program, it was left alone: give another path")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]) -> None:
+    newest = len(migrations)
+    while (version := _version(connection)) < newest:
+        connection.execute("begin immediate")
+        try:
+            # Another process may have been quicker, between the question and the lock.
+            if _version(connection) == version:
+                for statement in migrations[version]:
+                    connection.execute(statement)
+                connection.execute(f"pragma application_id = {APPLICATION_ID}")
+                connection.execute(f"pragma user_version = {version + 1}")
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+    if version > newest:
+        raise StoreTooNew(
+            f"the database {path} has version {version!r} and this Rondel knows versions up to {newest!r}: "
+            "update Rondel, or give another path"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return connection.execute("pragma user_version").fetchone()[0]
+
+
+def fault_of(error: Exception, path: Path) -> Exception:
+    """What an error of SQLite means, in one sentence that says what to do. Any other error stays as it is."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    match code & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreBusy(f"another process holds the database {path} locked: close it, or wait and try again")
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            return damaged(path, str(error))
+        case sqlite3.SQLITE_FULL:
+            return _full(path, str(error))
+        case sqlite3.SQLITE_IOERR if code == sqlite3.SQLITE_IOERR_WRITE or not _has_space(path):
+            # A quota, a limit on the size of files, or no room for the file of shared memory.
+            return _full(path, str(error))
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return StoreError(
+                f"the database {path} cannot be written ({error}): "
+                "check the permissions of the file and its folder, or give another path"
+            )
+        case _:
+            return StoreError(f"the database {path} could not do what was asked ({error}): run `rondel doctor`")
+
+
+def damaged(path: Path, reason: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the database {path} is damaged ({reason}), and nothing in it was changed: move it and {path.name}-wal away "
+        f"to begin with an empty one, or put a backup in its place at {path}"
+    )
+
+
+def _full(path: Path, reason: str) -> StoreFull:
+    return StoreFull(
+        f"no space is left to write the database {path} ({reason}), and nothing was half written: "
+        "free some space and try again"
+    )
+
+
+def _has_space(path: Path) -> bool:
+    return shutil.disk_usage(path.parent).free >= 1_000_000

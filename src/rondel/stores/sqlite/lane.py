@@ -1,0 +1,117 @@
+"""A thread that serves requests in the order in which they came, all that wait at once, and wakes the loop once.
+
+Knows no SQL: what serves a group of requests is handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+
+class Request:
+    """Something asked of a lane. Its server sets `result` or `error`; the loop's side owns `settled` and `waiter`."""
+
+    __slots__ = ("error", "result", "settled", "waiter")
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.settled = False
+        self.waiter: asyncio.Future[None] | None = None
+
+
+R = TypeVar("R", bound=Request)
+
+
+class Lane(Generic[R]):
+    """`serve` gets groups of requests on the lane's thread, and must not raise; `finish` is its last act there."""
+
+    def __init__(self, name: str, serve: Callable[[list[R]], None], finish: Callable[[], None]) -> None:
+        self._serve, self._finish = serve, finish
+        self._requests: deque[R] = deque()
+        # A token per call to wake, not per request: what is only posted waits for the next one.
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self._end = Request()
+        # A daemon, so that a program that forgets to close can end. What was acknowledged is on disk.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._thread.start()
+
+    def post(self, request: R) -> None:
+        """Ask without waiting for an answer; it is served with the next one that wakes the lane."""
+        self._requests.append(request)
+
+    def wake(self) -> None:
+        self._tokens.put(True)
+
+    async def ask(self, request: R) -> Any:
+        """Ask and wait for the answer.
+
+        The request is in its place before the first wait, and a caller who is cancelled meanwhile is told so only when
+        it was served: whoever sees CancelledError come out of here knows that it was done.
+        """
+        self._requests.append(request)
+        self._tokens.put(True)
+        return await self._answer(request)
+
+    async def aclose(self) -> None:
+        """Serve what waits, then end the thread."""
+        self._tokens.put(False)
+        await self._answer(self._end)
+        self._thread.join()
+
+    async def _answer(self, request: Request) -> Any:
+        assert self.loop is not None, "a lane is started before it is asked"
+        cancelled: asyncio.CancelledError | None = None
+        while not request.settled:
+            request.waiter = self.loop.create_future()
+            try:
+                await request.waiter
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if request.error is not None:
+            raise request.error
+        if cancelled is not None:
+            raise cancelled
+        return request.result
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            going_on = self._tokens.get()
+            group = self._take()
+            if group:
+                self._serve(group)
+                self._tell_loop(group)
+        self._finish()
+        self._tell_loop([self._end])
+
+    def _take(self) -> list[R]:
+        group: list[R] = []
+        requests = self._requests
+        while requests:
+            group.append(requests.popleft())
+        return group
+
+    def _tell_loop(self, group: Sequence[Request]) -> None:
+        assert self.loop is not None, "a lane is started before it serves"
+        # A closed loop is no fault: nobody waits any more.
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(_settle, group)
+
+
+def _settle(group: Sequence[Request]) -> None:
+    for request in group:
+        request.settled = True
+        waiter = request.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
