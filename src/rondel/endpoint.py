@@ -52,13 +52,17 @@ class Endpoint(Value, frozen=True):
             f"key={key}, headers={sorted(self.headers)})"
         )
 
-    __str__ = __repr__
-    __rich_repr__ = None
-    """Rich would otherwise list every field."""
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # rich would otherwise list every field
+        return [("provider", self.provider), ("base_url", _without_secrets(self.base_url)), ("dialect", self.dialect)]
 
     @property
     def host(self) -> str:
         return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def address(self) -> str:
+        """Host and port, for people; no user's name and no password."""
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def is_loopback(self) -> bool:
@@ -73,8 +77,8 @@ class Endpoint(Value, frozen=True):
     def url(self, path: str) -> str:
         """The address of a dialect's path, such as `/v1/messages`.
 
-        The path's own version is left out when the base already names one anywhere (`/v1`, `/v1beta/openai`), and a base
-        that is the whole address already stays as it is. A query string is kept.
+        The path's own version is left out when the base already names one anywhere (`/v1`, `/v1beta/openai`), and a
+        base that is the whole address already stays as it is. A query string is kept.
         """
         parts = urlsplit(self.base_url)
         base = parts.path.rstrip("/")
@@ -146,7 +150,7 @@ PROVIDERS: dict[str, Provider] = {
         model="gemini-3.8-flash",
     ),
     "xai": Provider("https://api.x.ai/v1", key_variables=("XAI_API_KEY",), model="grok-4.7"),
-    "ollama": Provider("http://127.0.0.1:11434/v1", base_url_variable="OLLAMA_HOST"),
+    "ollama": Provider("http://127.0.0.1:11434/v1"),
     "vllm": Provider("http://127.0.0.1:8000/v1"),
     "llamacpp": Provider("http://127.0.0.1:8080/v1"),
     "lmstudio": Provider("http://127.0.0.1:1234/v1"),

@@ -1,0 +1,78 @@
+"""Asks the next engine when one fails before its first token. Knows no network, no clock, and no kind of engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..engine import Engine
+from ..errors import EngineError
+from ..prompt import Prompt
+from ..values import Delta, ModelFacts, ReplyStarted
+
+OnFallback: TypeAlias = Callable[[EngineError, str], None]
+"""Told before the next engine is asked: the error of the one before, and the name of the next."""
+
+
+class Fallback:
+    """Engines, tried in order.
+
+    Any failure before the first token moves on, a refused key and a refused prompt too: another provider has another
+    key and another opinion. When all fail, the first error is raised, because it belongs to the engine that was wanted;
+    its notes name the others. `ReplyStarted.model` says which model answered.
+    """
+
+    def __init__(self, *engines: Engine, on_fallback: OnFallback | None = None) -> None:
+        if not engines:
+            raise ValueError("Fallback() has no engine; give it at least one")
+        self._engines, self._on_fallback = engines, on_fallback
+
+    def __repr__(self) -> str:
+        return f"Fallback({', '.join(map(repr, self._engines))})"
+
+    @property
+    def name(self) -> str:
+        return self._engines[0].name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engines[0].facts
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        failures: list[EngineError] = []
+        for engine in self._engines:
+            if failures and self._on_fallback is not None:
+                self._on_fallback(failures[-1], engine.name)
+            started = ReplyStarted(engine.name)
+            shown = False
+            deltas: Any = engine.stream(prompt)
+            try:
+                async for delta in deltas:
+                    # A reply that has only started is held back: another engine may still be the one that answers.
+                    if not shown and isinstance(delta, ReplyStarted):
+                        started = delta if delta.model else msgspec.structs.replace(delta, model=engine.name)
+                        continue
+                    if not shown:
+                        shown = True
+                        yield started
+                    yield delta
+                return
+            except EngineError as error:
+                if shown:
+                    raise
+                failures.append(error)
+            finally:
+                if hasattr(deltas, "aclose"):
+                    await deltas.aclose()
+        first, *others = failures
+        for engine, error in zip(self._engines[1:], others, strict=True):
+            first.add_note(f"then {engine.name} failed too: {error}")
+        raise first
+
+    async def aclose(self) -> None:
+        for engine in self._engines:
+            close = getattr(engine, "aclose", None)
+            if close is not None:
+                await close()

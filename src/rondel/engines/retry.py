@@ -1,0 +1,109 @@
+"""Asks an engine again when it failed in a way that may pass: overloaded, unreachable, too slow, garbled.
+
+Never after the first token: what somebody has seen is not taken back. Knows no network; time and chance are passed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+from ..engine import Engine
+from ..errors import EngineError
+from ..prompt import Prompt
+from ..values import Delta, ModelFacts, ReplyStarted
+
+RETRY_AFTER_MAX_S = 60.0
+"""A server that asks for more patience than this is given up at once."""
+
+OnRetry: TypeAlias = Callable[[EngineError, int, float], None]
+"""Told before each wait: the error, which attempt it ended (from 1), and the seconds until the next."""
+
+
+class Retry:
+    """An engine that is asked up to `attempts` times.
+
+    It waits as long as the server asks for. Otherwise it waits a random time below `base_s`, then below twice that,
+    four times that, and never above `cap_s`: many that failed together do not come back together.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        attempts: int = 3,
+        base_s: float = 1.0,
+        cap_s: float = 30.0,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        random: Callable[[], float] = random.random,
+        on_retry: OnRetry | None = None,
+    ) -> None:
+        if attempts < 1:
+            raise ValueError(f"attempts is {attempts!r}; an engine is asked at least once")
+        self._engine, self._attempts, self._base_s, self._cap_s = engine, attempts, base_s, cap_s
+        self._sleep, self._random, self._on_retry = sleep, random, on_retry
+
+    def __repr__(self) -> str:
+        return f"Retry({self._engine!r}, attempts={self._attempts})"
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        for attempt in range(1, self._attempts + 1):
+            started: ReplyStarted | None = None
+            shown = False
+            deltas: Any = self._engine.stream(prompt)
+            try:
+                async for delta in deltas:
+                    # A reply that has only started is held back, so that no watcher sees one start twice.
+                    if not shown and isinstance(delta, ReplyStarted):
+                        started = delta
+                        continue
+                    if not shown:
+                        shown = True
+                        if started is not None:
+                            yield started
+                    yield delta
+                return
+            except EngineError as error:
+                if shown or not self._may_pass(error, attempt):
+                    raise
+                failure = error
+            finally:
+                if hasattr(deltas, "aclose"):
+                    await deltas.aclose()
+            wait_s = self._wait_s(failure, attempt)
+            if self._on_retry is not None:
+                self._on_retry(failure, attempt, wait_s)
+            await self._sleep(wait_s)
+
+    async def aclose(self) -> None:
+        close = getattr(self._engine, "aclose", None)
+        if close is not None:
+            await close()
+
+    def _may_pass(self, error: EngineError, attempt: int) -> bool:
+        """Whether to ask again; an error that ends the attempts says how many there were, or how long to wait."""
+        if not error.retryable:
+            return False
+        if error.retry_after_s is not None and error.retry_after_s > RETRY_AFTER_MAX_S:
+            error.args = (f"{error}; it asks for a pause of {error.retry_after_s:.0f} s, so try again after that",)
+            return False
+        if attempt == self._attempts:
+            if attempt > 1:
+                error.add_note(f"{self.name} was asked {attempt} times")
+            return False
+        return True
+
+    def _wait_s(self, error: EngineError, attempt: int) -> float:
+        if error.retry_after_s is not None:
+            return error.retry_after_s
+        return self._random() * min(self._cap_s, self._base_s * 2 ** (attempt - 1))
