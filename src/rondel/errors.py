@@ -1,7 +1,7 @@
 """What can go wrong, as one tree.
 
     RondelError
-    ├── ConfigError            a file that a person wrote is wrong: says which, on which line, and the nearest right word
+    ├── ConfigError            a file that a person wrote is wrong: which, on which line, and the nearest right word
     ├── EngineError            a model could not be asked, or answered nonsense
     │   ├── EngineUnreachable      no connection, or it broke
     │   ├── EngineTimeout          connected, but silent for too long

@@ -1,7 +1,7 @@
 """What happened, in past participles: what the journal keeps and what watchers see.
 
-Entries of the journal are the durable events. The deltas of values.py are events too: they reach watchers as they stream
-and are not kept (the finished round is). Knows no store and no surface.
+Entries of the journal are the durable events. The deltas of values.py are events too: they reach watchers as they
+stream and are not kept (the finished round is). Knows no store and no surface.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ class InboxTaken(Value, frozen=True, tag="inbox_taken"):
 
 
 class RoundFinished(Value, frozen=True, tag="round_finished"):
-    """An engine answered. `next` is where control goes; `ran` is False for a blank prompt that asked nobody."""
+    """An engine answered.
+
+    `next` is where control goes: `human`, `self`, `agent:<id>`, or `message` when a message that follows owes a reply.
+    `ran` is False for a blank prompt that asked nobody.
+    """
 
     message: Message
     stop: StopReason = "end"

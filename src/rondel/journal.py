@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from typing import Protocol
 
 from .clock import Clock
 from .events import Event, Kept, Lagged
@@ -15,6 +17,12 @@ from .store import Store
 from .transcript import Transcript
 
 WATCHER_EVENTS_MAX = 4_096
+
+
+class Listener(Protocol):
+    def put(self, event: Event, seq: int) -> None:
+        """An event happened; `seq` is its place in the journal, 0 for a live one. Must not wait."""
+        ...
 
 
 class Journal:
@@ -25,7 +33,7 @@ class Journal:
         self.broken = False
         self._store = store
         self._clock = clock
-        self._watchers: list[Watcher] = []
+        self._watchers: list[Listener] = []
 
     @classmethod
     async def open(cls, conversation: str, store: Store, clock: Clock) -> Journal:
@@ -59,13 +67,29 @@ class Journal:
     def is_watched(self) -> bool:
         return bool(self._watchers)
 
+    def take_watchers(self, other: Journal) -> None:
+        """This journal stands in for a broken one: whoever watched that watches this."""
+        self._watchers, other._watchers = other._watchers, []
+        for watcher in self._watchers:
+            if isinstance(watcher, Watcher):
+                watcher.move_to(self)
+
     def watch(self) -> Watcher:
         """Everything from now on. Close it, or use it in a `with`."""
         watcher = Watcher(self, self._store)
         self._watchers.append(watcher)
         return watcher
 
-    def unwatch(self, watcher: Watcher) -> None:
+    @contextlib.contextmanager
+    def listen(self, listener: Listener) -> Generator[None]:
+        """Call `listener.put` for every event while this is open."""
+        self._watchers.append(listener)
+        try:
+            yield
+        finally:
+            self.unwatch(listener)
+
+    def unwatch(self, watcher: Listener) -> None:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
@@ -113,6 +137,9 @@ class Watcher:
                 continue
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+
+    def move_to(self, journal: Journal) -> None:
+        self._journal = journal
 
     def close(self) -> None:
         self._journal.unwatch(self)

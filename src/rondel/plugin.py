@@ -115,7 +115,7 @@ HOOKS = ("on_turn_start", *EDITING, "on_turn_end", "on_event")
 class Chain:
     """Plugins in order, with the hooks that each really overrides: a plugin that does nothing costs nothing."""
 
-    __slots__ = ("_hooks", "_picky", "holds_stream", "plugins")
+    __slots__ = ("_hooks", "_picky", "holds_stream", "plugins", "watches")
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         self.plugins = tuple(plugins)
@@ -125,6 +125,7 @@ class Chain:
             for hook in HOOKS
         }
         self.holds_stream = any(plugin.holds_stream for plugin in self.plugins)
+        self.watches = bool(self._hooks["on_event"])
 
     def for_turn(self, turn: Turn) -> Chain:
         """The plugins that take part in this turn."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from .errors import QuestionError
 from .values import Value
 
 QuestionKind: TypeAlias = Literal["approve", "ask", "choose"]
@@ -42,3 +43,13 @@ class Hold(Value, frozen=True):
     """Returned by a plugin or a tool instead of a result: the call waits for an answer, then it is answered anew."""
 
     question: Question
+
+
+def check_answer(question: Question, answer: Answer) -> None:
+    """Raises QuestionError when this person may not give this answer."""
+    if question.person and answer.by not in (question.person, "deadline", "stop"):
+        raise QuestionError(f"question {question.id!r} is for {question.person!r}, not for {answer.by!r}")
+    if question.options and not question.free_text and answer.by != "deadline" and question.kind != "approve":
+        known = {option.casefold() for option in question.options}
+        if answer.text.strip().casefold() not in known:
+            raise QuestionError(f"{answer.text!r} is not one of: {', '.join(question.options)}")

@@ -78,7 +78,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     run: ToolFunction
     description: str = ""
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     validate: Callable[[dict[str, Any]], dict[str, Any]] = dict
     timeout_s: float | None = None
     """None is the limit `limits.call_s`; 0 is no limit, for a tool that holds its own (an agent)."""
@@ -377,7 +377,7 @@ def _type_name(field: dict[str, Any]) -> str:
 
 
 class Toolbox:
-    """Tools by name: register, get, list, by tag, enable and disable, unregister. Order is the order of registration."""
+    """Tools by name: register, get, list, by tag, enable and disable, unregister. In the order of registration."""
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}

@@ -52,6 +52,7 @@ class Transcript:
         self.inbox: dict[str, Message] = {}
         self.owed = False
         self.agent = ""
+        self.home = ""
         self.output = ""
         self.ran = True
         self.usage = Usage()
@@ -102,6 +103,7 @@ class Transcript:
 
     def _turn_started(self, event: TurnStarted) -> None:
         self.outcome = None
+        self.home = self.home or event.agent
         if event.turn != self.turn:
             self._begin_turn(event.turn)
             self.agent = event.agent
@@ -148,7 +150,7 @@ class Transcript:
             self._add(event.message)
         calls = event.message.calls
         self.calls = {call.id: OpenCall(call) for call in calls}
-        self.owed = event.next != "human" and not calls
+        self.owed = event.next == "self" and not calls
         if event.next == "self" and not calls:
             self.continuations += 1
         if not calls:

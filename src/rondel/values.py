@@ -352,4 +352,4 @@ class AgentResult(Value, frozen=True):
     """The output as JSON, where the agent has an output schema."""
 
     def __str__(self) -> str:
-        return self.output
+        return f"[{self.agent} failed: {self.error}]" if self.error else self.output

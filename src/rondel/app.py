@@ -1,0 +1,395 @@
+"""The composition root: agents, engines, plugins, a store and a runtime, and their life from start to end.
+
+Names become things here and in config.py only. What a surface talks to is conversation.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from .agent import Agent
+from .clock import Clock, SystemClock
+from .conversation import Conversation
+from .engine import Engine
+from .errors import AgentFailed, LimitReached, QuestionError, RondelError, nearest
+from .events import Event, Nested, Outcome, QuestionAnswered
+from .job import Job, Runtime
+from .journal import Journal
+from .loop import run_turn
+from .plugin import Chain, Plugin
+from .question import Answer, Hold, check_answer
+from .store import Store
+from .tool import CallContext, Tool
+from .turn import Crew, Turn, instructions_of
+from .values import AgentResult, Message, user
+
+JOURNALS_MAX = 1_000
+"""Journals kept open beside those in use; the oldest idle ones are read anew when they are needed again."""
+
+
+class App:
+    """Compose by constructor, live by context manager: `async with App(agent) as app: ...`."""
+
+    def __init__(
+        self,
+        *agents: Agent,
+        engine: str | Engine | None = None,
+        store: Store | None = None,
+        runtime: Runtime | None = None,
+        plugins: Sequence[Plugin] | None = None,
+        tools: Iterable[Tool] = (),
+        make_engine: Callable[[str], Engine] | None = None,
+        clock: Clock | None = None,
+        recover: bool = True,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.store: Store = store or _memory_store()
+        self._runtime = runtime
+        self._engine = engine
+        self._plugins = plugins
+        self._tools = {tool.name: tool for tool in tools}
+        self._make_engine = make_engine or _engine_by_name
+        self._recover = recover
+        self._agents: dict[str, Agent] = {}
+        self._engines: dict[str, Engine] = {}
+        self._crews: dict[str, Crew] = {}
+        self._journals: OrderedDict[str, Journal] = OrderedDict()
+        self._opening: dict[str, asyncio.Future[Journal]] = {}
+        self._turns: dict[str, Turn] = {}
+        self._results: dict[str, asyncio.Future[AgentResult]] = {}
+        self._messages: dict[str, Message] = {}
+        self._life = contextlib.AsyncExitStack()
+        self._id_seed = os.urandom(5).hex()
+        self._id_count = 0
+        for agent in agents:
+            self.add_agent(agent)
+
+    # --- agents -------------------------------------------------------------------------------------------------------
+
+    def add_agent(self, agent: Agent) -> None:
+        if self._agents.get(agent.name, agent) is not agent:
+            raise RondelError(f"there are two agents named {agent.name!r}; rename one")
+        self._agents[agent.name] = agent
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        return tuple(self._agents.values())
+
+    def knows_agent(self, name: str) -> bool:
+        return name in self._agents
+
+    def agent(self, name: str = "") -> Agent:
+        """The agent of this name; the first one when no name is given."""
+        if not self._agents:
+            raise RondelError("this app has no agent; give it one: App(Agent('helper'))")
+        if not name:
+            return next(iter(self._agents.values()))
+        if name not in self._agents:
+            raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
+        return self._agents[name]
+
+    def crew(self, agent: str) -> Crew:
+        """An agent with its engine, plugins and tools, resolved once."""
+        if agent not in self._crews:
+            self._crews[agent] = self._assemble(self.agent(agent))
+        return self._crews[agent]
+
+    def _assemble(self, agent: Agent) -> Crew:
+        own = [_plugin_by_name(p) if isinstance(p, str) else p for p in agent.plugins]
+        chain = Chain(default_plugins(*own) if self._plugins is None else (*self._plugins, *own))
+        tools: dict[str, Tool] = {}
+        for tool in (*(self._find_tool(item, agent) for item in agent.tools), *chain.tools):
+            if tools.setdefault(tool.name, tool) is not tool:
+                raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
+        specs = tuple(tool.spec for tool in tools.values())
+        return Crew(agent, self._find_engine(agent), chain, tools, specs, instructions_of(agent))
+
+    def _find_tool(self, item: Any, agent: Agent) -> Tool:
+        if isinstance(item, Tool):
+            return item
+        if item in self._tools:
+            return self._tools[item]
+        if item in self._agents:
+            return self._agents[item].as_tool()
+        known = [*self._tools, *self._agents]
+        raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
+
+    def _find_engine(self, agent: Agent) -> Engine:
+        engine = agent.engine if agent.engine is not None else self._engine
+        if engine is None:
+            raise RondelError(f"agent {agent.name!r} has no engine: give it one, or give the app a default engine")
+        if not isinstance(engine, str):
+            return engine
+        if engine not in self._engines:
+            self._engines[engine] = self._make_engine(engine)
+        return self._engines[engine]
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> App:
+        async with contextlib.AsyncExitStack() as life:
+            life.push_async_callback(self._close)
+            for name in self._agents:
+                for plugin in self.crew(name).chain.plugins:
+                    if type(plugin).lifespan is not Plugin.lifespan:
+                        await life.enter_async_context(plugin.lifespan(self))
+            runtime = self._runtime = self._runtime or _local_runtime(self.store, self.clock)
+            await runtime.start({"turn": self._run_turn_job, "job": self._run_deadline}, recover=self._recover)
+            life.push_async_callback(runtime.stop)
+            self._life = life.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._life.aclose()
+
+    async def _close(self) -> None:
+        engines = {id(crew.engine): crew.engine for crew in self._crews.values()}
+        for engine in engines.values():
+            if close := getattr(engine, "aclose", None):
+                await close()
+        await self.store.aclose()
+        for result in self._results.values():
+            result.cancel()
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            raise RondelError("the app has not started: use it in `async with App(...) as app:`")
+        return self._runtime
+
+    def new_id(self, prefix: str) -> str:
+        """Unique, and in the order of time: milliseconds, this app's own random seed, a count."""
+        self._id_count += 1
+        return f"{prefix}_{int(self.clock.now() * 1000):011x}{self._id_seed}{self._id_count:x}"
+
+    # --- conversations ------------------------------------------------------------------------------------------------
+
+    def conversation(self, id: str = "", *, agent: str = "") -> Conversation:
+        """A conversation by its id, or a new one."""
+        return Conversation(self, id or self.new_id("c"), agent)
+
+    async def journal(self, conversation: str) -> Journal:
+        """The open journal of a conversation; read from the store when it is not in memory."""
+        journal = self._journals.get(conversation)
+        if journal is not None and not journal.broken:
+            self._journals.move_to_end(conversation)
+            return journal
+        if (opening := self._opening.get(conversation)) is not None:
+            return await opening
+        future = self._opening[conversation] = asyncio.get_running_loop().create_future()
+        try:
+            fresh = await Journal.open(conversation, self.store, self.clock)
+            if journal is not None:
+                fresh.take_watchers(journal)
+            self._journals[conversation] = fresh
+            future.set_result(fresh)
+        except BaseException as error:
+            future.set_exception(error)
+            future.exception()
+            raise
+        finally:
+            del self._opening[conversation]
+        self._forget_idle_journals()
+        return fresh
+
+    def _forget_idle_journals(self) -> None:
+        excess = len(self._journals) - JOURNALS_MAX
+        if excess <= 0:
+            return
+        idle = [c for c, journal in self._journals.items() if not journal.is_watched and c not in self._turns]
+        for conversation in idle[:excess]:
+            del self._journals[conversation]
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    async def start_turn(self, conversation: str, agent: str, message: Message | None, *, turn: str = "") -> str:
+        """Queue a turn behind those of its conversation. Returns its id when it would survive a crash."""
+        turn = turn or self.new_id("t")
+        self._results.setdefault(turn, asyncio.get_running_loop().create_future())
+        payload: dict[str, Any] = {"turn": turn, "agent": agent}
+        if message is not None:
+            self._messages[turn] = message
+            payload["message"] = msgspec.to_builtins(message)
+        await self.runtime.submit(Job(f"{turn}#{self.new_id('j')}", "turn", conversation, payload))
+        return turn
+
+    def result_of(self, turn: str) -> asyncio.Future[AgentResult]:
+        return self._results.setdefault(turn, asyncio.get_running_loop().create_future())
+
+    def running_turn(self, conversation: str) -> Turn | None:
+        return self._turns.get(conversation)
+
+    async def _run_turn_job(self, job: Job) -> None:
+        conversation, id, agent = job.key, job.payload["turn"], job.payload["agent"]
+        message = self._messages.pop(id, None)
+        if message is None and "message" in job.payload:
+            message = msgspec.convert(job.payload["message"], Message)
+        journal = await self.journal(conversation)
+        if id in journal.transcript.turns_done:
+            return
+        turn = Turn(self, journal, id=id, agent=self.agent(agent).name, messages=(message,) if message else ())
+        self._turns[conversation] = turn
+        try:
+            await run_turn(turn)
+        finally:
+            del self._turns[conversation]
+        self._settle(id, turn.result() if turn.outcome is not Outcome.WAITING else self._waiting(turn))
+        await self._after_turn(turn)
+
+    def _waiting(self, turn: Turn) -> AgentResult:
+        asked = "; ".join(question.text for question in turn.held)
+        return AgentResult(error=f"waiting for an answer: {asked}", agent=turn.agent.name)
+
+    def _settle(self, turn: str, result: AgentResult) -> None:
+        future = self._results.pop(turn, None)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    async def _after_turn(self, turn: Turn) -> None:
+        if turn.outcome is Outcome.WAITING:
+            for question in turn.held:
+                if question.deadline is not None:
+                    payload = {"turn": turn.id, "agent": turn.agent.name, "question": question.id}
+                    key = f"{turn.conversation}#{question.id}"
+                    await self.runtime.submit(Job(f"deadline:{key}", "job", key, payload, at=question.deadline))
+        elif turn.outcome is Outcome.DONE and turn.transcript.inbox:
+            await self.start_turn(turn.conversation, turn.agent.name, None)  # it came just as the turn ended
+
+    async def _run_deadline(self, job: Job) -> None:
+        conversation = job.key.removesuffix(f"#{job.payload['question']}")
+        journal = await self.journal(conversation)
+        for question in journal.transcript.questions:
+            if question.id == job.payload["question"]:
+                answer = Answer(question.id, question.default, by="deadline")
+                await self.answer(conversation, answer, agent=job.payload["agent"])
+
+    async def answer(self, conversation: str, answer: Answer, *, agent: str) -> str:
+        """Keep a person's answer and let the turn go on."""
+        journal = await self.journal(conversation)
+        question = next((q for q in journal.transcript.questions if q.id == answer.question_id), None)
+        if question is None:
+            raise QuestionError(f"question {answer.question_id!r} is not open: it was answered, or it never was asked")
+        check_answer(question, answer)
+        await journal.append(QuestionAnswered(answer))
+        if answer.by != "deadline":
+            await self.runtime.cancel(f"deadline:{conversation}#{question.id}")
+        return await self.start_turn(conversation, agent, None, turn=journal.transcript.turn)
+
+    async def recruit(
+        self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
+    ) -> AgentResult | Hold | Any:
+        """Run an agent for a call, on a transcript of its own, inside the turn that called."""
+        path = (*parent.path, parent.agent.name)
+        if len(path) >= parent.limits.agent_levels:
+            raise LimitReached(
+                "limits.agent_levels",
+                f"agents are nested {len(path)} levels deep (limits.agent_levels is {parent.limits.agent_levels}): "
+                + " -> ".join((*path, agent.name)),
+            )
+        self._agents.setdefault(agent.name, agent)
+        call = context.call
+        journal = await self.journal(f"{parent.conversation}/{call.id}")
+        if context.answer is not None:
+            open_ids = {question.id for question in journal.transcript.questions}
+            if context.answer.question_id in open_ids:
+                await journal.append(QuestionAnswered(context.answer))
+        message = user(_task_text(arguments), id=f"{call.id}-task", author=parent.agent.name)
+        child = Turn(
+            self,
+            journal,
+            id=f"{parent.id}/{call.id}",
+            agent=agent.name,
+            path=path,
+            inputs=arguments,
+            messages=(message,),
+        )
+        with journal.listen(_Forward(parent, call.id, agent.name)):
+            await run_turn(child)
+        if child.outcome is Outcome.WAITING:
+            return Hold(msgspec.structs.replace(child.held[0], call_id=call.id))
+        if child.failure is not None:
+            raise AgentFailed(child.failure.agent or agent.name, child.failure.message)
+        return child.result().output
+
+
+class _Forward:
+    """Passes an inner agent's events up to the turn that it works for."""
+
+    def __init__(self, turn: Turn, call_id: str, agent: str) -> None:
+        self._turn, self._call_id, self._agent = turn, call_id, agent
+
+    def put(self, event: Event, seq: int) -> None:
+        self._turn.emit(Nested(self._call_id, self._agent, event))
+
+
+def _task_text(arguments: dict[str, Any]) -> str:
+    if list(arguments) == ["input"] and isinstance(arguments["input"], str):
+        return arguments["input"]
+    return msgspec.json.encode(arguments).decode()
+
+
+# --- the defaults -----------------------------------------------------------------------------------------------------
+
+
+def default_plugins(*own: Plugin) -> list[Plugin]:
+    """The order of things. An agent's own plugins stand in the middle; one that bears a default's name replaces it."""
+    from .plugins.approval import ApprovalGate
+    from .plugins.limits import LimitsGuard
+    from .plugins.log import Log
+    from .plugins.repair import RepairArguments
+    from .plugins.soft_failures import SoftFailures
+    from .plugins.text_tools import TextTools
+    from .plugins.trim import Trim
+
+    replaced = {plugin.name: plugin for plugin in own}
+    before: list[Plugin] = [LimitsGuard(), ApprovalGate(), SoftFailures(), RepairArguments()]
+    after: list[Plugin] = [Trim(), TextTools(), Log()]
+    defaults = {plugin.name for plugin in (*before, *after)}
+    return [
+        *(replaced.get(plugin.name, plugin) for plugin in before),
+        *(plugin for plugin in own if plugin.name not in defaults),
+        *(replaced.get(plugin.name, plugin) for plugin in after),
+    ]
+
+
+def _memory_store() -> Store:
+    from .stores.memory import MemoryStore
+
+    return MemoryStore()
+
+
+def _local_runtime(store: Store, clock: Clock) -> Runtime:
+    from .runtimes.local import LocalRuntime
+
+    return LocalRuntime(store, clock)
+
+
+def _engine_by_name(name: str) -> Engine:
+    from .pick import make_engine
+
+    return make_engine(name)
+
+
+def _plugin_by_name(name: str) -> Plugin:
+    from .config import find_plugin
+
+    return find_plugin(name)
+
+
+async def ask(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:
+    """Run an agent once, in memory."""
+    async with App(agent, engine=engine) as app:
+        turn = await app.conversation().send(content)
+        return await turn.result()
+
+
+def run(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:
+    """Run an agent once, in memory, and wait for it."""
+    return asyncio.run(ask(agent, content, engine=engine))

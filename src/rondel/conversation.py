@@ -1,0 +1,155 @@
+"""A conversation and a turn as a surface sees them: send, steer, stop, answer, watch, wait.
+
+Handles only: they hold no state that a second handle of the same conversation would miss. Knows no engine and no
+plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .events import STATES, Entry, Event, MessageQueued, TurnFinished, TurnStarted
+from .journal import Journal, Watcher
+from .question import Answer, Question
+from .transcript import Transcript
+from .turn import Turn
+from .values import AgentResult, Media, Message, Text, user
+
+if TYPE_CHECKING:
+    from .app import App
+
+
+class Conversation:
+    """A conversation as a surface sees it: send, steer, stop, answer, watch."""
+
+    def __init__(self, app: App, id: str, agent: str = "") -> None:
+        self.app = app
+        self.id = id
+        self._agent = agent
+
+    @property
+    def agent(self) -> str:
+        return self._agent or self.app.agent().name
+
+    async def send(
+        self, content: str | Message | Sequence[str | Text | Media], *, author: str = "", id: str = ""
+    ) -> TurnView:
+        """Say something: a new turn, behind those that are under way. The same `id` twice is once."""
+        message = _as_message(content, author, id or self.app.new_id("msg"))
+        journal = await self.app.journal(self.id)
+        view = TurnView(self, journal.watch(), self.app.new_id("t"))
+        await self.app.start_turn(self.id, self._agent_in(journal), message, turn=view.id)
+        return view
+
+    async def steer(self, content: str | Message, *, author: str = "") -> None:
+        """Say something to the turn that is at work; it hears it between two rounds."""
+        journal = await self.app.journal(self.id)
+        message = _as_message(content, author, self.app.new_id("msg"))
+        await journal.append(MessageQueued(message))
+        if self.app.running_turn(self.id) is None:
+            await self.app.start_turn(self.id, self._agent_in(journal), None)
+
+    async def resume(self) -> TurnView | None:
+        """Go on where a crash or a failure cut the conversation off. None when nothing is left to do."""
+        journal = await self.app.journal(self.id)
+        transcript = journal.transcript
+        if not (transcript.unanswered or transcript.owed or transcript.inbox):
+            return None
+        view = TurnView(self, journal.watch(), self._turn_to_go_on(transcript))
+        await self.app.start_turn(self.id, self._agent_in(journal), None, turn=view.id)
+        return view
+
+    def _turn_to_go_on(self, transcript: Transcript) -> str:
+        return transcript.turn if transcript.turn and transcript.outcome is None else self.app.new_id("t")
+
+    async def answer(self, question: str, text: str, *, by: str = "") -> TurnView:
+        """Answer a question that is held; the turn goes on."""
+        journal = await self.app.journal(self.id)
+        view = TurnView(self, journal.watch(), journal.transcript.turn)
+        try:
+            await self.app.answer(self.id, Answer(question, text, by), agent=self._agent_in(journal))
+        except BaseException:
+            view.close()
+            raise
+        return view
+
+    async def stop(self) -> bool:
+        """Stop what is at work or waits. False when nothing is."""
+        if (turn := self.app.running_turn(self.id)) is not None:
+            turn.stop()
+            return True
+        journal = await self.app.journal(self.id)
+        if not journal.transcript.questions:
+            return False
+        turn = Turn(self.app, journal, id=journal.transcript.turn, agent=self._agent_in(journal))
+        await turn.settle()
+        return True
+
+    async def questions(self) -> list[Question]:
+        """What is held for a person."""
+        return (await self.app.journal(self.id)).transcript.questions
+
+    async def transcript(self) -> Transcript:
+        return (await self.app.journal(self.id)).transcript
+
+    async def entries(self, after: int = 0) -> list[Entry]:
+        return await self.app.store.read(self.id, after)
+
+    async def watch(self) -> Watcher:
+        """Every event from now on, of every turn."""
+        return (await self.app.journal(self.id)).watch()
+
+    def _agent_in(self, journal: Journal) -> str:
+        """Who answers: the agent that was named, else the one that the conversation began with."""
+        home = journal.transcript.home
+        return self._agent or (home if self.app.knows_agent(home) else self.app.agent().name)
+
+
+class TurnView:
+    """One turn as its sender sees it: iterate over its events, or wait for its result."""
+
+    def __init__(self, conversation: Conversation, watcher: Watcher, id: str) -> None:
+        self.id = id
+        self.conversation = conversation
+        self.finished: TurnFinished | None = None
+        self._watcher = watcher
+        self._result = conversation.app.result_of(id)
+
+    async def result(self) -> AgentResult:
+        """How it ended. A turn that waits for an answer says so in `error`."""
+        self.close()
+        return await self._result
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        ours = False
+        with self._watcher:
+            async for event in self._watcher:
+                if isinstance(event, TurnStarted):
+                    ours = event.turn == self.id
+                if ours or not isinstance(event, TurnStarted):
+                    yield event
+                if isinstance(event, TurnFinished) and event.turn == self.id:
+                    self.finished = event
+                    return
+
+    async def states(self) -> AsyncIterator[str]:
+        """The turn's states by their A2A names: working, then completed, input-required, canceled or failed."""
+        yield STATES["working"]
+        async for event in self:
+            if isinstance(event, TurnFinished) and event.turn == self.id:
+                yield event.state
+
+    async def stop(self) -> bool:
+        return await self.conversation.stop()
+
+    def close(self) -> None:
+        self._watcher.close()
+
+
+def _as_message(content: str | Message | Sequence[str | Text | Media], author: str, id: str) -> Message:
+    if isinstance(content, Message):
+        return msgspec.structs.replace(content, id=content.id or id, author=content.author or author)
+    return user(*([content] if isinstance(content, str) else content), author=author, id=id)

@@ -1,0 +1,397 @@
+"""A turn: from one input to rest. The only mutable object of the machine, passed by hand.
+
+It answers what the loop asks of the transcript, and turns whatever ends a turn into an outcome that is kept. Knows no
+engine's protocol, no store's format and no surface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from .agent import Agent
+from .clock import Clock
+from .engine import Engine
+from .errors import AgentFailed, EngineError, LimitReached, RondelError, StoreError
+from .events import (
+    CallFinished,
+    CallProgressed,
+    Event,
+    Failure,
+    HandedOff,
+    InboxTaken,
+    Kept,
+    LimitHit,
+    MessageAdded,
+    Outcome,
+    QuestionAnswered,
+    RoundFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from .journal import Journal
+from .limits import Limits
+from .plugin import Chain, State
+from .prompt import HISTORY, Node, Prompt, flatten
+from .question import Answer, Hold, Question
+from .tool import CallContext, Tool, error_of
+from .transcript import Transcript
+from .values import AgentResult, Message, Reply, ReplyBuilder, Text, ToolCall, ToolSpec
+
+log = logging.getLogger("rondel.turn")
+
+
+class Crew(msgspec.Struct, frozen=True):
+    """An agent with everything that its names stand for: the engine, the plugins in order, the tools by name."""
+
+    agent: Agent
+    engine: Engine
+    chain: Chain
+    tools: dict[str, Tool]
+    specs: tuple[ToolSpec, ...]
+    instructions: str
+
+
+class Host(Protocol):
+    """What a turn needs of the app that runs it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def new_id(self, prefix: str) -> str: ...
+
+    def knows_agent(self, name: str) -> bool: ...
+
+    def crew(self, agent: str) -> Crew: ...
+
+    async def recruit(
+        self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
+    ) -> AgentResult | Hold: ...
+
+
+class Turn:
+    def __init__(
+        self,
+        host: Host,
+        journal: Journal,
+        *,
+        id: str,
+        agent: str,
+        path: tuple[str, ...] = (),
+        inputs: dict[str, Any] | None = None,
+        messages: tuple[Message, ...] = (),
+    ) -> None:
+        self.id = id
+        self.messages = messages
+        """What came in with this turn; it is in the transcript once the turn is open."""
+        self.path = path
+        """The agents above this one, outermost first. Each stands for one level of tools, too."""
+        self.state = State()
+        self.outcome: Outcome | None = None
+        self.reason = ""
+        self.failure: Failure | None = None
+        self.builder: ReplyBuilder | None = None
+        self.stopping = False
+        self.inputs = inputs or {}
+        self._host = host
+        self._journal = journal
+        self._first_agent = agent
+        self._crew = host.crew(agent)
+        self._chain = self._crew.chain.for_turn(self)
+        self._watches = self._chain.watches
+        self._task: asyncio.Task[Any] | None = None
+        self._started_at = host.clock.now()
+
+    # --- who and where ------------------------------------------------------------------------------------------------
+
+    @property
+    def conversation(self) -> str:
+        return self._journal.conversation
+
+    @property
+    def transcript(self) -> Transcript:
+        return self._journal.transcript
+
+    @property
+    def crew(self) -> Crew:
+        """The agent that owes the next reply, with all that it has. A hand-off changes it."""
+        name = self.transcript.agent
+        if name and name != self._crew.agent.name:
+            self._crew = self._host.crew(name)
+            self._chain = self._crew.chain.for_turn(self)
+            self._watches = self._chain.watches
+        return self._crew
+
+    @property
+    def agent(self) -> Agent:
+        return self.crew.agent
+
+    @property
+    def engine(self) -> Engine:
+        return self.crew.engine
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        return self.crew.tools
+
+    @property
+    def limits(self) -> Limits:
+        return self.crew.agent.limits
+
+    @property
+    def plugins(self) -> Chain:
+        """The plugins that take part in this turn, in order."""
+        _ = self.crew
+        return self._chain
+
+    @property
+    def level(self) -> int:
+        """How many agents stand above this one."""
+        return len(self.path)
+
+    def now(self) -> float:
+        return self._host.clock.now()
+
+    def new_id(self, prefix: str) -> str:
+        return self._host.new_id(prefix)
+
+    # --- what the loop asks -------------------------------------------------------------------------------------------
+
+    def unanswered_calls(self) -> list[ToolCall]:
+        return self.transcript.unanswered if self.transcript.calls else []
+
+    @property
+    def held(self) -> list[Question]:
+        return self.transcript.questions if self.transcript.calls else []
+
+    def answer_to(self, call_id: str) -> Answer | None:
+        """What the person said about this call, when it was held."""
+        call = self.transcript.calls.get(call_id)
+        return call.answer if call else None
+
+    def is_in_doubt(self, call_id: str) -> bool:
+        """The call was started and never finished: whether its side effect happened, nobody knows."""
+        call = self.transcript.calls.get(call_id)
+        return call is not None and call.started
+
+    async def take_inbox(self) -> bool:
+        if not self.transcript.inbox:
+            return False
+        await self.append(InboxTaken(tuple(self.transcript.inbox)))
+        return True
+
+    def awaits_reply(self) -> bool:
+        return self.transcript.owed
+
+    # --- what the loop does -------------------------------------------------------------------------------------------
+
+    async def append(self, *events: Kept) -> None:
+        """Keep events. They survive a crash when this returns."""
+        if self._watches:
+            for event in events:
+                self._chain.watch(self, event)
+        await self._journal.append(*events)
+
+    def emit(self, event: Event) -> None:
+        """Tell whoever watches. Never waits."""
+        if self._watches:
+            self._chain.watch(self, event)
+        self._journal.emit(event)
+
+    def progress(self, call_id: str, text: str) -> None:
+        self.emit(CallProgressed(call_id, text))
+
+    def prompt(self) -> Prompt:
+        """What the agent's author wrote, with the conversation in its place, before the plugins edit it."""
+        crew = self.crew
+        nodes = tuple(
+            msgspec.structs.replace(node, children=(*node.children, *self.transcript.history()))
+            if node.id == HISTORY
+            else node
+            for node in crew.agent.nodes
+        )
+        options = crew.agent.options
+        if crew.agent.output is not None:
+            options = msgspec.structs.replace(options, output=crew.agent.output)
+        return Prompt(nodes, crew.specs, options)
+
+    async def keep(self, reply: Reply, *, ran: bool, seconds: float, first_token_s: float | None) -> None:
+        """Append a reply and what it says of where control goes, all or nothing."""
+        message = self._with_ids(reply.message)
+        target = "human" if message.calls else reply.next
+        events: list[Kept] = []
+        if target.startswith("agent:"):
+            agent = target.removeprefix("agent:")
+            if self._host.knows_agent(agent):
+                events.append(HandedOff(agent, by=self.agent.name))
+            else:
+                target = "human"
+                text = f"control cannot go to the agent {agent!r}: there is none of that name"
+                events.append(MessageAdded(Message("error", (Text(text),), id=self.new_id("msg"), duration=1)))
+        elif target == "self" and reply.next_message is not None:
+            added = reply.next_message
+            author = added.author if added.author.startswith("plugin:") else f"plugin:{added.author}"
+            events.append(
+                MessageAdded(msgspec.structs.replace(added, id=added.id or self.new_id("msg"), author=author))
+            )
+            target = "message"
+        self.builder = None
+        await self.append(
+            RoundFinished(
+                message,
+                stop=reply.stop,
+                usage=reply.usage,
+                engine=self.engine.name,
+                model=reply.model,
+                agent=self.agent.name,
+                next=target,
+                ran=ran,
+                seconds=seconds,
+                first_token_s=first_token_s,
+            ),
+            *events,
+        )
+
+    def _with_ids(self, message: Message) -> Message:
+        """Every message and every call has an id of its own; models forget them, and repeat them."""
+        parts = message.parts
+        ids = [part.id for part in parts if isinstance(part, ToolCall)]
+        if len(set(ids)) != len(ids) or not all(ids):
+            seen: set[str] = set()
+            fresh: list[Any] = []
+            for part in parts:
+                if isinstance(part, ToolCall):
+                    if not part.id or part.id in seen:
+                        part = msgspec.structs.replace(part, id=self.new_id("call"))
+                    seen.add(part.id)
+                fresh.append(part)
+            parts = tuple(fresh)
+        author = message.author or self.agent.name
+        return msgspec.structs.replace(message, parts=parts, id=message.id or self.new_id("msg"), author=author)
+
+    async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
+        """Let another agent work for one of this turn's calls."""
+        return await self._host.recruit(self, agent, arguments, context)
+
+    def result(self) -> AgentResult:
+        """How the turn ended, as the one who asked sees it."""
+        transcript = self.transcript
+        agent = self.failure.agent if self.failure and self.failure.agent else self._first_agent
+        error = self.failure.message if self.failure else ""
+        output = transcript.output if self.outcome is Outcome.DONE else ""
+        return AgentResult(output, error, transcript.ran, agent, _data(output) if self.agent.output else None)
+
+    # --- from start to rest -------------------------------------------------------------------------------------------
+
+    def open(self) -> Turn:
+        return self
+
+    async def __aenter__(self) -> Turn:
+        self._task = asyncio.current_task()
+        events: list[Kept] = []
+        if self.transcript.turn != self.id or self.transcript.outcome is not None:
+            crew = self.crew if self.transcript.turn == self.id else self._crew
+            events.append(TurnStarted(self.id, crew.agent.name, crew.instructions, self.inputs, self.path))
+        events += [MessageAdded(message) for message in self.messages if message.id not in self.transcript.ids]
+        if events:
+            await self.append(*events)
+        await self.plugins.start(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, asyncio.CancelledError):
+            if not self.stopping:
+                return False  # the app goes down, or the turn above was stopped: the transcript says how to go on
+            if self._task is not None:
+                self._task.uncancel()
+        try:
+            await self._come_to_rest(error)
+        except (StoreError, asyncio.CancelledError) as broken:
+            if isinstance(broken, asyncio.CancelledError) and not self.stopping:
+                raise
+            self._fail(broken)
+            self.emit(TurnFinished(self.id, Outcome.FAILED, failure=self.failure))
+        return True
+
+    async def _come_to_rest(self, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            await self._settle_stopped()
+        elif isinstance(error, LimitReached):
+            self.outcome, self.reason = Outcome.DONE, str(error)
+            await self.append(LimitHit(error.name, str(error)))
+        elif isinstance(error, StoreError):
+            raise error
+        elif error is not None:
+            self._fail(error)
+            await self._settle_calls(f"not run: {self.failure.message}" if self.failure else "not run")
+            text = Text(f"The turn failed: {self.failure.message}" if self.failure else "The turn failed.")
+            await self.append(MessageAdded(Message("error", (text,), id=self.new_id("msg"), duration=1)))
+        outcome = self.outcome or Outcome.FAILED
+        await self._chain.end(self, outcome)
+        usage, seconds = self.transcript.turn_usage, self.now() - self._started_at
+        await self.append(TurnFinished(self.id, outcome, self.reason, self.failure, usage, seconds))
+
+    def _fail(self, error: BaseException) -> None:
+        self.outcome = Outcome.FAILED
+        self.failure = Failure(
+            name=type(error).__name__,
+            message=str(error) or type(error).__name__,
+            code=error.code if isinstance(error, EngineError) else "",
+            provider=error.provider if isinstance(error, EngineError) else "",
+            agent=error.agent if isinstance(error, AgentFailed) else self._crew.agent.name,
+        )
+        if not isinstance(error, RondelError):
+            log.error("turn %s of conversation %s failed", self.id, self.conversation, exc_info=error)
+
+    async def _settle_stopped(self) -> None:
+        """Keep what was said so far, and leave no call open: the next round must be able to go on from here."""
+        self.outcome = Outcome.STOPPED
+        if self.builder is not None:
+            reply = self.builder.reply()
+            parts = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
+            if parts:
+                reply = msgspec.structs.replace(
+                    reply, message=msgspec.structs.replace(reply.message, parts=parts), stop="interrupted"
+                )
+                await self.keep(reply, ran=True, seconds=0.0, first_token_s=None)
+        await self._settle_calls("not finished: the turn was stopped", stopped=True)
+
+    async def _settle_calls(self, why: str, *, stopped: bool = False) -> None:
+        events: list[Kept] = []
+        for open_call in self.transcript.calls.values():
+            if open_call.question is not None and stopped:
+                events.append(QuestionAnswered(Answer(open_call.question.id, open_call.question.default, by="stop")))
+            if open_call.result is None:
+                events.append(CallFinished(error_of(open_call.call, why)))
+        if events:
+            await self.append(*events)
+
+    async def settle(self) -> None:
+        """A person stops a turn that only waits: its questions are closed, its calls get an answer."""
+        self.stopping = True
+        await self._come_to_rest(asyncio.CancelledError())
+
+    def stop(self) -> None:
+        """A person stops the turn: what runs is cancelled, the upstream request is closed, what was said is kept."""
+        self.stopping = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def instructions_of(agent: Agent) -> str:
+    """The agent's own words, flattened: what a trace shows as its prompt."""
+    nodes: tuple[Node, ...] = tuple(node for node in agent.nodes if node.id != HISTORY)
+    return "\n\n".join(message.text for message in flatten(nodes) if message.text)
+
+
+def _data(output: str) -> Any:
+    try:
+        return msgspec.json.decode(output)
+    except msgspec.DecodeError:
+        return None
