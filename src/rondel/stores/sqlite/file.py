@@ -35,6 +35,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) without rowid
         """,
         "create index conversations_by_time on conversations (updated_at, id) where instr(id, '/') = 0",
+        # Rows in the order in which they come, an index for the key: what many conversations append together fills one
+        # page, where a table clustered by conversation writes (and splits) one for each.
         """
         create table entries (
             conversation text not null references conversations (id) on delete cascade,
@@ -43,7 +45,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             kind         text not null,
             body         text not null,    -- the whole entry as JSON, so that many are read as one list
             primary key (conversation, seq)
-        ) without rowid
+        )
         """,
         # A new position is greater than every one that is left: that is all the order that pending jobs need.
         """

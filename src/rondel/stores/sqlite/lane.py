@@ -35,8 +35,9 @@ class Lane(Generic[R]):
     def __init__(self, name: str, serve: Callable[[list[R]], None], finish: Callable[[], None]) -> None:
         self._serve, self._finish = serve, finish
         self._requests: deque[R] = deque()
-        # A token per call to wake, not per request: what is only posted waits for the next one.
+        # A token wakes the thread, once for all that was asked in one pass of the loop; False ends it.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self._waking = False
         self._end = Request()
         # A daemon, so that a program that forgets to close can end. What was acknowledged is on disk.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -51,6 +52,14 @@ class Lane(Generic[R]):
         self._requests.append(request)
 
     def wake(self) -> None:
+        """Have served what was asked, as soon as the loop has run whoever else is ready to ask."""
+        assert self.loop is not None, "a lane is started before it is woken"
+        if not self._waking:
+            self._waking = True
+            self.loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
         self._tokens.put(True)
 
     async def ask(self, request: R) -> Any:
@@ -60,7 +69,7 @@ class Lane(Generic[R]):
         it was served: whoever sees CancelledError come out of here knows that it was done.
         """
         self._requests.append(request)
-        self._tokens.put(True)
+        self.wake()
         return await self._answer(request)
 
     async def aclose(self) -> None:
