@@ -19,7 +19,7 @@ from .clock import Clock, SystemClock
 from .conversation import Conversation
 from .engine import Engine
 from .errors import AgentFailed, LimitReached, QuestionError, RondelError, nearest
-from .events import Event, Nested, Outcome, QuestionAnswered
+from .events import Event, Failure, Nested, Outcome, QuestionAnswered, TurnFinished
 from .job import Job, Runtime
 from .journal import Journal
 from .loop import run_turn
@@ -156,7 +156,11 @@ class App:
                 await close()
         await self.store.aclose()
         for result in self._results.values():
-            result.cancel()
+            if not result.done():
+                result.set_exception(
+                    RondelError("the app was closed before this turn ended; it goes on at the next start")
+                )
+                result.exception()  # nobody may be waiting
 
     @property
     def runtime(self) -> Runtime:
@@ -209,16 +213,44 @@ class App:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    async def start_turn(self, conversation: str, agent: str, message: Message | None, *, turn: str = "") -> str:
-        """Queue a turn behind those of its conversation. Returns its id when it would survive a crash."""
+    async def start_turn(
+        self,
+        conversation: str,
+        agent: str,
+        message: Message | None = None,
+        *,
+        turn: str = "",
+        again: str = "",
+        answer: Answer | None = None,
+    ) -> bool:
+        """Queue a turn behind those of its conversation. Returns when it would survive a crash.
+
+        A turn that goes on (an answer came, a crash is over) says what lets it go on `again`. The same thing twice is
+        once, and False.
+        """
         turn = turn or self.new_id("t")
         self._results.setdefault(turn, asyncio.get_running_loop().create_future())
         payload: dict[str, Any] = {"turn": turn, "agent": agent}
         if message is not None:
             self._messages[turn] = message
             payload["message"] = msgspec.to_builtins(message)
-        await self.runtime.submit(Job(f"{turn}#{self.new_id('j')}", "turn", conversation, payload))
-        return turn
+        if answer is not None:
+            payload["answer"] = msgspec.to_builtins(answer)
+        return await self.runtime.submit(Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload))
+
+    async def stop_queued_turn(self, conversation: str, turn: str) -> bool:
+        """Stop a turn that has not begun. False when it has, or when there is none."""
+        if not await self.runtime.cancel(turn):
+            return False
+        self._messages.pop(turn, None)
+        journal = await self.journal(conversation)
+        await journal.append(TurnFinished(turn, Outcome.STOPPED, "stopped before it began"))
+        self._settle(turn, AgentResult(agent=journal.transcript.home, ran=False))
+        return True
+
+    async def drain(self) -> None:
+        """Wait until no turn is at work and none is queued. Questions may be open."""
+        await self.runtime.drain()
 
     def result_of(self, turn: str) -> asyncio.Future[AgentResult]:
         return self._results.setdefault(turn, asyncio.get_running_loop().create_future())
@@ -227,21 +259,43 @@ class App:
         return self._turns.get(conversation)
 
     async def _run_turn_job(self, job: Job) -> None:
-        conversation, id, agent = job.key, job.payload["turn"], job.payload["agent"]
+        conversation, id = job.key, job.payload["turn"]
+        try:
+            turn = await self._open_turn(job)
+            if turn is None:
+                return
+            self._turns[conversation] = turn
+            try:
+                await run_turn(turn)
+            finally:
+                del self._turns[conversation]
+        except Exception as error:
+            self._fail(conversation, id, job.payload["agent"], error)
+            raise
+        self._settle(id, turn.result() if turn.outcome is not Outcome.WAITING else self._waiting(turn))
+        await self._after_turn(turn)
+
+    async def _open_turn(self, job: Job) -> Turn | None:
+        """The turn that a job stands for; None when it has come to rest already (a crash kept the job, not the news)."""
+        id, agent = job.payload["turn"], self.agent(job.payload["agent"]).name
         message = self._messages.pop(id, None)
         if message is None and "message" in job.payload:
             message = msgspec.convert(job.payload["message"], Message)
-        journal = await self.journal(conversation)
+        journal = await self.journal(job.key)
         if id in journal.transcript.turns_done:
-            return
-        turn = Turn(self, journal, id=id, agent=self.agent(agent).name, messages=(message,) if message else ())
-        self._turns[conversation] = turn
-        try:
-            await run_turn(turn)
-        finally:
-            del self._turns[conversation]
-        self._settle(id, turn.result() if turn.outcome is not Outcome.WAITING else self._waiting(turn))
-        await self._after_turn(turn)
+            return None
+        if "answer" in job.payload:
+            answer = msgspec.convert(job.payload["answer"], Answer)
+            if any(question.id == answer.question_id for question in journal.transcript.questions):
+                await journal.append(QuestionAnswered(answer))
+        return Turn(self, journal, id=id, agent=agent, messages=(message,) if message else ())
+
+    def _fail(self, conversation: str, turn: str, agent: str, error: Exception) -> None:
+        """A turn that could not even be opened: whoever waits for it is told."""
+        failure = Failure(type(error).__name__, str(error), agent=agent)
+        if journal := self._journals.get(conversation):
+            journal.emit(TurnFinished(turn, Outcome.FAILED, failure=failure))
+        self._settle(turn, AgentResult(error=str(error), ran=False, agent=agent))
 
     def _waiting(self, turn: Turn) -> AgentResult:
         asked = "; ".join(question.text for question in turn.held)
@@ -260,7 +314,7 @@ class App:
                     key = f"{turn.conversation}#{question.id}"
                     await self.runtime.submit(Job(f"deadline:{key}", "job", key, payload, at=question.deadline))
         elif turn.outcome is Outcome.DONE and turn.transcript.inbox:
-            await self.start_turn(turn.conversation, turn.agent.name, None)  # it came just as the turn ended
+            await self.start_turn(turn.conversation, turn.agent.name)  # it came just as the turn ended
 
     async def _run_deadline(self, job: Job) -> None:
         conversation = job.key.removesuffix(f"#{job.payload['question']}")
@@ -270,17 +324,19 @@ class App:
                 answer = Answer(question.id, question.default, by="deadline")
                 await self.answer(conversation, answer, agent=job.payload["agent"])
 
-    async def answer(self, conversation: str, answer: Answer, *, agent: str) -> str:
-        """Keep a person's answer and let the turn go on."""
-        journal = await self.journal(conversation)
-        question = next((q for q in journal.transcript.questions if q.id == answer.question_id), None)
-        if question is None:
+    async def answer(self, conversation: str, answer: Answer, *, agent: str) -> None:
+        """Keep a person's answer and let the turn go on. The answer rides in the job: one cannot be lost without the
+        other."""
+        transcript = (await self.journal(conversation)).transcript
+        question = next((q for q in transcript.questions if q.id == answer.question_id), None)
+        if question is not None:
+            check_answer(question, answer)
+        if question is None or not await self.start_turn(
+            conversation, agent, turn=transcript.turn, again=answer.question_id, answer=answer
+        ):
             raise QuestionError(f"question {answer.question_id!r} is not open: it was answered, or it never was asked")
-        check_answer(question, answer)
-        await journal.append(QuestionAnswered(answer))
         if answer.by != "deadline":
             await self.runtime.cancel(f"deadline:{conversation}#{question.id}")
-        return await self.start_turn(conversation, agent, None, turn=journal.transcript.turn)
 
     async def recruit(
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext

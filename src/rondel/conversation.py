@@ -50,7 +50,7 @@ class Conversation:
         message = _as_message(content, author, self.app.new_id("msg"))
         await journal.append(MessageQueued(message))
         if self.app.running_turn(self.id) is None:
-            await self.app.start_turn(self.id, self._agent_in(journal), None)
+            await self.app.start_turn(self.id, self._agent_in(journal))
 
     async def resume(self) -> TurnView | None:
         """Go on where a crash or a failure cut the conversation off. None when nothing is left to do."""
@@ -58,17 +58,18 @@ class Conversation:
         transcript = journal.transcript
         if not (transcript.unanswered or transcript.owed or transcript.inbox):
             return None
-        view = TurnView(self, journal.watch(), self._turn_to_go_on(transcript))
-        await self.app.start_turn(self.id, self._agent_in(journal), None, turn=view.id)
+        goes_on = bool(transcript.turn) and transcript.outcome is None
+        view = TurnView(self, journal.watch(), transcript.turn if goes_on else self.app.new_id("t"), goes_on=goes_on)
+        if self.app.running_turn(self.id) is not None:
+            return view
+        again = f"seq-{journal.seq}" if goes_on else ""
+        await self.app.start_turn(self.id, self._agent_in(journal), turn=view.id, again=again)
         return view
-
-    def _turn_to_go_on(self, transcript: Transcript) -> str:
-        return transcript.turn if transcript.turn and transcript.outcome is None else self.app.new_id("t")
 
     async def answer(self, question: str, text: str, *, by: str = "") -> TurnView:
         """Answer a question that is held; the turn goes on."""
         journal = await self.app.journal(self.id)
-        view = TurnView(self, journal.watch(), journal.transcript.turn)
+        view = TurnView(self, journal.watch(), journal.transcript.turn, goes_on=True)
         try:
             await self.app.answer(self.id, Answer(question, text, by), agent=self._agent_in(journal))
         except BaseException:
@@ -111,11 +112,11 @@ class Conversation:
 class TurnView:
     """One turn as its sender sees it: iterate over its events, or wait for its result."""
 
-    def __init__(self, conversation: Conversation, watcher: Watcher, id: str) -> None:
+    def __init__(self, conversation: Conversation, watcher: Watcher, id: str, *, goes_on: bool = False) -> None:
         self.id = id
         self.conversation = conversation
-        self.finished: TurnFinished | None = None
         self._watcher = watcher
+        self._goes_on = goes_on
         self._result = conversation.app.result_of(id)
 
     async def result(self) -> AgentResult:
@@ -124,15 +125,15 @@ class TurnView:
         return await self._result
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        ours = False
+        ours = self._goes_on
         with self._watcher:
             async for event in self._watcher:
                 if isinstance(event, TurnStarted):
                     ours = event.turn == self.id
-                if ours or not isinstance(event, TurnStarted):
+                ended = isinstance(event, TurnFinished) and event.turn == self.id
+                if ours or ended:
                     yield event
-                if isinstance(event, TurnFinished) and event.turn == self.id:
-                    self.finished = event
+                if ended:
                     return
 
     async def states(self) -> AsyncIterator[str]:
@@ -143,10 +144,19 @@ class TurnView:
                 yield event.state
 
     async def stop(self) -> bool:
-        return await self.conversation.stop()
+        """Stop this turn, whether it waits for its place, is at work, or is held."""
+        running = self.conversation.app.running_turn(self.conversation.id)
+        if running is None or running.id != self.id:
+            if await self.conversation.app.stop_queued_turn(self.conversation.id, self.id):
+                return True
+        return await self.conversation.stop() if running is None or running.id == self.id else False
 
     def close(self) -> None:
+        """Stop watching. The turn goes on."""
         self._watcher.close()
+
+    def __del__(self) -> None:
+        self._watcher.close()  # a view that nobody iterates must not pile up events
 
 
 def _as_message(content: str | Message | Sequence[str | Text | Media], author: str, id: str) -> Message:

@@ -55,6 +55,10 @@ class Runtime(Protocol):
         """Cancel the running job, or forget the pending one. False when there is none."""
         ...
 
+    async def drain(self) -> None:
+        """Wait until nothing runs and nothing is due; jobs whose time has not come may be pending."""
+        ...
+
     async def stop(self) -> None:
         """Cancel what runs and wait for it. Pending jobs stay in the store."""
         ...

@@ -104,6 +104,10 @@ class LocalRuntime:
         await self._withdraw(work)
         return True
 
+    async def drain(self) -> None:
+        while tasks := [line[0].task for line in self._lines.values() if line[0].task is not None]:
+            await asyncio.wait(tasks)
+
     async def stop(self) -> None:
         if self._owner is None:
             return

@@ -1,0 +1,288 @@
+"""Crash at every append: each scenario is run again with the power cut before and after append n, for all n.
+
+Engines here answer by what they are asked, not by how often: a round that was cut off is asked again. The transcript at
+the end must be the one of a run without a crash, and what must not run twice has run at most once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from rondel import Agent, App, Hold, Message, Plugin, Prompt, Question, Reply, tool
+from rondel.events import Kept
+from rondel.job import Job
+from rondel.stores.memory import MemoryStore
+from rondel.testing import Scripted, VirtualClock, call, calls, say
+from rondel.tool import CallContext
+from rondel.turn import Turn
+from rondel.values import ToolResult, user
+
+
+class PowerCut(MemoryStore):
+    """Dies at append n, before or after it is written; from then on nothing is written and nothing returns."""
+
+    def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
+        self.disk = disk
+        self.left = at
+        self.written = written
+        self.dead = asyncio.Event()
+
+    async def _die(self) -> None:
+        self.dead.set()
+        await asyncio.Event().wait()
+
+    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+        if self.dead.is_set():
+            await self._die()
+        self.left -= 1
+        if self.left == 0 and not self.written:
+            await self._die()
+        await self.disk.append(conversation, seq, events, at=at)
+        if self.left == 0:
+            await self._die()
+
+    async def put_job(self, job: Job) -> bool:
+        if self.dead.is_set():
+            await self._die()
+        return await self.disk.put_job(job)
+
+    def finish_job(self, id: str) -> None:
+        if not self.dead.is_set():
+            self.disk.finish_job(id)
+
+    async def read(self, conversation: str, after: int = 0):
+        return await self.disk.read(conversation, after)
+
+    async def orphaned_jobs(self) -> list[Job]:
+        return await self.disk.orphaned_jobs()
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Scenario:
+    """What is told to which agents, and how a person answers."""
+
+    def __init__(self, *agents: Agent, says: tuple[str, ...] = ("go",), answers: str = "") -> None:
+        self.agents, self.says, self.answers = agents, says, answers
+
+    async def drive(self, store: MemoryStore) -> None:
+        """Say what has not been said yet, answer what is asked, and wait until nothing is under way."""
+        async with App(*self.agents, store=store, clock=VirtualClock()) as app:
+            conversation = app.conversation("c")
+            for number, text in enumerate(self.says):
+                await self._settle(app)
+                if f"m{number}" not in (await conversation.transcript()).ids:
+                    await conversation.send(text, id=f"m{number}")
+            await self._settle(app)
+
+    async def _settle(self, app: App) -> None:
+        conversation = app.conversation("c")
+        while True:
+            await app.drain()
+            if not (questions := await conversation.questions()):
+                return
+            await conversation.answer(questions[0].id, self.answers, by="ann")
+
+
+async def plain_run(scenario: Scenario) -> tuple[list[Message], int]:
+    store = CountingStore()
+    await scenario.drive(store)
+    return await transcript_of(store), store.appends
+
+
+class CountingStore(MemoryStore):
+    appends = 0
+
+    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+        self.appends += 1
+        await super().append(conversation, seq, events, at=at)
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def transcript_of(store: MemoryStore) -> list[Message]:
+    from rondel.transcript import Transcript
+
+    transcript = Transcript(entry.event for entry in await store.read("c"))
+    return [msgspec.structs.replace(message, id="") for message in transcript.messages]
+
+
+async def crashed_run(scenario: Scenario, at: int, *, written: bool) -> list[Message]:
+    disk = MemoryStore()
+    dying = PowerCut(disk, at, written=written)
+
+    async def until_dead(main: asyncio.Task[None]) -> None:
+        await dying.dead.wait()
+        main.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        main = group.create_task(scenario.drive(dying))
+        killer = group.create_task(until_dead(main))
+        await asyncio.wait([main])
+        killer.cancel()
+    disk = disk.reopen()
+    await scenario.drive(disk)
+    return await transcript_of(disk.reopen())
+
+
+# --- the scenarios ----------------------------------------------------------------------------------------------------
+
+
+def by_history(answer: Callable[[Prompt], Reply | str]) -> Scripted:
+    return Scripted(*[lambda prompt: answer(prompt)] * 50)  # type: ignore[arg-type]
+
+
+def rounds_of(prompt: Prompt) -> int:
+    return sum(message.role == "assistant" for message in prompt.messages)
+
+
+@tool(idempotent=True)
+async def look(where: str) -> str:
+    "Look."
+    return f"saw {where}"
+
+
+def plain() -> Scenario:
+    return Scenario(Agent("a", engine=by_history(lambda p: f"answer to {p.messages[-1].text}")), says=("one", "two"))
+
+
+def tool_rounds() -> Scenario:
+    def answer(prompt: Prompt) -> Reply | str:
+        n = rounds_of(prompt)
+        return call("look", f"l{n}", where=f"place {n}") if n < 3 else "seen all"
+
+    return Scenario(Agent("a", engine=by_history(answer), tools=[look]))
+
+
+def parallel_calls() -> Scenario:
+    def answer(prompt: Prompt) -> Reply | str:
+        if rounds_of(prompt):
+            return "all three"
+        return calls(*(call("look", f"l{n}", where=str(n)) for n in range(3)))
+
+    return Scenario(Agent("a", engine=by_history(answer), tools=[look]))
+
+
+def self_rounds() -> Scenario:
+    class Thrice(Plugin):
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            if turn.transcript.turn_rounds == 0:
+                return msgspec.structs.replace(reply, next="self", next_message=user("go on", author="thrice"))
+            return msgspec.structs.replace(reply, next="self" if turn.transcript.turn_rounds == 1 else "human")
+
+    return Scenario(Agent("a", engine=by_history(lambda p: f"part {rounds_of(p)}"), plugins=[Thrice()]))
+
+
+def hand_off() -> Scenario:
+    class Pass(Plugin):
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return msgspec.structs.replace(reply, next="agent:b") if turn.agent.name == "a" else reply
+
+    first = Agent("a", engine=by_history(lambda p: "over to b"), plugins=[Pass()])
+    return Scenario(first, Agent("b", engine=by_history(lambda p: "b knows")), says=("one", "two"))
+
+
+def inner_agent() -> Scenario:
+    def outer(prompt: Prompt) -> Reply | str:
+        return (
+            f"inner said {prompt.messages[-1].parts[0].text}" if rounds_of(prompt) else call("inner", "i1", input="x")
+        )  # type: ignore[union-attr]
+
+    def inner(prompt: Prompt) -> Reply | str:
+        return "deep" if rounds_of(prompt) else call("look", "l1", where="inside")
+
+    helper = Agent("inner", engine=by_history(inner), tools=[look])
+    return Scenario(Agent("a", engine=by_history(outer), tools=[helper]))
+
+
+def held_call() -> Scenario:
+    @tool(idempotent=True)
+    async def ask(context: CallContext) -> str | Hold:
+        "Ask."
+        if context.answer is not None:
+            return f"{context.answer.by} said {context.answer.text}"
+        return Hold(Question(f"q-{context.call.id}", "ask", "Which colour?", call_id=context.call.id))
+
+    def answer(prompt: Prompt) -> Reply | str:
+        return "thanks" if rounds_of(prompt) else calls(call("ask", "a1"), call("look", "l1", where="meanwhile"))
+
+    return Scenario(Agent("a", engine=by_history(answer), tools=[ask, look]), answers="blue")
+
+
+def held_inside_an_inner_agent() -> Scenario:
+    inner = held_call().agents[0]
+    helper = Agent("inner", engine=inner.engine, tools=inner.tools)
+
+    def outer(prompt: Prompt) -> Reply | str:
+        return "all well" if rounds_of(prompt) else call("inner", "i1", input="x")
+
+    return Scenario(Agent("a", engine=by_history(outer), tools=[helper]), answers="green")
+
+
+SCENARIOS = [
+    plain,
+    tool_rounds,
+    parallel_calls,
+    self_rounds,
+    hand_off,
+    inner_agent,
+    held_call,
+    held_inside_an_inner_agent,
+]
+
+
+@pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
+def test_a_crash_at_any_append_leaves_the_same_transcript(make: Callable[[], Scenario], written: bool):
+    """Q02: nothing is lost and nothing is said twice."""
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            expected, appends = await plain_run(make())
+            assert expected[-1].role == "assistant"
+            for at in range(1, appends + 1):
+                assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at} of {appends}"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
+def test_what_must_not_run_twice_runs_at_most_once_and_the_model_is_told(written: bool):
+    async def main() -> None:
+        ran: list[str] = []
+
+        def make() -> Scenario:
+            @tool
+            async def pay(context: CallContext) -> str:
+                "Pay."
+                ran.append(context.key)
+                return "paid"
+
+            def answer(prompt: Prompt) -> Reply | str:
+                last = prompt.messages[-1]
+                return say(f"model read: {last.parts[0].text}") if last.role == "tool" else call("pay", "p1")  # type: ignore[union-attr]
+
+            return Scenario(Agent("a", engine=by_history(answer), tools=[pay]))
+
+        expected, appends = await plain_run(make())
+        assert ran == ["c:p1"]
+        told: list[str] = []
+        for at in range(1, appends + 1):
+            ran.clear()
+            messages = await crashed_run(make(), at, written=written)
+            assert len(ran) <= 1, f"paid twice after a crash at append {at}"
+            result = next(part for message in messages for part in message.parts if isinstance(part, ToolResult))
+            assert messages[-1].text == f"model read: {result.text}"
+            if not ran:
+                assert result.is_error
+            told.append(result.text)
+        assert any("interrupted" in text for text in told)
+        assert "paid" in told
+
+    asyncio.run(main())

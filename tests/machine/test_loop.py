@@ -1,0 +1,739 @@
+"""The loop through the top: what a surface sees, and what the transcript says afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+import rondel
+from rondel import Agent, App, Limits, Outcome, Plugin, Prompt, Reply, tool
+from rondel.errors import AgentFailed, EngineOverloaded, RondelError
+from rondel.events import (
+    CallFinished,
+    CallStarted,
+    HandedOff,
+    LimitHit,
+    MessageAdded,
+    PluginFailed,
+    RoundFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from rondel.testing import Pause, Scripted, call, calls, say
+from rondel.tool import NO_RESULT
+from rondel.turn import Turn
+from rondel.values import Message, PartDelta, ReplyStarted, Text, ToolCall, ToolResult, Usage, user
+from tests.helpers import events_of, of, play, scripted
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+
+
+def test_a_turn_streams_its_answer_and_rests():
+    """F01, F11: states are working, then completed; the result has output, error, ran and agent."""
+    agent, engine = scripted("Hello there.")
+
+    async def scene(app: App):
+        view = await app.conversation().send("hi")
+        states = [state async for state in view.states()]
+        return states, await view.result()
+
+    states, result = play(scene, agent)
+    assert states == ["working", "completed"]
+    assert result == rondel.AgentResult("Hello there.", "", True, "helper")
+    engine.check_done()
+
+
+def test_watchers_see_the_deltas_between_start_and_finish():
+    agent, _ = scripted("Hello there.")
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("hi"))
+
+    events = play(scene, agent)
+    kinds = [type(event).__name__ for event in events]
+    assert kinds[:2] == ["TurnStarted", "MessageAdded"]
+    assert kinds[-1] == "TurnFinished"
+    assert of(PartDelta, events) == [PartDelta(0, "Hello there.")]
+    assert kinds.index("PartDelta") < kinds.index("RoundFinished")
+
+
+def test_a_tool_call_is_answered_and_the_model_reads_the_result():
+    agent, engine = scripted(call("add", a=2, b=40), "It is 42.", tools=[add])
+
+    async def scene(app: App):
+        view = await app.conversation().send("2 + 40?")
+        return await events_of(view), await view.result()
+
+    events, result = play(scene, agent)
+    assert result.output == "It is 42."
+    assert [e.name for e in of(CallStarted, events)] == ["add"]
+    assert engine.prompts[1].messages[-1] == Message("tool", (ToolResult("call-add", (Text("42"),), "add"),))
+    engine.check_done()
+
+
+def test_the_users_message_is_there_exactly_once_in_every_round():
+    """P13: also in tool rounds and in the next turn."""
+    agent, engine = scripted(call("add", a=1, b=1), call("add", "again", a=2, b=2), "4", "5", tools=[add])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        await (await conversation.send("first question")).result()
+        await (await conversation.send("second question")).result()
+
+    play(scene, agent)
+    texts = [[m.text for m in prompt.messages if m.role == "user"] for prompt in engine.prompts]
+    assert texts == [["first question"]] * 3 + [["first question", "second question"]]
+
+
+def test_control_goes_to_the_human_by_default_and_to_itself_when_a_plugin_says_so():
+    """F02: human stops after one round; self starts the next round with the extended history."""
+
+    class GoOn(Plugin):
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return msgspec.structs.replace(reply, next="self") if "more" in reply.text else reply
+
+    agent, engine = scripted("one, more follows", "two", plugins=[GoOn()])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("count")).result()
+
+    assert play(scene, agent).output == "two"
+    assert engine.prompts[1].messages[-1].text == "one, more follows"
+    engine.check_done()
+
+
+def test_control_passes_to_another_agent_and_returns():
+    """F02: agent:<id> really passes control; the next turn is the first agent's again."""
+
+    class ToTheExpert(Plugin):
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return msgspec.structs.replace(reply, next="agent:expert") if turn.agent.name == "clerk" else reply
+
+    clerk, front = scripted("I pass you on.", "I pass you on again.", name="clerk", plugins=[ToTheExpert()])
+    expert, back = scripted("I know it.", "I still know it.", name="expert", prompt="You are the expert.")
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("a hard question")
+        events = await events_of(view)
+        first = await view.result()
+        second = await (await conversation.send("and now?")).result()
+        return events, first, second
+
+    events, first, second = play(scene, clerk, expert)
+    assert first.output == "I know it."
+    assert second.output == "I still know it."
+    assert [e.agent for e in of(HandedOff, events)] == ["expert"]
+    assert [e.agent for e in of(RoundFinished, events)] == ["clerk", "expert"]
+    assert back.prompts[0].messages[0].text == "You are the expert."
+    assert back.prompts[0].messages[-1].text == "I pass you on."
+    front.check_done()
+    back.check_done()
+
+
+def test_a_hand_off_to_nobody_is_said_and_ends_the_turn():
+    class ToNobody(Plugin):
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return msgspec.structs.replace(reply, next="agent:ghost")
+
+    agent, _ = scripted("over to the ghost", plugins=[ToNobody()])
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("hi"))
+
+    events = play(scene, agent)
+    assert of(TurnFinished, events)[0].outcome is Outcome.DONE
+    assert "no" in of(MessageAdded, events)[-1].message.text
+    assert "'ghost'" in of(MessageAdded, events)[-1].message.text
+
+
+class Forever(Plugin):
+    async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+        return msgspec.structs.replace(reply, next="self")
+
+
+def test_a_turn_that_goes_on_by_itself_stops_at_its_limit_and_says_so():
+    """F03: three self-rounds by default, then a completed state that says so."""
+    agent, engine = scripted("1", "2", "3", "4", plugins=[Forever()])
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("go"))
+
+    events = play(scene, agent)
+    finished = of(TurnFinished, events)[0]
+    assert finished.state == "completed"
+    assert "limits.continuations" in finished.reason
+    assert [e.name for e in of(LimitHit, events)] == ["limits.continuations"]
+    engine.check_done()
+
+
+def test_the_round_limit_is_an_outcome_with_a_name():
+    """F03: configurable."""
+    agent, engine = scripted(*(call("add", f"c{i}", a=i, b=1) for i in range(2)), tools=[add], limits=Limits(rounds=2))
+
+    async def scene(app: App):
+        return of(TurnFinished, await events_of(await app.conversation().send("go")))[0]
+
+    finished = play(scene, agent)
+    assert finished.outcome is Outcome.DONE
+    assert finished.reason == "the turn used its 2 rounds; raise limits.rounds or ask for less"
+    engine.check_done()
+
+
+def test_a_stop_beats_a_hand_off_beats_self_beats_human():
+    """F07: the precedence is written down, whatever the order of the plugins."""
+
+    def wants(target: str, name: str) -> Plugin:
+        async def on_reply(self: Plugin, turn: Turn, reply: Reply) -> Reply:
+            return msgspec.structs.replace(reply, next=target) if turn.agent.name == "helper" else reply
+
+        return type(name, (Plugin,), {"on_reply": on_reply, "name": name})()
+
+    for plugins in (
+        [wants("self", "a"), wants("agent:other", "b"), wants("human", "c")],
+        [wants("human", "c"), wants("agent:other", "b"), wants("self", "a")],
+    ):
+        agent, _ = scripted("x", plugins=plugins)
+        other, _ = scripted("y", name="other")
+
+        async def scene(app: App):
+            return await events_of(await app.conversation().send("go"))
+
+        events = play(scene, agent, other)
+        assert [e.agent for e in of(HandedOff, events)] == ["other"]
+
+
+def test_two_plugins_that_both_want_self_start_one_round_with_the_first_message():
+    """F07: of equals the one that spoke first stays; nothing is overwritten."""
+
+    class Says(Plugin):
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            if turn.transcript.turn_rounds:
+                return reply
+            return msgspec.structs.replace(reply, next="self", next_message=user(self.text))
+
+    agent, engine = scripted("first", "second", plugins=[Says("from the outer"), Says("from the inner")])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("go")).result()
+
+    assert play(scene, agent).output == "second"
+    assert engine.prompts[1].messages[-1].text == "from the inner"
+    engine.check_done()
+
+
+def test_a_stop_in_mid_stream_closes_the_request_and_keeps_what_was_said():
+    """F05: state canceled, the upstream request is closed, the partial answer stays in the transcript."""
+
+    async def scene(app: App):
+        pause = Pause("So far so ")
+        engine.add(pause)
+        conversation = app.conversation()
+        view = await conversation.send("talk")
+        await pause.reached.wait()
+        assert await view.stop()
+        events = await events_of(view)
+        engine.add("fresh")
+        after = await (await conversation.send("again")).result()
+        return events, pause.closed, await conversation.transcript(), after
+
+    agent, engine = scripted()
+    events, closed, transcript, after = play(scene, agent)
+    assert closed
+    assert of(TurnFinished, events)[0].state == "canceled"
+    assert [m.text for m in transcript.messages] == ["talk", "So far so ", "again", "fresh"]
+    assert after.output == "fresh"
+
+
+def test_a_stop_before_the_start_leaves_the_engine_alone():
+    """F05: a turn that waits for its place can be stopped, too."""
+
+    async def scene(app: App):
+        pause = Pause("first")
+        engine.add(pause)
+        conversation = app.conversation()
+        first = await conversation.send("one")
+        await pause.reached.wait()
+        second = await conversation.send("two")
+        assert await second.stop()
+        states = [state async for state in second.states()]
+        pause.release()
+        return states, await first.result(), await second.result(), len(engine.prompts)
+
+    agent, engine = scripted()
+    states, first, second, asked = play(scene, agent)
+    assert states == ["working", "canceled"]
+    assert (first.output, second.output, second.ran) == ("first", "", False)
+    assert asked == 1
+
+
+def test_a_stop_while_tools_run_answers_every_call():
+    """F05: no call stays open, so the conversation can go on."""
+    reached = asyncio.Event()
+
+    @tool
+    async def hang() -> str:
+        "Never ends."
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent, engine = scripted(calls(call("hang"), call("add", a=1, b=1)), "fine", tools=[hang, add])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("go")
+        await reached.wait()
+        await view.stop()
+        await events_of(view)
+        return await (await conversation.send("and?")).result()
+
+    assert play(scene, agent).output == "fine"
+    results = {r.name: r for m in engine.prompts[1].messages if m.role == "tool" for r in m.parts}
+    assert results["hang"].is_error
+    assert "stopped" in results["hang"].text
+    assert results["add"].text in ("2", results["hang"].text)
+
+
+def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_message():
+    """F06: the error is kept, is sent to the model for one round only, and the chat goes on."""
+    error = EngineOverloaded("the model is overloaded", provider="acme", model="m", code="529")
+    agent, engine = scripted(error, "better now", "still fine")
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("hi")
+        finished = of(TurnFinished, await events_of(view))[0]
+        failed = await view.result()
+        await (await conversation.send("again")).result()
+        await (await conversation.send("more")).result()
+        return finished, failed, await conversation.transcript()
+
+    finished, failed, transcript = play(scene, agent)
+    assert finished.state == "failed"
+    assert finished.failure is not None
+    assert msgspec.structs.asdict(finished.failure) == {
+        "name": "EngineOverloaded",
+        "message": "the model is overloaded",
+        "code": "529",
+        "provider": "acme",
+        "agent": "helper",
+    }
+    assert (failed.output, failed.error) == ("", "the model is overloaded")
+    kept = [m for m in transcript.messages if m.role == "error"]
+    assert [m.duration for m in kept] == [1]
+    sent = [[m.text for m in prompt.messages if "overloaded" in m.text] for prompt in engine.prompts]
+    assert [len(texts) for texts in sent] == [0, 1, 0]
+
+
+def test_a_failed_turn_can_be_taken_up_again():
+    agent, _ = scripted(EngineOverloaded("busy"), "here I am")
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        await (await conversation.send("hi")).result()
+        view = await conversation.resume()
+        assert view is not None
+        first = await view.result()
+        return first, await conversation.resume()
+
+    result, nothing_left = play(scene, agent)
+    assert result.output == "here I am"
+    assert nothing_left is None
+
+
+def test_a_blank_prompt_asks_nobody():
+    """F08: ran is False and no model is called."""
+    agent, engine = scripted()
+
+    async def scene(app: App):
+        return await (await app.conversation().send("   ")).result()
+
+    result = play(scene, agent)
+    assert (result.ran, result.output, result.error) == (False, "", "")
+    assert engine.prompts == []
+
+
+def test_a_hard_failure_stops_all_calls_at_once_and_names_the_agent():
+    """F09: the agent that failed is named; siblings are not left open; the next turn works."""
+    weather, _ = scripted(EngineOverloaded("weather service down"), name="weather", description="The weather.")
+    agent, engine = scripted(calls(call("weather", input="Paris"), call("add", a=1, b=1)), "ok", tools=[weather, add])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("go")
+        finished = of(TurnFinished, await events_of(view))[0]
+        result = await view.result()
+        return finished, result, await (await conversation.send("go on")).result()
+
+    finished, result, after = play(scene, agent)
+    assert finished.outcome is Outcome.FAILED
+    assert "agent 'weather' failed: weather service down" in result.error
+    assert result.agent == "weather"
+    assert after.output == "ok"
+    assert len(engine.prompts) == 2
+
+
+def test_an_error_raised_as_agent_failed_in_a_tool_is_hard():
+    """F09."""
+
+    @tool
+    async def lookup() -> str:
+        "Look it up."
+        raise AgentFailed("archive", "the index is gone")
+
+    agent, _ = scripted(call("lookup"), tools=[lookup])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("go")).result()
+
+    assert play(scene, agent).agent == "archive"
+
+
+def test_a_soft_failure_goes_on_with_a_note_and_the_marker_never_shows():
+    """F09: the model is told that there was no useful result; ran stays true."""
+
+    @tool
+    async def search(query: str) -> str:
+        "Search."
+        return NO_RESULT
+
+    agent, engine = scripted(call("search", query="x"), "I found nothing.", tools=[search])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("go")).result()
+
+    result = play(scene, agent)
+    assert (result.output, result.ran, result.error) == ("I found nothing.", True, "")
+    assert engine.prompts[1].messages[-1].parts[0].text == "No useful result."
+
+
+def test_a_structured_soft_failure_says_why_and_what_to_try():
+    """F09."""
+
+    @tool
+    async def search(query: str) -> rondel.NoResult:
+        "Search."
+        return rondel.NoResult("The archive ends in 1990.", "Ask for an earlier year.")
+
+    agent, engine = scripted(call("search", query="x"), "ok", tools=[search])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("go")).result()
+
+    play(scene, agent)
+    told = engine.prompts[1].messages[-1].parts[0].text
+    assert told == "No useful result. The archive ends in 1990. Ask for an earlier year."
+
+
+def test_agents_that_call_agents_stop_at_the_depth_limit_and_the_error_names_the_path():
+    """F04: nested agents at most 6, and tools at most 5 levels; the error names depth and trace."""
+    told: list[str] = []
+
+    def answer(prompt: Prompt):
+        last = prompt.messages[-1]
+        if last.role == "tool":
+            told.append(last.parts[0].text)
+            return say("done")
+        return call("mirror", input="deeper")
+
+    mirror = Agent("mirror", engine=Scripted(*[answer] * 40), tools=["mirror"], description="Calls itself.")
+
+    async def scene(app: App):
+        return await (await app.conversation().send("go")).result()
+
+    assert play(scene, mirror).output == "done"
+    assert "nested 5 levels deep" in told[0]
+    assert "limits.tool_levels" in told[0]
+    assert "mirror -> mirror -> mirror" in told[0]
+
+    told.clear()
+    deep = Agent(
+        "mirror", engine=Scripted(*[answer] * 40), tools=["mirror"], limits=Limits(tool_levels=50), description="Same."
+    )
+    assert play(scene, deep).output == "done"
+    assert "agents are nested 6 levels deep" in told[0]
+    assert "limits.agent_levels" in told[0]
+
+
+def test_an_inner_agents_events_are_nested_in_the_stream_of_the_outer():
+    inner, _ = scripted("sunny", name="weather", prompt="You know the weather.")
+    agent, engine = scripted(call("weather", "w1", input="Paris"), "It is sunny.", tools=[inner])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("go")
+        events = await events_of(view)
+        child = await app.store.read(f"{conversation.id}/w1")
+        return events, child
+
+    events, child = play(scene, agent)
+    nested = [e.event for e in events if type(e).__name__ == "Nested"]
+    assert PartDelta(0, "sunny") in nested
+    started = child[0].event
+    assert isinstance(started, TurnStarted)
+    assert (started.path, started.instructions) == (("helper",), "You know the weather.")
+    assert engine.prompts[1].messages[-1].parts[0].text == "sunny"
+
+
+def test_messages_of_one_conversation_queue_in_order_and_others_run_beside_them():
+    async def scene(app: App):
+        pause = Pause("first")
+        engine.add(pause, "elsewhere", "second")
+        here, there = app.conversation("here"), app.conversation("there")
+        first = await here.send("one")
+        await pause.reached.wait()
+        second = await here.send("two")
+        other = await (await there.send("three")).result()
+        pause.release()
+        return other.output, (await first.result()).output, (await second.result()).output
+
+    agent, engine = scripted()
+    assert play(scene, agent) == ("elsewhere", "first", "second")
+
+
+def test_a_message_sent_while_it_works_steers_the_running_turn():
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        "Work."
+        reached.set()
+        await go.wait()
+        return "worked"
+
+    agent, engine = scripted(call("work"), "in French then", tools=[work])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("go")
+        await reached.wait()
+        await conversation.steer("in French please")
+        go.set()
+        return await view.result()
+
+    assert play(scene, agent).output == "in French then"
+    assert [m.role for m in engine.prompts[1].messages] == ["user", "assistant", "tool", "user"]
+    assert engine.prompts[1].messages[-1].text == "in French please"
+
+
+def test_a_message_that_comes_just_as_the_turn_ends_is_still_answered():
+    class Late(Plugin):
+        async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
+            if len(engine.prompts) == 1:
+                await app_of[0].conversation(turn.conversation).steer("one more thing")
+
+    app_of: list[App] = []
+    agent, engine = scripted("first", "second", plugins=[Late()])
+
+    async def scene(app: App):
+        app_of.append(app)
+        conversation = app.conversation()
+        with await conversation.watch() as watcher:
+            await conversation.send("hi")
+            done = 0
+            async for event in watcher:
+                done += isinstance(event, TurnFinished)
+                if done == 2:
+                    return [m.text for m in (await conversation.transcript()).messages]
+
+    assert play(scene, agent) == ["hi", "first", "one more thing", "second"]
+
+
+def test_a_message_with_the_same_id_is_heard_once():
+    """Q02: dedupe by id."""
+    agent, engine = scripted("once")
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        await (await conversation.send("hi", id="m1")).result()
+        await (await conversation.send("hi", id="m1")).result()
+        return [m.text for m in (await conversation.transcript()).messages]
+
+    assert play(scene, agent) == ["hi", "once"]
+    engine.check_done()
+
+
+def test_a_call_without_an_id_or_with_a_repeated_one_gets_its_own():
+    reply = Reply(
+        Message("assistant", tuple(ToolCall(i, "add", {"a": 1, "b": n}) for n, i in enumerate(("", "x", "x"))))
+    )
+    agent, engine = scripted(reply, "ok", tools=[add])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("go")).result()
+
+    assert play(scene, agent).output == "ok"
+    results = engine.prompts[1].messages[-1].parts
+    assert [r.text for r in results] == ["1", "2", "3"]
+    assert len({r.call_id for r in results}) == 3
+
+
+def test_a_plugin_that_raises_is_reported_and_skipped():
+    """P12: later plugins still run."""
+
+    class Broken(Plugin):
+        async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
+            raise ValueError("no idea")
+
+    class Terse(Plugin):
+        async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
+            return prompt.instruct("Be terse.")
+
+    agent, engine = scripted("ok", plugins=[Broken(), Terse()])
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("hi"))
+
+    events = play(scene, agent)
+    assert of(PluginFailed, events) == [PluginFailed("broken", "on_prompt", "ValueError: no idea")]
+    assert engine.prompts[0].messages[0].text == "Be terse."
+    assert of(TurnFinished, events)[0].outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_turn_start", "on_prompt", "on_reply", "on_tool_call", "on_tool_result", "on_turn_end", "on_event"]
+)
+def test_a_plugin_that_raises_in_any_hook_does_not_end_the_turn(hook: str):
+    """P12."""
+
+    async def fails(self: Plugin, *_: object) -> None:
+        raise ValueError("no idea")
+
+    def fails_at_once(self: Plugin, *_: object) -> None:
+        raise ValueError("no idea")
+
+    plugin = type("Broken", (Plugin,), {hook: fails_at_once if hook == "on_event" else fails})()
+    agent, _ = scripted(call("add", a=1, b=1), "2", tools=[add], plugins=[plugin])
+
+    async def scene(app: App):
+        view = await app.conversation().send("hi")
+        return await events_of(view), await view.result()
+
+    events, result = play(scene, agent)
+    assert result.output == "2"
+    assert {(e.plugin, e.hook) for e in of(PluginFailed, events)} == {("broken", hook)}
+
+
+def test_a_required_plugin_that_raises_fails_the_turn_closed():
+    class Guard(Plugin):
+        required = True
+
+        async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall:
+            raise ValueError("cannot decide")
+
+    ran: list[int] = []
+
+    @tool
+    async def danger() -> str:
+        "Danger."
+        ran.append(1)
+        return "boom"
+
+    agent, _ = scripted(call("danger"), tools=[danger], plugins=[Guard()])
+
+    async def scene(app: App):
+        return await (await app.conversation().send("hi")).result()
+
+    result = play(scene, agent)
+    assert "plugin 'guard', on_tool_call: ValueError: cannot decide" in result.error
+    assert ran == []
+
+
+def test_none_from_an_editing_hook_is_reported_with_the_plugins_name():
+    class Forgets(Plugin):
+        async def on_prompt(self, turn: Turn, prompt: Prompt):
+            prompt.instruct("lost")
+
+    agent, _ = scripted("ok", plugins=[Forgets()])
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("hi"))
+
+    failed = of(PluginFailed, play(scene, agent))
+    assert [(f.plugin, f.hook) for f in failed] == [("forgets", "on_prompt")]
+    assert "returned None" in failed[0].message
+
+
+def test_an_unknown_hook_is_an_error_at_class_creation_that_names_the_nearest():
+    with pytest.raises(RondelError, match="on_promt; did you mean 'on_prompt'"):
+
+        class Typo(Plugin):  # pyright: ignore[reportUnusedClass]
+            async def on_promt(self, turn: Turn, prompt: Prompt) -> Prompt:
+                return prompt
+
+
+def test_a_plugin_that_holds_the_stream_sees_the_reply_before_anybody_else():
+    class Censor(Plugin):
+        holds_stream = True
+
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return reply.with_text(reply.text.replace("secret", "******"))
+
+    agent, _ = scripted("the secret word", plugins=[Censor()])
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("hi"))
+
+    shown = "".join(e.text for e in of(PartDelta, play(scene, agent)))
+    assert shown == "the ****** word"
+
+
+def test_usage_adds_up_over_rounds():
+    one, two = Usage(10, 2, 4), Usage(20, 3)
+    agent, _ = scripted(msgspec.structs.replace(call("add", a=1, b=1), usage=one), say("2", usage=two), tools=[add])
+
+    async def scene(app: App):
+        return of(TurnFinished, await events_of(await app.conversation().send("hi")))[0].usage
+
+    assert play(scene, agent) == Usage(30, 5, 4)
+
+
+def test_an_engine_that_breaks_in_mid_stream_keeps_the_turn_answerable():
+    def broken(prompt: Prompt):
+        return [ReplyStarted("m"), PartDelta(7, "a delta without a part")]
+
+    agent, engine = scripted(broken, "fine")
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        first = await (await conversation.send("hi")).result()
+        return first, await (await conversation.send("again")).result()
+
+    first, second = play(scene, agent)
+    assert first.error
+    assert second.output == "fine"
+
+
+def test_results_of_a_round_come_to_the_model_in_the_order_of_its_calls():
+    go = asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        "Slow."
+        await go.wait()
+        return "slow"
+
+    @tool
+    async def quick() -> str:
+        "Quick."
+        go.set()
+        return "quick"
+
+    agent, engine = scripted(calls(call("slow"), call("quick")), "ok", tools=[slow, quick])
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("go"))
+
+    events = play(scene, agent)
+    assert [e.result.name for e in of(CallFinished, events)] == ["quick", "slow"]
+    assert [r.name for r in engine.prompts[1].messages[-1].parts] == ["slow", "quick"]
