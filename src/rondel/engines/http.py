@@ -85,8 +85,8 @@ class HttpEngine:
                     pending = self._bounded(pending + len(chunk))
                     continue
                 pending = 0
-                if not body.token_seen:
-                    body.token_seen = any(isinstance(delta, PartStarted | PartDelta) for delta in deltas)
+                if not body.token_seen and any(isinstance(delta, PartStarted | PartDelta) for delta in deltas):
+                    body.expect_tokens()
                 for delta in deltas:
                     yield delta
                 if type(deltas[-1]) is ReplyFinished:
@@ -157,8 +157,9 @@ class HttpEngine:
                 EngineDenied, "no_key", f"there is no key for {endpoint.provider}; set {variables}"
             )
         if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+            whose = " or ".join(endpoint.key_variables) or endpoint.provider
             raise self._faults.error(
-                EngineDenied, "bad_key", f"{self._faults.whose_key()} has a character that no key has; copy it again"
+                EngineDenied, "bad_key", f"the key of {whose} has a character that no key has; copy it again"
             )
 
     def _headers(self) -> dict[str, str]:
@@ -218,12 +219,15 @@ class HttpEngine:
         fields = cast("dict[str, Any]", answer)
         if fields.get("error"):
             raise self._read_error(_status_inside(fields["error"]), data)
-        return self._understood(lambda _: self._dialect.read_reply(fields), data)
+        reply = self._understood(lambda _: self._dialect.read_reply(fields), data)
+        if not (reply.message.parts or reply.id or reply.model):  # some other JSON: a status, a greeting
+            raise self._faults.error(EngineGarbled, "garbled", f"the answer is JSON, but not {self._dialect.name}")
+        return reply
 
     def _read_error(self, status: int, data: bytes) -> EngineError:
         error = self._dialect.read_error(status, data, provider=self._endpoint.provider, model=self._model)
-        if isinstance(error, EngineDenied):
-            error.args = (f"{error}; check {self._faults.whose_key()}",)
+        if isinstance(error, EngineDenied) and self._endpoint.key_variables:
+            error.args = (f"{error} (it was read from {' or '.join(self._endpoint.key_variables)})",)
         return self._faults.owned(error)
 
     async def _refusal(self, response: aiohttp.ClientResponse, body: _Body) -> EngineError:
@@ -297,6 +301,13 @@ class _Body:
             self._waiting_since = None
         raise failure
 
+    def expect_tokens(self) -> None:
+        """From now on a wait is for the next token, not for the first; it may be due earlier than the timer is set."""
+        self.token_seen = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     async def read_all(self, first: bytes) -> bytes:
         pieces, size = [first], len(first)
         while chunk := await self.read():
@@ -308,7 +319,8 @@ class _Body:
 
     async def read_some(self) -> bytes:
         """As much of an error's body as comes; the status is told even when the body breaks off."""
-        self.token_seen, data = True, b""
+        self.expect_tokens()
+        data = b""
         try:
             while len(data) < ERROR_BYTES_MAX and (chunk := await self.read()):
                 data += chunk
@@ -355,10 +367,6 @@ class _Faults:
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._endpoint, self._model = endpoint, model
         self.where = f"{endpoint.provider} at {endpoint.address}"
-
-    def whose_key(self) -> str:
-        variables = " or ".join(self._endpoint.key_variables)
-        return f"the key in {variables}" if variables else f"the key of {self._endpoint.provider}"
 
     def error(self, kind: Callable[..., EngineError], code: str, message: str) -> EngineError:
         return self.owned(kind(message, code=code))

@@ -1,0 +1,122 @@
+"""Fallback: who is asked next, which error is told, and which model answered."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+
+import pytest
+from engines_in_steps import ANSWER, FINISHED, PART, STARTED, Stepping, collect, prompt
+from scripted_http import ScriptedServer, answer, free_port, run
+
+from rondel.dialects import DIALECTS
+from rondel.endpoint import Endpoint
+from rondel.engine import Engine
+from rondel.engines.fallback import Fallback
+from rondel.engines.http import HttpEngine
+from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
+from rondel.values import Delta, PartDelta, ReplyStarted, assistant
+from rondel.values import Reply as WholeReply
+
+
+def test_fallback_is_an_engine_with_the_name_and_facts_of_the_first() -> None:
+    engine = Fallback(Stepping("a:m"), Stepping("bb:m"))
+    assert isinstance(engine, Engine)
+    assert (engine.name, engine.facts) == ("a:m", Stepping("a:m").facts)
+
+
+def test_the_first_engine_that_answers_is_the_only_one_asked() -> None:
+    second = Stepping("b:m")
+    assert run(collect(Fallback(Stepping("a:m", ANSWER), second))) == ANSWER
+    assert second.asked == 0
+
+
+@pytest.mark.parametrize(
+    "kind", [EngineOverloaded, EngineUnreachable, EngineTimeout, EngineDenied, PromptRejected, EngineError]
+)
+def test_any_failure_before_the_first_token_goes_on_to_the_next(kind: type[EngineError]) -> None:
+    """R09: an HTTP error and a network error both go on, a refused key too."""
+    engine = Fallback(Stepping("a:m", [kind("no")]), Stepping("b:m", [STARTED, kind("no")]), Stepping("c:m", ANSWER))
+    assert run(collect(engine)) == ANSWER
+
+
+def test_real_network_and_http_errors_go_on_in_order() -> None:
+    """R09: nothing listens at the first, the second answers 500, the third answers; its model is reported."""
+    dialect = DIALECTS["anthropic"]()
+    reply = WholeReply(assistant("Hello"))
+
+    async def ask() -> list[Delta]:
+        body = dialect.write_reply(reply, model="third", id="r")
+        async with (
+            ScriptedServer([answer("{}", 500)]) as second,
+            ScriptedServer([answer(json.dumps(body))]) as third,
+        ):
+            bases = (f"http://127.0.0.1:{free_port()}", second.url, third.url)
+            engine = Fallback(*(HttpEngine(Endpoint("p", base, "anthropic"), dialect, "m") for base in bases))
+            deltas = await collect(engine)
+            await engine.aclose()
+            return deltas
+
+    started = run(ask())[0]
+    assert isinstance(started, ReplyStarted)
+    assert started.model == "third"
+
+
+def test_after_the_first_token_the_error_is_raised() -> None:
+    second = Stepping("b:m")
+    engine = Fallback(Stepping("a:m", [STARTED, PART, PartDelta(0, "x"), EngineUnreachable("reset")]), second)
+    with pytest.raises(EngineUnreachable, match="reset"):
+        run(collect(engine))
+    assert second.asked == 0
+
+
+def test_when_all_fail_the_first_error_is_raised_and_names_the_others() -> None:
+    """R09: the original error if all fail."""
+    engine = Fallback(
+        Stepping("a:m", [EngineOverloaded("busy", code="429")]),
+        Stepping("b:m", [EngineDenied("no key")]),
+        Stepping("c:m", [EngineUnreachable("no network")]),
+    )
+    with pytest.raises(EngineOverloaded, match="busy") as caught:
+        run(collect(engine))
+    assert caught.value.code == "429"
+    assert caught.value.__notes__ == ["then b:m failed too: no key", "then c:m failed too: no network"]
+
+
+def test_the_answering_model_is_reported_even_when_its_engine_does_not_say() -> None:
+    engine = Fallback(Stepping("a:m", [EngineUnreachable("no")]), Stepping("b:m", [ReplyStarted(), FINISHED]))
+    assert run(collect(engine)) == [ReplyStarted("b:m"), FINISHED]
+
+
+def test_each_step_to_the_next_engine_is_told() -> None:
+    told: list[tuple[str, str]] = []
+    engine = Fallback(
+        Stepping("a:m", [EngineUnreachable("no")]),
+        Stepping("b:m", ANSWER),
+        on_fallback=lambda error, name: told.append((str(error), name)),
+    )
+    run(collect(engine))
+    assert told == [("no", "b:m")]
+
+
+def test_closing_the_stream_closes_the_engines_stream() -> None:
+    inner = Stepping("a:m", ANSWER)
+
+    async def leave_early() -> bool:
+        async with aclosing(Fallback(inner).stream(prompt())) as deltas:
+            async for _ in deltas:
+                break
+        return inner.closed == 1
+
+    assert run(leave_early())
+
+
+def test_no_engines_is_refused() -> None:
+    with pytest.raises(ValueError, match="no engine"):
+        Fallback()
+
+
+def test_closing_the_wrapper_closes_every_engine() -> None:
+    engines = (Stepping("a:m"), Stepping("b:m"))
+    run(Fallback(*engines).aclose())
+    assert all(engine.engine_closed for engine in engines)
