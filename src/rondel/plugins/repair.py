@@ -1,0 +1,29 @@
+"""Repairs the arguments of native calls that are not JSON. What cannot be saved stays broken, and the model is told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..lenient import repair_arguments
+from ..plugin import Plugin
+from ..turn import Turn
+from ..values import Part, Reply, ToolCall
+
+
+class RepairArguments(Plugin):
+    name = "repair"
+
+    async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+        calls = reply.message.calls
+        if not any(call.broken for call in calls):
+            return reply
+        # The last call of a reply that ran out of tokens is half a call: closed, it might write half a file.
+        cut_off = calls[-1] if reply.stop == "length" else None
+        parts = tuple(part if part is cut_off else _repaired(part) for part in reply.message.parts)
+        return msgspec.structs.replace(reply, message=msgspec.structs.replace(reply.message, parts=parts))
+
+
+def _repaired(part: Part) -> Part:
+    if isinstance(part, ToolCall) and part.broken and (arguments := repair_arguments(part.broken)):
+        return msgspec.structs.replace(part, arguments=arguments, broken="")
+    return part

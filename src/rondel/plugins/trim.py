@@ -1,0 +1,169 @@
+"""Leaves the oldest messages out of a prompt that would not fit the model's window. The transcript keeps everything.
+
+Tokens are estimated from characters. Knows no tokenizer and no model: the window is a fact of the engine, or given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from ..events import Trimmed
+from ..plugin import Key, Plugin
+from ..prompt import Prompt
+from ..turn import Turn
+from ..values import Media, Message, Part, Text, Thinking, ToolCall, ToolResult, ToolSpec, Value
+
+Estimate: TypeAlias = Callable[[str], int]
+
+MEDIA_TOKENS = 1_000
+"""What an image, a sound or a file is taken to cost; providers charge between about 100 and 2,000 for an image."""
+
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U0001b000-\U0001b2ff"
+    "\U00020000-\U0003ffff]+"
+)
+
+
+class TokenBreakdown(Value, frozen=True):
+    """What a prompt's tokens are spent on. `limit` is the window, where it is known."""
+
+    system: int
+    tools: int
+    user: int
+    assistant: int
+    results: int
+    total: int
+    limit: int | None = None
+
+
+class _Memory:
+    """What one turn's prompts have in common: a message costs the same in every round."""
+
+    __slots__ = ("costs", "reported")
+
+    def __init__(self) -> None:
+        self.costs: dict[int, tuple[Message, int]] = {}
+        self.reported = 0
+
+
+_MEMORY = Key("trim.memory", _Memory)
+
+
+class Trim(Plugin):
+    """Keeps the newest messages within `share` of the window, in order, and reports how many it left out.
+
+    The newest message and the newest user message always stay, and a call is never parted from its results.
+    """
+
+    name = "trim"
+
+    def __init__(self, share: float = 0.7, window_tokens: int | None = None, estimate: Estimate | None = None) -> None:
+        self._share = share
+        self._window_tokens = window_tokens
+        self._estimate = estimate or estimate_tokens
+
+    async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
+        window_tokens = self._window_tokens or turn.engine.facts.window_tokens
+        if window_tokens is None:
+            return prompt
+        memory, history = turn.state[_MEMORY], prompt.history
+        costs = [self._cost(message, memory) for message in history]
+        budget = int(window_tokens * self._share) - self._fixed_cost(prompt)
+        if sum(costs) <= budget:
+            return prompt
+        kept = newest_within(history, costs, budget)
+        dropped = len(history) - len(kept)
+        if not dropped:
+            return prompt
+        if dropped != memory.reported:
+            memory.reported = dropped
+            tokens = sum(costs) - sum(costs[place] for place in kept)
+            await turn.append(Trimmed(dropped, tokens, window_tokens))
+        return prompt.with_history(history[place] for place in kept)
+
+    def _cost(self, message: Message, memory: _Memory) -> int:
+        known = memory.costs.get(id(message))
+        if known is None or known[0] is not message:
+            known = memory.costs[id(message)] = (message, message_tokens(message, self._estimate))
+        return known[1]
+
+    def _fixed_cost(self, prompt: Prompt) -> int:
+        """What the instructions and the tools take, whatever is left out."""
+        instructions = prompt.with_history(()).messages
+        return sum(message_tokens(message, self._estimate) for message in instructions) + tools_tokens(
+            prompt.tools, self._estimate
+        )
+
+
+def newest_within(history: Sequence[Message], costs: Sequence[int], budget: int) -> list[int]:
+    """The places of the messages that stay: whole groups from the newest back, until one does not fit."""
+    groups = _groups(history)
+    asked = next((n for n in range(len(groups) - 1, -1, -1) if history[groups[n].start].role == "user"), -1)
+    stay = {len(groups) - 1, asked} - {-1}
+    left = budget - sum(costs[place] for number in stay for place in groups[number])
+    for number in range(len(groups) - 1, -1, -1):
+        if number in stay:
+            continue
+        left -= sum(costs[place] for place in groups[number])
+        if left < 0:
+            break
+        stay.add(number)
+    return [place for number in sorted(stay) for place in groups[number]]
+
+
+def _groups(history: Sequence[Message]) -> list[range]:
+    """Messages that only make sense together: one with calls and those with its results."""
+    groups: list[range] = []
+    for place, message in enumerate(history):
+        if groups and any(isinstance(part, ToolResult) for part in message.parts):
+            groups[-1] = range(groups[-1].start, place + 1)
+        else:
+            groups.append(range(place, place + 1))
+    return groups
+
+
+# --- estimates --------------------------------------------------------------------------------------------------------
+
+
+def estimate_tokens(text: str) -> int:
+    """A Chinese, Japanese or Korean character is a token, four others are one; rounded up."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    cjk = sum(map(len, _CJK.findall(text)))
+    return cjk + (len(text) - cjk + 3) // 4
+
+
+def message_tokens(message: Message, estimate: Estimate = estimate_tokens) -> int:
+    return sum(part_tokens(part, estimate) for part in message.parts)
+
+
+def part_tokens(part: Part, estimate: Estimate = estimate_tokens) -> int:
+    if isinstance(part, (Text, Thinking)):
+        return estimate(part.text)
+    if isinstance(part, ToolCall):
+        return estimate(part.name) + estimate(part.broken or msgspec.json.encode(part.arguments).decode())
+    if isinstance(part, ToolResult):
+        return sum(part_tokens(inner, estimate) for inner in part.parts)
+    return MEDIA_TOKENS if isinstance(part, Media) else 0
+
+
+def tools_tokens(tools: Sequence[ToolSpec], estimate: Estimate = estimate_tokens) -> int:
+    return sum(
+        estimate(spec.name) + estimate(spec.description) + estimate(msgspec.json.encode(spec.schema).decode())
+        for spec in tools
+    )
+
+
+def breakdown(prompt: Prompt, window_tokens: int | None = None, estimate: Estimate = estimate_tokens) -> TokenBreakdown:
+    """What this prompt's tokens are spent on, by estimate."""
+    spent = {"system": 0, "user": 0, "assistant": 0, "results": 0}
+    for message in prompt.messages:
+        kind = message.role if message.role in spent else "results"
+        for part in message.parts:
+            spent["results" if isinstance(part, ToolResult) else kind] += part_tokens(part, estimate)
+    tools = tools_tokens(prompt.tools, estimate)
+    return TokenBreakdown(**spent, tools=tools, total=sum(spent.values()) + tools, limit=window_tokens)
