@@ -276,7 +276,7 @@ class App:
         await self._after_turn(turn)
 
     async def _open_turn(self, job: Job) -> Turn | None:
-        """The turn that a job stands for; None when it has come to rest already (a crash kept the job, not the news)."""
+        """The turn that a job stands for; None when it has come to rest already (a crash kept only the job)."""
         id, agent = job.payload["turn"], self.agent(job.payload["agent"]).name
         message = self._messages.pop(id, None)
         if message is None and "message" in job.payload:

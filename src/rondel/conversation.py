@@ -145,11 +145,13 @@ class TurnView:
 
     async def stop(self) -> bool:
         """Stop this turn, whether it waits for its place, is at work, or is held."""
-        running = self.conversation.app.running_turn(self.conversation.id)
-        if running is None or running.id != self.id:
-            if await self.conversation.app.stop_queued_turn(self.conversation.id, self.id):
-                return True
-        return await self.conversation.stop() if running is None or running.id == self.id else False
+        conversation = self.conversation
+        running = conversation.app.running_turn(conversation.id)
+        if running is not None and running.id == self.id:
+            return await conversation.stop()
+        if await conversation.app.stop_queued_turn(conversation.id, self.id):
+            return True
+        return running is None and await conversation.stop()
 
     def close(self) -> None:
         """Stop watching. The turn goes on."""

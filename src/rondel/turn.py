@@ -119,8 +119,9 @@ class Turn:
     @property
     def crew(self) -> Crew:
         """The agent that owes the next reply, with all that it has. A hand-off changes it."""
-        name = self.transcript.agent
-        if name and name != self._crew.agent.name:
+        transcript = self.transcript
+        name = transcript.agent if transcript.turn == self.id else self._first_agent
+        if name != self._crew.agent.name:
             self._crew = self._host.crew(name)
             self._chain = self._crew.chain.for_turn(self)
             self._watches = self._chain.watches
@@ -294,7 +295,7 @@ class Turn:
         self._task = asyncio.current_task()
         events: list[Kept] = []
         if self.transcript.turn != self.id or self.transcript.outcome is not None:
-            crew = self.crew if self.transcript.turn == self.id else self._crew
+            crew = self.crew
             events.append(TurnStarted(self.id, crew.agent.name, crew.instructions, self.inputs, self.path))
         events += [MessageAdded(message) for message in self.messages if message.id not in self.transcript.ids]
         if events:

@@ -270,7 +270,7 @@ def test_what_must_not_run_twice_runs_at_most_once_and_the_model_is_told(written
 
             return Scenario(Agent("a", engine=by_history(answer), tools=[pay]))
 
-        expected, appends = await plain_run(make())
+        _, appends = await plain_run(make())
         assert ran == ["c:p1"]
         told: list[str] = []
         for at in range(1, appends + 1):

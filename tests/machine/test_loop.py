@@ -702,7 +702,7 @@ def test_an_engine_that_breaks_in_mid_stream_keeps_the_turn_answerable():
     def broken(prompt: Prompt):
         return [ReplyStarted("m"), PartDelta(7, "a delta without a part")]
 
-    agent, engine = scripted(broken, "fine")
+    agent, _ = scripted(broken, "fine")
 
     async def scene(app: App):
         conversation = app.conversation()
