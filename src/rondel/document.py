@@ -59,6 +59,13 @@ class Document(msgspec.Struct, frozen=True):
     def error(self, path: KeyPath, message: str) -> ConfigError:
         return self.where(path).error(message)
 
+    def lines_of(self, path: KeyPath) -> Document:
+        """Only where the values below this path stand, seen from there: enough to report on them later, no value."""
+        depth, here = len(path), self.where(path).line
+        lines = {at[depth:]: line for at, line in self.lines.items() if at[:depth] == path and at != path}
+        variables = {at[depth:]: names for at, names in self.variables.items() if at[:depth] == path}
+        return Document(self.path, {}, lines | ({(): here} if here else {}), variables)
+
 
 def read_text(path: Path) -> str:
     """A file's text, or one sentence about what is wrong with it."""
@@ -205,7 +212,8 @@ class Checker:
                 raise self._wrong(kind, value, path)
             items = cast("list[Any]", value)
             built = [self.build(arguments[0], item, (*path, index)) for index, item in enumerate(items)]
-            return origin(built) if origin is not Sequence else tuple(built)
+            made: Any = tuple if origin is Sequence else origin
+            return made(built)
         return self._leaf(kind, value, path)
 
     def struct(self, kind: type[S], value: Any, path: KeyPath = (), *, leave_out: Sequence[str] = ()) -> S:

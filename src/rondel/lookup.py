@@ -1,0 +1,209 @@
+"""From names in files to the things that they name: plugins, tools, and attributes of modules.
+
+Built-in parts are a table of import paths, so that nothing is imported before it is named; plugins of others come by
+entry points (the group `rondel.plugins`), a project's own by `module:attribute`. Knows no file's form and no engine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+import typing
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .agent import Agent
+from .document import Checker, Document, KeyPath, Where
+from .errors import RondelError, nearest
+from .plugin import Plugin
+from .tool import Tool, is_function, tool
+
+PLUGINS: dict[str, str] = {
+    "approval": "rondel.plugins.approval:ApprovalGate",
+    "limits": "rondel.plugins.limits:LimitsGuard",
+    "log": "rondel.plugins.log:Log",
+    "repair": "rondel.plugins.repair:RepairArguments",
+    "soft_failures": "rondel.plugins.soft_failures:SoftFailures",
+    "text_tools": "rondel.plugins.text_tools:TextTools",
+    "trim": "rondel.plugins.trim:Trim",
+}
+TOOLS: dict[str, str] = {
+    "ask_user": "rondel.tools.ask_user:ask_user",
+    "finish": "rondel.tools.finish:finish",
+}
+ENTRY_POINTS = "rondel.plugins"
+
+
+def find_plugin(
+    name: str,
+    parameters: Mapping[str, Any] | None = None,
+    where: Where | None = None,
+    *,
+    project: str = "",
+    document: Document | None = None,
+    path: KeyPath = (),
+) -> Plugin:
+    """The plugin of this name (built in, installed, or `module:Class` of the project), made with these parameters.
+
+    `document` and `path` say where the parameters stand, so that a wrong one is reported with its own line.
+    """
+    where = where or Where()
+    found = _plugin_class(name, where, project)
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        raise where.error(f"{name!r} is no plugin: {found!r} is not a subclass of rondel.Plugin")
+    document = document or Document(where.path, {}, {(): where.line} if where.line else {})
+    given = _checked(found, name, dict(parameters or {}), Checker(document), path)
+    try:
+        return found(**given)
+    except (TypeError, ValueError, RondelError) as error:
+        raise where.error(f"the plugin {name!r} could not be made: {error}") from error
+
+
+def plugin_names() -> list[str]:
+    """Every plugin that can be named without an import path."""
+    from importlib.metadata import entry_points
+
+    return sorted({*PLUGINS, *entry_points(group=ENTRY_POINTS).names})
+
+
+def find_tool(name: str, where: Where | None = None, *, project: str = "", known: tuple[str, ...] = ()) -> Tool:
+    """A built-in tool, or what `module:attribute` names. `known` are other names that would have been right."""
+    where = where or Where()
+    if ":" not in name and name not in TOOLS:
+        raise where.error(f"there is no tool {name!r}{nearest(name, (*TOOLS, *known))}")
+    found = import_attribute(TOOLS.get(name, name), where, project="" if name in TOOLS else project)
+    if isinstance(found, Tool):
+        return found
+    if isinstance(found, Agent):
+        return found.as_tool()
+    if not is_function(found):
+        raise where.error(f"{name!r} is no tool but {_kind(found)}; name a function, a Tool or an Agent")
+    try:
+        return tool(found)
+    except RondelError as error:
+        raise where.error(f"{name!r} cannot be a tool: {error}") from error
+
+
+def import_attribute(name: str, where: Where | None = None, *, project: str = "") -> Any:
+    """What `module:attribute` names. The project's folder can be imported from while this import runs, not after."""
+    where = where or Where()
+    module_name, _, attribute = name.partition(":")
+    if not all(step.isidentifier() for step in (*module_name.split("."), *attribute.split("."))):
+        raise where.error(f"{name!r} is no import path; write it as module:attribute")
+    found: Any = _import(module_name, where, project)
+    for step in attribute.split("."):
+        if not hasattr(found, step):
+            names = tuple(str(other) for other in dir(found) if not other.startswith("_"))
+            raise where.error(f"{module_name!r} has no {attribute!r}{_close(step, names)}")
+        found = getattr(found, step)
+    return found
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def _plugin_class(name: str, where: Where, project: str) -> Any:
+    if name in PLUGINS:
+        return import_attribute(PLUGINS[name], where)
+    if ":" in name:
+        return import_attribute(name, where, project=project)
+    from importlib.metadata import entry_points
+
+    if point := next(iter(entry_points(group=ENTRY_POINTS, name=name)), None):
+        with _told(where, f"the installed plugin {name!r} ({point.value})"):
+            return point.load()
+    raise where.error(f"there is no plugin {name!r}{nearest(name, tuple(plugin_names()))}")
+
+
+def _checked(
+    made: type[Plugin], name: str, parameters: dict[str, Any], checker: Checker, path: KeyPath
+) -> dict[str, Any]:
+    """The parameters as the types that the constructor's annotations say."""
+    constructor: Callable[..., None] = made.__init__
+    signature = inspect.signature(constructor).parameters.values() if constructor is not object.__init__ else ()
+    known = [p for p in list(signature)[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature)
+    names = tuple(p.name for p in known)
+    try:
+        hints = typing.get_type_hints(constructor)
+    except NameError:  # a type that is only imported for type checkers: the constructor has to look for itself
+        hints = {}
+    built: dict[str, Any] = {}
+    for key, value in parameters.items():
+        if key not in names and not takes_any:
+            hint = nearest(key, names) or "; it takes none"
+            raise checker.document.error((*path, key), f"the plugin {name!r} has no parameter {key!r}{hint}")
+        built[key] = checker.build(hints.get(key, Any), value, (*path, key))
+    for parameter in known:
+        if parameter.default is parameter.empty and parameter.name not in built:
+            raise checker.document.error(path, f"the plugin {name!r} needs the parameter {parameter.name!r}")
+    return built
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def _import(name: str, where: Where, project: str) -> ModuleType:
+    with _importable(project), _told(where, f"the module {name!r}"):
+        loaded = sys.modules.get(name.partition(".")[0])
+        if project and loaded is not None and _shadows(loaded, project):
+            raise where.error(
+                f"{name!r} is in the project, but another module of that name is already loaded "
+                f"({getattr(loaded, '__file__', None) or 'built in'}); rename yours"
+            )
+        return importlib.import_module(name)
+
+
+def _shadows(loaded: ModuleType, project: str) -> bool:
+    """Whether the project has a module of this name that the loaded one hides."""
+    own = [Path(project, f"{loaded.__name__}.py"), Path(project, loaded.__name__, "__init__.py")]
+    if not any(path.is_file() for path in own):
+        return False
+    file = getattr(loaded, "__file__", None)
+    return file is None or not Path(file).resolve().is_relative_to(Path(project).resolve())
+
+
+@contextmanager
+def _importable(project: str) -> Generator[None]:
+    if not project:
+        yield
+        return
+    importlib.invalidate_caches()
+    sys.path.insert(0, project)
+    try:
+        yield
+    finally:
+        sys.path.remove(project)
+
+
+@contextmanager
+def _told(where: Where, what: str) -> Generator[None]:
+    """Whatever an import raises, as one sentence that says where it came from."""
+    try:
+        yield
+    except RondelError:
+        raise
+    except ModuleNotFoundError as error:
+        raise where.error(f"{what} cannot be imported: there is no module {error.name!r}") from error
+    except SyntaxError as error:
+        raise where.error(f"{what} cannot be imported: {error.msg} ({error.filename}:{error.lineno})") from error
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        raise where.error(f"{what} cannot be imported: {said}") from error
+
+
+def _close(word: str, names: tuple[str, ...]) -> str:
+    """The nearest name, but never the list of a whole module's names."""
+    hint = nearest(word, names)
+    return hint if "did you mean" in hint else ""
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"a class ({value.__name__})" if isinstance(value, type) else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
