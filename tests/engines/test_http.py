@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from contextlib import aclosing
 from typing import Any
 
@@ -57,7 +59,6 @@ from rondel.values import (
     user,
 )
 
-NAMES = ("openai-chat", "anthropic")
 KEY = "sk-hunter2"
 REPLY = Reply(
     assistant(Text("Grüße"), ToolCall("call_1", "add", {"a": 2, "b": 40})),
@@ -132,7 +133,7 @@ def test_it_is_an_engine_with_a_name_and_facts() -> None:
     assert KEY not in repr(engine)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DIALECTS)
 def test_a_streamed_answer_becomes_a_reply(name: str) -> None:
     reply = run(ask_server(*streamed(name=name), name=name))
     assert (reply.text, reply.stop, reply.model) == ("Grüße", "calls", "m-1")
@@ -140,7 +141,7 @@ def test_a_streamed_answer_becomes_a_reply(name: str) -> None:
     assert (reply.usage.tokens_in, reply.usage.tokens_out) == (7, 5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DIALECTS)
 def test_a_server_that_does_not_stream_gives_the_same_reply(name: str) -> None:
     body = json.dumps(dialect(name).write_reply(REPLY, model="m-1", id="r-1"))
     streaming, whole = run(ask_server(*streamed(name=name), name=name)), run(ask_server(answer(body), name=name))
@@ -419,13 +420,13 @@ def test_json_that_is_not_json_is_garbled() -> None:
     assert type(failure_of(answer('{"nothing": "known"}'))) is EngineGarbled
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DIALECTS)
 def test_an_event_that_is_not_json_is_garbled(name: str) -> None:
     error = failure_of(CHUNKED, chunk(b"event: message_start\ndata: {nonsense\n\n"), LAST_CHUNK, name=name)
     assert type(error) is EngineGarbled
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DIALECTS)
 def test_an_answer_that_ends_early_is_garbled(name: str) -> None:
     script = streamed(name=name)
     assert type(failure_of(*script[:3], LAST_CHUNK, name=name)) is EngineGarbled
@@ -683,3 +684,10 @@ def test_after_a_stop_the_engine_answers_again() -> None:
             return (await ask(engine)).text
 
     assert run(stop_and_ask()) == "Grüße"
+
+
+def test_importing_the_engine_does_not_import_the_http_client() -> None:
+    """Start-up stays fast: the client is imported with the first prompt."""
+    code = "import sys, rondel.engines.http; print('aiohttp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "False"
