@@ -267,10 +267,6 @@ def moved_media_text(call_id: str) -> str:
     return f"The media of the result of tool call {call_id}:"
 
 
-AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-AUDIO_MIMES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-
-
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 

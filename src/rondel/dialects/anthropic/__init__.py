@@ -10,8 +10,9 @@ from .._failures import error_of_answer, status_of
 from .._wire import reading_prompt, reading_reply
 from .parts import NAME
 from .prompt import THINKING_TOKENS_MIN, TOKENS_MAX_DEFAULT, read_prompt, write_prompt
+from .reader import Reader
 from .reply import error_body, read_reply, write_reply
-from .stream import Reader, Writer
+from .writer import Writer
 
 __all__ = ["THINKING_TOKENS_MIN", "TOKENS_MAX_DEFAULT", "Anthropic"]
 
@@ -53,4 +54,5 @@ class Anthropic:
         return 529 if status == 503 else status, error_body(error)
 
     def headers(self, key: str) -> dict[str, str]:
-        return {"x-api-key": key, "anthropic-version": VERSION}
+        """A local server may have no key."""
+        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}

@@ -1,4 +1,4 @@
-"""Streamed replies of Anthropic's Messages API: the reader and the writer.
+"""Reads streamed replies of Anthropic's Messages API.
 
     message_start, then for each block content_block_start, content_block_delta*, content_block_stop, then
     message_delta, message_stop; ping anywhere; error instead of the rest.
@@ -11,44 +11,30 @@ from __future__ import annotations
 import msgspec
 
 from ...dialect import Json
-from ...errors import EngineError, EngineGarbled
-from ...sse import SseDecoder, SseEvent, encode
+from ...errors import EngineGarbled
+from ...sse import SseDecoder, SseEvent
 from ...values import (
     Delta,
-    Foreign,
-    Handoff,
-    Media,
     Part,
     PartDelta,
     PartFinished,
     PartStarted,
     ReplyFinished,
     ReplyStarted,
-    Text,
-    Thinking,
     ToolCall,
-    Usage,
 )
 from .._failures import error_in_stream
 from .._wire import (
-    PartsInOrder,
     WireError,
-    encode_json,
     extras,
     field,
-    mention,
-    merge,
     object_field,
-    own,
     parse_object,
     read_arguments,
-    streamed_tail,
     text_field,
 )
-from .parts import NAME, clean_id, read_block, write_block, write_citation
-from .reply import error_body, read_ending, read_usage, write_ending, write_usage
-
-# --- reading ----------------------------------------------------------------------------------------------------------
+from .parts import NAME, read_block
+from .reply import read_ending, read_usage
 
 
 class _Piece(msgspec.Struct, gc=False):
@@ -209,138 +195,3 @@ class Reader:
         self._done = True
         stop, kept = read_ending(self._ending, self._usage, has_calls=self._has_calls)
         out.append(ReplyFinished(stop, read_usage(self._usage), kept))
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-_PIECE = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":%b}\n\n'
-_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-
-
-def _event(raw: Json) -> bytes:
-    return encode(raw["type"], encode_json(raw))
-
-
-class Writer:
-    """Writes blocks one after the other, numbered from 0, and leaves out what callers of this dialect cannot read."""
-
-    __slots__ = ("_done", "_id", "_index", "_length", "_model", "_open", "_order", "_started")
-
-    def __init__(self, *, model: str, id: str) -> None:
-        self._model, self._id = model, id
-        self._order = PartsInOrder()
-        self._index = -1
-        self._open: Part | None = None
-        self._length = 0
-        self._started = self._done = False
-
-    def feed(self, delta: Delta) -> bytes:
-        return b"" if self._done else b"".join(map(self._write, self._order.feed(delta)))
-
-    def fail(self, error: EngineError) -> bytes:
-        if self._done:
-            return b""
-        self._done = True
-        return _event(error_body(error))
-
-    def ping(self) -> bytes:
-        return b"" if self._done else _PING
-
-    def _write(self, delta: Delta) -> bytes:
-        if isinstance(delta, PartDelta):
-            return self._piece(delta.text)
-        if isinstance(delta, PartStarted):
-            return self._start(None) + self._start_part(_as_text(delta.part))
-        if isinstance(delta, PartFinished):
-            return self._finish_part(_as_text(delta.part))
-        if isinstance(delta, ReplyStarted):
-            return self._start(delta.usage)
-        return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
-
-    def _start(self, usage: Usage | None) -> bytes:
-        if self._started:
-            return b""
-        self._started = True
-        message: Json = {"id": self._id, "type": "message", "role": "assistant", "model": self._model, "content": []}
-        message |= {"stop_reason": None, "stop_sequence": None, "usage": write_usage(usage or Usage(), {})}
-        return _event({"type": "message_start", "message": message})
-
-    def _start_part(self, part: Part) -> bytes:
-        """Begins a block, except a text's, which waits for its first piece: an empty text is no valid block."""
-        self._open, self._length = None, 0
-        kept = {} if isinstance(part, Handoff) else own(part, NAME)
-        if isinstance(part, Text):
-            self._open = part
-            return self._piece(part.text)
-        if isinstance(part, Thinking) and kept.get("type") != "redacted_thinking":
-            begun = self._begin(merge(kept, {"type": "thinking", "thinking": "", "signature": ""}))
-            self._open = part
-            return begun + self._piece(part.text)
-        if isinstance(part, ToolCall):
-            self._open = part
-            block: Json = {"type": "tool_use", "id": clean_id(part.id), "name": part.name, "input": {}}
-            return self._begin(merge(kept, block))
-        return b""
-
-    def _begin(self, block: Json) -> bytes:
-        self._index += 1
-        return _event({"type": "content_block_start", "index": self._index, "content_block": block})
-
-    def _piece(self, text: str) -> bytes:
-        part = self._open
-        if not text or part is None:
-            return b""
-        begun = b""
-        if isinstance(part, Text):
-            if not self._length:
-                begun = self._begin(merge(own(part, NAME), {"type": "text", "text": ""}))
-            shape = b'{"type":"text_delta","text":%b}'
-        elif isinstance(part, Thinking):
-            shape = b'{"type":"thinking_delta","thinking":%b}'
-        else:
-            shape = b'{"type":"input_json_delta","partial_json":%b}'
-        self._length += len(text)
-        return begun + _PIECE % (self._index, shape % encode_json(text))
-
-    def _finish_part(self, part: Part) -> bytes:
-        if self._open is None:
-            block = write_block(part, replay=False) if isinstance(part, (Foreign, Thinking)) else None
-            return b"" if block is None else self._begin(block) + self._end()
-        tail = streamed_tail(part, self._length)
-        if isinstance(part, ToolCall) and tail == "{}":
-            tail = ""
-        written = self._piece(tail) + self._last_pieces(part)
-        if isinstance(part, Text) and not self._length:
-            self._open = None
-            return b""
-        self._open = None
-        return written + self._end()
-
-    def _last_pieces(self, part: Part) -> bytes:
-        """What only a whole part has: a signature, citations."""
-        deltas: list[Json] = []
-        if isinstance(part, Thinking) and (signature := own(part, NAME).get("signature")):
-            deltas.append({"type": "signature_delta", "signature": signature})
-        if isinstance(part, Text) and self._length:
-            raws = (write_citation(citation, replay=False) for citation in part.citations)
-            deltas += [{"type": "citations_delta", "citation": raw} for raw in raws if raw is not None]
-        return b"".join(_PIECE % (self._index, encode_json(delta)) for delta in deltas)
-
-    def _end(self) -> bytes:
-        return _event({"type": "content_block_stop", "index": self._index})
-
-    def _finish(self, delta: ReplyFinished) -> bytes:
-        written = self._start(None)
-        if self._open is not None and (self._length or not isinstance(self._open, Text)):
-            written += self._end()
-        self._done = True
-        kept = own(delta, NAME)
-        ending = write_ending(delta.stop, kept)
-        usage = write_usage(delta.usage, kept)
-        written += _event({"type": "message_delta", "delta": ending, "usage": usage})
-        return written + _event({"type": "message_stop"})
-
-
-def _as_text(part: Part) -> Part:
-    """Callers of this dialect get no media in a reply: they are told that there was one."""
-    return Text(mention(part)) if isinstance(part, Media) else part

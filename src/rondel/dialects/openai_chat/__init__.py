@@ -1,0 +1,61 @@
+"""OpenAI's Chat Completions API as a dialect, and what servers that are compatible with it add."""
+
+from __future__ import annotations
+
+from ...dialect import Json
+from ...errors import EngineError
+from ...prompt import Prompt
+from ...values import Reply
+from .._failures import error_of_answer, status_of
+from .._wire import object_field, own, reading_prompt, reading_reply
+from .parts import NAME
+from .prompt import read_prompt, write_prompt
+from .reader import Reader
+from .reply import error_body, read_reply, write_reply
+from .writer import Writer
+
+__all__ = ["OpenAIChat"]
+
+
+class OpenAIChat:
+    """`tokens_max_field` is `max_tokens` for servers that do not know OpenAI's newer name."""
+
+    name = NAME
+    path = "/v1/chat/completions"
+
+    def __init__(self, *, tokens_max_field: str = "max_completion_tokens") -> None:
+        self.tokens_max_field = tokens_max_field
+
+    def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
+        return write_prompt(prompt, model=model, stream=stream, tokens_max_field=self.tokens_max_field)
+
+    def read_prompt(self, body: Json) -> Prompt:
+        with reading_prompt(NAME):
+            return read_prompt(body)
+
+    def reply_reader(self) -> Reader:
+        return Reader()
+
+    def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> Writer:
+        """`prompt` is the caller's: a caller that did not ask for usage gets no chunk without choices."""
+        asked = {} if prompt is None else object_field(own(prompt, NAME), "stream_options")
+        return Writer(model=model, id=id, created_s=created_s, with_usage=asked.get("include_usage", True))
+
+    def read_reply(self, body: Json) -> Reply:
+        with reading_reply(NAME):
+            return read_reply(body)
+
+    def write_reply(
+        self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0
+    ) -> Json:
+        return write_reply(reply, model=model, id=id, created_s=created_s)
+
+    def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
+        return error_of_answer(status, body, provider=provider, model=model)
+
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        return status_of(error), error_body(error)
+
+    def headers(self, key: str) -> dict[str, str]:
+        """A local server may have no key."""
+        return {"authorization": f"Bearer {key}"} if key else {}

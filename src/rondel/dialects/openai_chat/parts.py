@@ -1,0 +1,238 @@
+"""OpenAI Chat's content parts, tool calls and reasoning fields, and our parts, both ways.
+
+Chat messages have fixed places for things: reasoning, content, refusal, calls, in this order. Reasoning is no field of
+OpenAI's own; compatible servers use `reasoning_content` or `reasoning`, and the opaque remembers which. A call of a
+custom tool, whose input is any text, is a call with the single argument `input`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...dialect import Json
+from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall
+from .._openai import AUDIO_FORMATS, AUDIO_MIMES
+from .._wire import (
+    WireError,
+    as_objects,
+    at,
+    extras,
+    maybe,
+    mention,
+    merge,
+    object_field,
+    objects,
+    opaque,
+    own,
+    read_arguments,
+    read_base64,
+    read_data_url,
+    text_field,
+    write_arguments,
+    write_base64,
+    write_data_url,
+)
+
+NAME = "openai-chat"
+
+THINKING_FIELDS = ("reasoning_content", "reasoning")
+DETAILS = "reasoning_details"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_content(content: object) -> tuple[Part, ...]:
+    """A message's content: nothing, a text, or a list of parts."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),)
+    parts: list[Part] = []
+    for index, raw in enumerate(as_objects(content, "content")):
+        with at(f"content[{index}]"):
+            parts.append(read_part(raw))
+    return tuple(parts)
+
+
+def read_part(raw: Json) -> Part:
+    kind = text_field(raw, "type")
+    kept = extras(raw, "type", kind)
+    if kind == "text":
+        return Text(text_field(raw, "text"), opaque=opaque(NAME, kept))
+    if kind == "refusal":
+        return Text(text_field(raw, "refusal"), refusal=True, opaque=opaque(NAME, kept))
+    if kind not in ("image_url", "input_audio", "file"):
+        return Foreign({NAME: raw})
+    with at(kind):
+        inner = object_field(raw, kind)
+        if kind == "image_url":
+            return _read_image(inner, kept)
+        return _read_audio(inner, kept) if kind == "input_audio" else _read_file(inner, kept)
+
+
+def _read_image(inner: Json, kept: Json) -> Media:
+    if left := extras(inner, "url"):
+        kept["image_url"] = left
+    url = text_field(inner, "url")
+    with at("url"):
+        inline = read_data_url(url)
+    if inline is not None:
+        return Media("image", inline[0], inline[1], opaque=opaque(NAME, kept))
+    return Media("image", url=url, opaque=opaque(NAME, kept))
+
+
+def _read_audio(inner: Json, kept: Json) -> Media:
+    form = text_field(inner, "format")
+    if left := extras(inner, "data", "format"):
+        kept["input_audio"] = left
+    data = read_base64(text_field(inner, "data"), "data")
+    return Media("audio", AUDIO_MIMES.get(form, f"audio/{form}"), data, opaque=opaque(NAME, kept))
+
+
+def _read_file(inner: Json, kept: Json) -> Media:
+    if left := extras(inner, "file_data", "file_id", "filename"):
+        kept["file"] = left
+    name, file_id = text_field(inner, "filename", ""), text_field(inner, "file_id", "")
+    text = text_field(inner, "file_data", "")
+    if not text and not file_id:
+        raise WireError("", "must have 'file_data' or 'file_id'")
+    with at("file_data"):
+        mime, data = read_data_url(text) or ("", read_base64(text))
+    return Media("file", mime, data, file_id=file_id, name=name, opaque=opaque(NAME, kept))
+
+
+def read_call(raw: Json) -> ToolCall:
+    kind = text_field(raw, "type", "function")
+    id, kept = text_field(raw, "id"), extras(raw, "type", "id", "function", "custom")
+    if kind == "custom":
+        with at("custom"):
+            inner = object_field(raw, "custom")
+            arguments = {"input": text_field(inner, "input", "")}
+            return ToolCall(id, text_field(inner, "name"), arguments, opaque={NAME: {"type": "custom", **kept}})
+    with at("function"):
+        inner = object_field(raw, "function")
+        if left := extras(inner, "name", "arguments"):
+            kept["function"] = left
+        arguments, broken = read_arguments(text_field(inner, "arguments", ""))
+        return ToolCall(id, text_field(inner, "name"), arguments, broken, opaque=opaque(NAME, kept))
+
+
+def read_thinking(raw: Json) -> tuple[Thinking, ...]:
+    """The reasoning of a message, under whichever name its server gives it."""
+    name = next((name for name in THINKING_FIELDS if raw.get(name)), "")
+    details = objects(raw, DETAILS)
+    if not name and not details:
+        return ()
+    return (thinking_of(text_field(raw, name) if name else "", name, details),)
+
+
+def thinking_of(text: str, name: str, details: list[Json]) -> Thinking:
+    return Thinking(text, opaque={NAME: extras({"field": name or None, "details": details or None})})
+
+
+def read_citations(annotations: Iterable[Json], base: int = 0) -> tuple[Citation, ...]:
+    """The citations of a text that begins `base` characters into the message's content."""
+    return tuple(_read_citation(raw, base) for raw in annotations)
+
+
+def _read_citation(raw: Json, base: int) -> Citation:
+    inner = raw.get("url_citation")
+    if raw.get("type") != "url_citation" or not isinstance(inner, dict):
+        return Citation(opaque={NAME: raw})
+    inner = object_field(raw, "url_citation")
+    start, end = maybe(inner, "start_index", int), maybe(inner, "end_index", int)
+    kept = extras(raw, "type", "url_citation")
+    if left := extras(inner, "url", "title", "start_index", "end_index"):
+        kept["url_citation"] = left
+    return Citation(
+        url=text_field(inner, "url", ""),
+        title=text_field(inner, "title", ""),
+        start=None if start is None else max(0, start - base),
+        end=None if end is None else max(0, end - base),
+        opaque=opaque(NAME, kept),
+    )
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_part(part: Part) -> Json | None:
+    """A part of a message's content, or None when content has no such part."""
+    if isinstance(part, Text):
+        kind = "refusal" if part.refusal else "text"
+        return merge(own(part, NAME), {"type": kind, kind: part.text})
+    if isinstance(part, Media):
+        return _write_media(part)
+    if isinstance(part, Foreign):
+        kept = own(part, NAME)
+        return kept if "type" in kept else None
+    return None
+
+
+def _write_media(media: Media) -> Json:
+    kept = own(media, NAME)
+    if media.kind == "image" and (media.url or media.data):
+        url = media.url or write_data_url(media, "image/png")
+        return merge(kept, {"type": "image_url", "image_url": {"url": url}})
+    if media.kind == "audio" and media.data:
+        form = AUDIO_FORMATS.get(media.mime, media.mime.rpartition("/")[2] or "wav")
+        return merge(kept, {"type": "input_audio", "input_audio": {"data": write_base64(media.data), "format": form}})
+    if media.file_id:
+        return merge(kept, {"type": "file", "file": extras({"file_id": media.file_id, "filename": media.name or None})})
+    if media.kind == "file" and media.data:
+        data = write_data_url(media, "application/octet-stream")
+        return merge(kept, {"type": "file", "file": {"file_data": data, "filename": media.name or "file"}})
+    return {"type": "text", "text": mention(media)}
+
+
+def write_call(call: ToolCall) -> Json:
+    kept = own(call, NAME)
+    if kept.get("type") == "custom":
+        custom = {"name": call.name, "input": str(call.arguments.get("input", ""))}
+        return merge(kept, {"id": call.id, "type": "custom", "custom": custom})
+    function = {"name": call.name, "arguments": write_arguments(call)}
+    return merge(kept, {"id": call.id, "type": "function", "function": function})
+
+
+def write_thinking(parts: Iterable[Part], *, replay: bool) -> Json:
+    """The reasoning fields of a message. Only thoughts that came in this dialect go back to a model."""
+    fields: Json = {}
+    for part in parts:
+        if not isinstance(part, Thinking) or (replay and NAME not in part.opaque):
+            continue
+        kept = own(part, NAME)
+        name = kept.get("field", THINKING_FIELDS[0])
+        if part.text:
+            fields[name] = fields.get(name, "") + part.text
+        if details := kept.get("details"):
+            fields[DETAILS] = fields.get(DETAILS, []) + details
+    return fields
+
+
+def message_fields(part: Foreign) -> Json:
+    """The message's own fields that a Foreign holds, such as `audio`; a Foreign with a type is a content part."""
+    kept = own(part, NAME)
+    return {} if "type" in kept else kept
+
+
+def write_citations(text: Text, base: int) -> list[Json]:
+    """The annotations of a text that begins `base` characters into the message's content."""
+    written: list[Json] = []
+    for citation in text.citations:
+        kept = own(citation, NAME)
+        if citation.url:
+            start = base + (citation.start or 0)
+            end = base + (len(text.text) if citation.end is None else citation.end)
+            inner = {"url": citation.url, "title": citation.title, "start_index": start, "end_index": end}
+            written.append(merge(kept, {"type": "url_citation", "url_citation": inner}))
+        elif kept:
+            written.append(kept)
+    return written
+
+
+def short(parts: list[Json]) -> str | list[Json]:
+    """One plain text is written as a string: every server reads that."""
+    if len(parts) == 1 and parts[0]["type"] == "text" and len(parts[0]) == 2:
+        return parts[0]["text"]
+    return parts

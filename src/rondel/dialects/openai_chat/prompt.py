@@ -1,0 +1,288 @@
+"""Prompts as bodies of OpenAI's Chat Completions API, and back.
+
+A tool's result is a message of its own on this wire, of text only: results that follow each other are one message of
+ours, and the images of a result move into a user message behind the results. `top_k` is written although OpenAI's own
+servers refuse it, because the compatible ones that know it are why it would be set. Thinking `off` is the effort
+`none`; efforts above `high` are `high` to our values and kept exactly in the opaque.
+
+A streamed prompt asks for usage. Read back, a caller's wish for no usage is `stream_options.include_usage: false` in
+the prompt's opaque, which the reply's writer obeys.
+"""
+
+from __future__ import annotations
+
+from ...dialect import Json
+from ...prompt import Prompt
+from ...values import Foreign, Media, Message, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
+from .._openai import read_effort, write_effort
+from .._wire import (
+    WireError,
+    at,
+    extras,
+    field,
+    is_server_tool,
+    maybe,
+    merge,
+    moved_media_text,
+    object_field,
+    objects,
+    opaque,
+    own,
+    shown,
+    strings,
+    text_field,
+)
+from .parts import (
+    DETAILS,
+    NAME,
+    THINKING_FIELDS,
+    message_fields,
+    read_call,
+    read_content,
+    read_thinking,
+    short,
+    write_call,
+    write_part,
+    write_thinking,
+)
+
+_KNOWN = (
+    *("model", "messages", "stream", "stream_options", "tools", "tool_choice", "parallel_tool_calls", "n", "user"),
+    *("response_format", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stop", "seed"),
+    "reasoning_effort",
+)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_prompt(prompt: Prompt, *, model: str, stream: bool, tokens_max_field: str) -> Json:
+    kept, options = own(prompt, NAME), prompt.options
+    body: Json = {"model": model, "messages": _write_messages(prompt.messages)}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    tools = [tool for spec in prompt.tools if (tool := _write_tool(spec)) is not None]
+    if tools:
+        body["tools"] = tools
+        body |= _write_choice(options)
+    body |= _write_options(options, tokens_max_field)
+    effort = write_effort(options.thinking, kept.get("reasoning_effort"))
+    if effort is not None:
+        body["reasoning_effort"] = effort
+    return merge(extras(kept, "reasoning_effort", *(() if stream else ("stream_options",))), body)
+
+
+def _write_options(options: Options, tokens_max_field: str) -> Json:
+    body: Json = {
+        tokens_max_field: options.tokens_max,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "top_k": options.top_k,
+        "stop": list(options.stop) or None,
+        "seed": options.seed,
+        "user": options.user or None,
+    }
+    if (output := options.output) is not None:
+        schema: Json = {"name": output.name, "schema": output.schema, "description": output.description or None}
+        schema["strict"] = output.strict
+        body["response_format"] = {"type": "json_schema", "json_schema": extras(schema)}
+    return extras(body)
+
+
+def _write_choice(options: Options) -> Json:
+    choice: object = options.tool_choice
+    if options.tool_choice and options.tool_choice.startswith("tool:"):
+        choice = {"type": "function", "function": {"name": options.tool_choice.removeprefix("tool:")}}
+    return extras({"tool_choice": choice, "parallel_tool_calls": options.parallel_calls})
+
+
+def _write_tool(spec: ToolSpec) -> Json | None:
+    kept = own(spec, NAME)
+    if is_server_tool(spec):
+        return kept if "type" in kept else None
+    function: Json = {"name": spec.name, "description": spec.description or None, "parameters": spec.schema or None}
+    function["strict"] = spec.strict
+    return merge(kept, {"type": "function", "function": extras(function)})
+
+
+def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
+    wire: list[Json] = []
+    moved: list[Json] = []
+    for message in messages:
+        if moved and message.role != "tool":
+            wire.append({"role": "user", "content": moved})
+            moved = []
+        if message.role == "assistant":
+            wire += _write_assistant(message)
+            continue
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                wire.append(_write_result(part, moved))
+        wire += _write_plain(message)
+    if moved:
+        wire.append({"role": "user", "content": moved})
+    return wire
+
+
+def _write_plain(message: Message) -> list[Json]:
+    """A system or user message; nothing when it holds nothing that can be written."""
+    parts = [raw for part in message.parts if (raw := write_part(part)) is not None]
+    if not parts:
+        return []
+    kept = own(message, NAME)
+    role = kept.get("role", "system") if message.role == "system" else "user"
+    return [merge(kept, {"role": role, "content": short(parts)})]
+
+
+def _write_assistant(message: Message) -> list[Json]:
+    parts = [raw for part in message.parts if not isinstance(part, Media) and (raw := write_part(part)) is not None]
+    calls = [write_call(call) for call in message.calls]
+    fields: Json = {}
+    for part in message.parts:
+        if isinstance(part, Foreign):
+            fields |= _fields_of(part)
+    if not parts and not calls and not fields:
+        return []
+    wire: Json = {"role": "assistant", "content": short(parts) if parts else None}
+    wire |= write_thinking(message.parts, replay=True)
+    if calls:
+        wire["tool_calls"] = calls
+    return [merge({**own(message, NAME), **fields}, wire)]
+
+
+def _fields_of(part: Foreign) -> Json:
+    """The message's own fields that a Foreign of a reply holds, such as `audio`, of which only the id goes back."""
+    fields = message_fields(part)
+    return {**fields, "audio": {"id": object_field(fields, "audio").get("id")}} if "audio" in fields else fields
+
+
+def _write_result(result: ToolResult, moved: list[Json]) -> Json:
+    """A result's message. Its media are added to `moved`, for a user message behind all results."""
+    texts = [raw for part in result.parts if isinstance(part, Text) and (raw := write_part(part)) is not None]
+    media = [raw for part in result.parts if isinstance(part, Media) and (raw := write_part(part)) is not None]
+    if media:
+        moved += [{"type": "text", "text": moved_media_text(result.call_id)}, *media]
+    content = short(texts) if texts else "(its media follow in the next user message)" if media else ""
+    return merge(own(result, NAME), {"role": "tool", "tool_call_id": result.call_id, "content": content})
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_prompt(body: Json) -> Prompt:
+    kept = extras(body, *_KNOWN)
+    messages: list[Message] = []
+    for index, raw in enumerate(objects(body, "messages", required=True)):
+        with at(f"messages[{index}]"):
+            message = _read_message(raw)
+        if message.role == "tool" and messages and messages[-1].role == "tool":
+            messages[-1] = Message("tool", messages[-1].parts + message.parts)
+        else:
+            messages.append(message)
+    tools: list[ToolSpec] = []
+    for index, raw in enumerate(objects(body, "tools")):
+        with at(f"tools[{index}]"):
+            tools.append(_read_tool(raw))
+    options = _read_options(body, kept)
+    return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
+
+
+def _read_message(raw: Json) -> Message:
+    role = text_field(raw, "role")
+    if role == "assistant":
+        return _read_assistant(raw)
+    content = read_content(raw.get("content"))
+    kept = extras(raw, "role", "content")
+    if role == "tool":
+        kept = extras(kept, "tool_call_id")
+        parts = tuple(part for part in content if isinstance(part, (Text, Media)) and part != Text(""))
+        return Message("tool", (ToolResult(text_field(raw, "tool_call_id"), parts, opaque=opaque(NAME, kept)),))
+    if raw.get("content") is None:
+        raise WireError("content", "is missing: it must be a string or a list of parts")
+    if role in ("system", "developer"):
+        kept = {"role": role, **kept} if role == "developer" else kept
+        return Message("system", content, opaque=opaque(NAME, kept))
+    if role != "user":
+        raise WireError("role", f"must be system, developer, user, assistant or tool, got {shown(role)}")
+    return Message("user", content, opaque=opaque(NAME, kept))
+
+
+def _read_assistant(raw: Json) -> Message:
+    parts: list[Part] = [*read_thinking(raw), *read_content(raw.get("content"))]
+    if refusal := text_field(raw, "refusal", ""):
+        parts.append(Text(refusal, refusal=True))
+    for index, call in enumerate(objects(raw, "tool_calls")):
+        with at(f"tool_calls[{index}]"):
+            parts.append(read_call(call))
+    kept = extras(raw, "role", "content", "refusal", "tool_calls", DETAILS, *THINKING_FIELDS)
+    return Message("assistant", tuple(parts), opaque=opaque(NAME, kept))
+
+
+def _read_tool(raw: Json) -> ToolSpec:
+    kind = text_field(raw, "type")
+    if kind != "function":
+        inner = object_field(raw, kind) if isinstance(raw.get(kind), dict) else {}
+        return ToolSpec(text_field(inner, "name", kind), text_field(inner, "description", ""), opaque={NAME: raw})
+    with at("function"):
+        inner = object_field(raw, "function")
+        kept = extras(raw, "type", "function")
+        if left := extras(inner, "name", "description", "parameters", "strict"):
+            kept["function"] = left
+        return ToolSpec(
+            text_field(inner, "name"),
+            text_field(inner, "description", ""),
+            object_field(inner, "parameters"),
+            maybe(inner, "strict", bool),
+            opaque(NAME, kept),
+        )
+
+
+def _read_options(body: Json, kept: Json) -> Options:
+    """The options; what they cannot say is added to `kept`."""
+    if field(body, "n", int, 1) != 1:
+        raise WireError("n", f"must be 1, got {body['n']!r}: one reply is given for one prompt")
+    streaming = object_field(body, "stream_options")
+    if left := extras(streaming, "include_usage"):
+        kept["stream_options"] = left
+    if body.get("stream") and streaming.get("include_usage") is not True:
+        kept["stream_options"] = {**left, "include_usage": False}
+    stop = body.get("stop")
+    return Options(
+        tokens_max=maybe(body, "max_completion_tokens", int) or maybe(body, "max_tokens", int),
+        temperature=maybe(body, "temperature", float),
+        top_p=maybe(body, "top_p", float),
+        top_k=maybe(body, "top_k", int),
+        stop=(stop,) if isinstance(stop, str) else strings(body, "stop"),
+        seed=maybe(body, "seed", int),
+        thinking=read_effort(body, "reasoning_effort", kept),
+        tool_choice=_read_choice(body, kept),
+        parallel_calls=maybe(body, "parallel_tool_calls", bool),
+        output=_read_output(body, kept),
+        user=text_field(body, "user", ""),
+    )
+
+
+def _read_choice(body: Json, kept: Json) -> str | None:
+    choice = body.get("tool_choice")
+    if choice is None or choice in ("auto", "none", "required"):
+        return choice
+    raw = object_field(body, "tool_choice")
+    if raw.get("type") == "function":
+        return f"tool:{text_field(object_field(raw, 'function'), 'name')}"
+    kept["tool_choice"] = raw
+    return None
+
+
+def _read_output(body: Json, kept: Json) -> OutputSchema | None:
+    wanted = object_field(body, "response_format")
+    if wanted.get("type") != "json_schema":
+        kept |= {"response_format": wanted} if wanted else {}
+        return None
+    with at("response_format.json_schema"):
+        inner = object_field(wanted, "json_schema")
+        return OutputSchema(
+            object_field(inner, "schema"),
+            text_field(inner, "name"),
+            text_field(inner, "description", ""),
+            maybe(inner, "strict", bool),
+        )

@@ -1,0 +1,153 @@
+"""Writes replies as streams of OpenAI's Chat Completions API: a chunk for each delta, usage, `[DONE]`."""
+
+from __future__ import annotations
+
+from ...dialect import Json
+from ...errors import EngineError
+from ...sse import comment, encode
+from ...values import (
+    Delta,
+    Foreign,
+    Media,
+    Part,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    ReplyFinished,
+    ReplyStarted,
+    Text,
+    Thinking,
+    ToolCall,
+)
+from .._wire import (
+    encode_json,
+    extras,
+    mention,
+    own,
+    streamed_tail,
+)
+from .parts import (
+    DETAILS,
+    NAME,
+    THINKING_FIELDS,
+    message_fields,
+    write_call,
+    write_citations,
+    write_thinking,
+)
+from .reply import error_body, write_stop, write_usage
+
+
+class Writer:
+    """Writes deltas as chunks. Overlapping parts are fine here: text has its field, and each call its number."""
+
+    def __init__(self, *, model: str, id: str, created_s: int, with_usage: bool) -> None:
+        self._id, self._model, self._created_s, self._with_usage = id, model, created_s, with_usage
+        head = encode_json(self._chunk([]))
+        self._head = b"data: " + head[: head.rindex(b"[]")] + b'[{"index":0,"delta":'
+        self._shapes: dict[int, bytes] = {}
+        self._lengths: dict[int, int] = {}
+        self._calls = 0
+        self._parts: list[Part] = []
+        self._content_length = 0
+        self._started = self._done = False
+
+    def feed(self, delta: Delta) -> bytes:
+        if self._done:
+            return b""
+        if isinstance(delta, PartDelta):
+            return self._piece(delta.index, delta.text)
+        if isinstance(delta, PartStarted):
+            return self._start() + self._start_part(delta.index, _as_text(delta.part))
+        if isinstance(delta, PartFinished):
+            return self._finish_part(delta.index, _as_text(delta.part))
+        if isinstance(delta, ReplyStarted):
+            return self._start()
+        return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
+
+    def fail(self, error: EngineError) -> bytes:
+        if self._done:
+            return b""
+        self._done = True
+        return encode("", encode_json(error_body(error)))
+
+    def ping(self) -> bytes:
+        return b"" if self._done else comment("ping")
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        return {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created_s,
+            "model": self._model,
+            "choices": choices,
+        }
+
+    def _delta(self, delta: bytes) -> bytes:
+        return b'%b%b,"finish_reason":null}]}\n\n' % (self._head, delta)
+
+    def _start(self) -> bytes:
+        if self._started:
+            return b""
+        self._started = True
+        return self._delta(b'{"role":"assistant","content":""}')
+
+    def _start_part(self, index: int, part: Part) -> bytes:
+        self._lengths[index] = 0
+        if isinstance(part, Text):
+            name = "refusal" if part.refusal else "content"
+            self._shapes[index] = b'{"' + name.encode() + b'":%b}'
+            return self._piece(index, part.text)
+        if isinstance(part, Thinking):
+            name = own(part, NAME).get("field", THINKING_FIELDS[0])
+            self._shapes[index] = b"{%b:%%b}" % encode_json(name)
+            return self._piece(index, part.text)
+        if isinstance(part, ToolCall) and own(part, NAME).get("type") != "custom":
+            raw = write_call(part)
+            raw["function"]["arguments"] = ""
+            number = self._number()
+            self._shapes[index] = b'{"tool_calls":[{"index":%d,"function":{"arguments":%%b}}]}' % number
+            return self._delta(encode_json({"tool_calls": [{"index": number, **raw}]}))
+        return b""
+
+    def _number(self) -> int:
+        self._calls += 1
+        return self._calls - 1
+
+    def _piece(self, index: int, text: str) -> bytes:
+        shape = self._shapes.get(index)
+        if shape is None or not text:
+            return b""
+        self._lengths[index] += len(text)
+        return self._delta(shape % encode_json(text))
+
+    def _finish_part(self, index: int, part: Part) -> bytes:
+        self._parts.append(part)
+        written = self._piece(index, streamed_tail(part, self._lengths.get(index, 0)))
+        fields: Json = {}
+        if isinstance(part, Thinking):
+            fields = extras({DETAILS: write_thinking([part], replay=False).get(DETAILS)})
+        elif isinstance(part, Text) and not part.refusal:
+            fields = extras({"annotations": write_citations(part, self._content_length) or None})
+            self._content_length += len(part.text)
+        elif isinstance(part, Foreign):
+            fields = message_fields(part)
+        elif isinstance(part, ToolCall) and index not in self._shapes:
+            fields = {"tool_calls": [{"index": self._number(), **write_call(part)}]}
+        return written + (self._delta(encode_json(fields)) if fields else b"")
+
+    def _finish(self, delta: ReplyFinished) -> bytes:
+        written = self._start()
+        self._done = True
+        kept = own(delta, NAME)
+        choice: Json = {"index": 0, "delta": {}, "finish_reason": write_stop(delta.stop, kept, self._parts)}
+        left = extras(kept, "usage", "finish_reason", "choice", "created")
+        written += encode("", encode_json({**left, **self._chunk([choice])}))
+        if self._with_usage:
+            written += encode("", encode_json({**self._chunk([]), "usage": write_usage(delta.usage, kept)}))
+        return written + encode("", b"[DONE]")
+
+
+def _as_text(part: Part) -> Part:
+    """Callers of this dialect get no media in a reply: they are told that there was one."""
+    return Text(mention(part)) if isinstance(part, Media) else part

@@ -1,0 +1,56 @@
+"""OpenAI's Responses API as a dialect."""
+
+from __future__ import annotations
+
+from ...dialect import Json
+from ...errors import EngineError
+from ...prompt import Prompt
+from ...values import Reply
+from .._failures import error_of_answer, status_of
+from .._openai import error_fields
+from .._wire import reading_prompt, reading_reply
+from .parts import NAME
+from .prompt import read_prompt, write_prompt
+from .reader import Reader
+from .reply import read_reply, write_reply
+from .writer import Writer
+
+__all__ = ["OpenAIResponses"]
+
+
+class OpenAIResponses:
+    name = NAME
+    path = "/v1/responses"
+
+    def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
+        return write_prompt(prompt, model=model, stream=stream)
+
+    def read_prompt(self, body: Json) -> Prompt:
+        with reading_prompt(NAME):
+            return read_prompt(body)
+
+    def reply_reader(self) -> Reader:
+        return Reader()
+
+    def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> Writer:
+        """`prompt` is the caller's, whose settings every response repeats."""
+        return Writer(model=model, id=id, prompt=prompt, created_s=created_s)
+
+    def read_reply(self, body: Json) -> Reply:
+        with reading_reply(NAME):
+            return read_reply(body)
+
+    def write_reply(
+        self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0
+    ) -> Json:
+        return write_reply(reply, model=model, id=id, prompt=prompt, created_s=created_s)
+
+    def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
+        return error_of_answer(status, body, provider=provider, model=model)
+
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        return status_of(error), {"error": error_fields(error)}
+
+    def headers(self, key: str) -> dict[str, str]:
+        """A local server may have no key."""
+        return {"authorization": f"Bearer {key}"} if key else {}

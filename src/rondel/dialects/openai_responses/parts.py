@@ -1,0 +1,298 @@
+"""OpenAI Responses' items and content parts, and our parts, both ways.
+
+A reply is a list of items here: reasoning, messages with content parts, calls, and calls of server tools. Ours is one
+message: every content part, reasoning item and call is a part of it. A text remembers its item in `opaque`, so that
+texts of one item are written as one item again. Encrypted reasoning rides whole in the opaque.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ...dialect import Json
+from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._openai import AUDIO_FORMATS, AUDIO_MIMES
+from .._wire import (
+    as_objects,
+    at,
+    extras,
+    maybe,
+    mention,
+    merge,
+    object_field,
+    objects,
+    opaque,
+    own,
+    read_arguments,
+    read_base64,
+    read_data_url,
+    text_field,
+    write_arguments,
+    write_base64,
+    write_data_url,
+)
+
+NAME = "openai-responses"
+
+CUSTOM_CALL = "custom_tool_call"
+
+
+# --- reading: what a model gives --------------------------------------------------------------------------------------
+
+
+def read_item(raw: Json) -> list[Part]:
+    """The parts of an item on the assistant's side."""
+    kind = text_field(raw, "type", "message")
+    if kind == "message":
+        return read_output_message(raw)
+    if kind == "reasoning":
+        return [_read_reasoning(raw)]
+    if kind == "function_call":
+        arguments, broken = read_arguments(text_field(raw, "arguments", ""))
+        kept = opaque(NAME, _left(raw, "call_id", "name", "arguments"))
+        return [ToolCall(text_field(raw, "call_id"), text_field(raw, "name"), arguments, broken, opaque=kept)]
+    if kind == CUSTOM_CALL:
+        kept = {"type": kind, **_left(raw, "call_id", "name", "input")}
+        arguments = {"input": text_field(raw, "input", "")}
+        return [ToolCall(text_field(raw, "call_id"), text_field(raw, "name"), arguments, opaque={NAME: kept})]
+    return [Foreign({NAME: raw})]
+
+
+def _left(raw: Json, *known: str) -> Json:
+    """An item's other fields. `completed` goes without saying."""
+    left = extras(raw, "type", *known)
+    if left.get("status") == "completed":
+        del left["status"]
+    return left
+
+
+def item_of(raw: Json) -> Json:
+    """What the texts of a message item remember of it."""
+    return _left(raw, "role", "content")
+
+
+def read_output_message(raw: Json) -> list[Part]:
+    content, item = raw.get("content"), item_of(raw)
+    if isinstance(content, str):
+        return [Text(content, opaque=opaque(NAME, {"item": item} if item else {}))]
+    parts: list[Part] = []
+    for index, part in enumerate(as_objects(content if content is not None else [], "content")):
+        with at(f"content[{index}]"):
+            parts.append(read_output_part(part, item))
+    return parts
+
+
+def read_output_part(raw: Json, item: Json) -> Part:
+    kind = text_field(raw, "type")
+    kept: Json = {"item": item} if item else {}
+    if kind == "refusal":
+        kept |= extras(raw, "type", "refusal")
+        return Text(text_field(raw, "refusal", ""), refusal=True, opaque=opaque(NAME, kept))
+    if kind in ("output_text", "input_text", "text"):
+        left = extras(raw, "type", "text", "annotations")
+        kept |= {key: value for key, value in left.items() if value != []}
+        citations = tuple(_read_citation(citation) for citation in objects(raw, "annotations"))
+        return Text(text_field(raw, "text", ""), citations=citations, opaque=opaque(NAME, kept))
+    return Foreign({NAME: {"item": item, "part": raw}})
+
+
+def _read_reasoning(raw: Json) -> Thinking:
+    return Thinking(thinking_text(raw), opaque={NAME: extras(raw, "type")})
+
+
+def thinking_text(raw: Json) -> str:
+    """A reasoning item in words: its content where the server shows it, else its summaries."""
+    shown = objects(raw, "content") or objects(raw, "summary")
+    return "\n\n".join(text_field(piece, "text", "") for piece in shown)
+
+
+def _read_citation(raw: Json) -> Citation:
+    if raw.get("type") != "url_citation":
+        return Citation(title=text_field(raw, "filename", ""), opaque={NAME: raw})
+    return Citation(
+        url=text_field(raw, "url", ""),
+        title=text_field(raw, "title", ""),
+        start=maybe(raw, "start_index", int),
+        end=maybe(raw, "end_index", int),
+        opaque=opaque(NAME, extras(raw, "type", "url", "title", "start_index", "end_index")),
+    )
+
+
+# --- reading: what a model is given -----------------------------------------------------------------------------------
+
+
+def read_input_content(content: object, where: str = "content") -> tuple[Part, ...]:
+    """An input message's content, or a call's output: a text, or a list of parts."""
+    if isinstance(content, str):
+        return (Text(content),)
+    parts: list[Part] = []
+    for index, raw in enumerate(as_objects(content, where)):
+        with at(f"{where}[{index}]"):
+            parts.append(_read_input_part(raw))
+    return tuple(parts)
+
+
+def _read_input_part(raw: Json) -> Part:
+    kind = text_field(raw, "type")
+    if kind in ("input_text", "output_text", "text"):
+        return Text(text_field(raw, "text"), opaque=opaque(NAME, extras(raw, "type", "text", "annotations")))
+    if kind == "input_image":
+        return _read_image(raw)
+    if kind == "input_file":
+        return _read_file(raw)
+    if kind == "input_audio":
+        with at("input_audio"):
+            inner = object_field(raw, "input_audio")
+            form, kept = text_field(inner, "format"), extras(raw, "type", "input_audio")
+            data = read_base64(text_field(inner, "data"), "data")
+            return Media("audio", AUDIO_MIMES.get(form, f"audio/{form}"), data, opaque=opaque(NAME, kept))
+    return Foreign({NAME: raw})
+
+
+def _read_image(raw: Json) -> Media:
+    kept = extras(raw, "type", "image_url", "file_id")
+    if kept.get("detail") == "auto":
+        del kept["detail"]
+    if file_id := text_field(raw, "file_id", ""):
+        return Media("image", file_id=file_id, opaque=opaque(NAME, kept))
+    url = text_field(raw, "image_url")
+    with at("image_url"):
+        mime, data = read_data_url(url) or ("", b"")
+    return Media("image", mime, data, "" if data else url, opaque=opaque(NAME, kept))
+
+
+def _read_file(raw: Json) -> Media:
+    text = text_field(raw, "file_data", "")
+    with at("file_data"):
+        mime, data = read_data_url(text) or ("", read_base64(text))
+    return Media(
+        "file",
+        mime,
+        data,
+        text_field(raw, "file_url", ""),
+        text_field(raw, "file_id", ""),
+        text_field(raw, "filename", ""),
+        opaque(NAME, extras(raw, "type", "file_data", "file_url", "file_id", "filename")),
+    )
+
+
+def read_result(raw: Json) -> ToolResult:
+    kind, output = text_field(raw, "type"), raw.get("output")
+    kept = _left(raw, "call_id", "output")
+    if kind != "function_call_output":
+        kept["type"] = kind
+    parts = result_parts(output)
+    if isinstance(output, list) and len(parts) < len(cast(list[Any], output)):
+        kept["output"] = output
+    return ToolResult(text_field(raw, "call_id"), parts, opaque=opaque(NAME, kept))
+
+
+def result_parts(output: object) -> tuple[Text | Media, ...]:
+    """What our values can say of an output; parts of other kinds stay in the result's opaque."""
+    if output is None or output == "":
+        return ()
+    return tuple(part for part in read_input_content(output, "output") if isinstance(part, (Text, Media)))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_input_part(part: Part) -> Json | None:
+    """A part of a user's or a system message, or of a call's output."""
+    if isinstance(part, Text):
+        kept = extras(own(part, NAME), "item", "logprobs")
+        return merge(kept, {"type": "input_text", "text": part.text})
+    if isinstance(part, Media):
+        return _write_media(part)
+    return own(part, NAME) or None if isinstance(part, Foreign) else None
+
+
+def _write_media(media: Media) -> Json:
+    kept = own(media, NAME)
+    if media.kind == "image":
+        where = {"file_id": media.file_id} if media.file_id else {"image_url": media.url}
+        if not media.file_id and not media.url:
+            where = {"image_url": write_data_url(media, "image/png")}
+        return {"type": "input_image", "detail": "auto", **kept, **where}
+    if media.kind == "audio":
+        if not media.data:
+            return {"type": "input_text", "text": mention(media)}
+        form = AUDIO_FORMATS.get(media.mime, media.mime.rpartition("/")[2] or "wav")
+        return merge(kept, {"type": "input_audio", "input_audio": {"data": write_base64(media.data), "format": form}})
+    block: Json = {"type": "input_file"}
+    if media.file_id:
+        block["file_id"] = media.file_id
+    elif media.url:
+        block["file_url"] = media.url
+    else:
+        block["file_data"] = write_data_url(media, "application/octet-stream")
+    if media.name or media.data:
+        block["filename"] = media.name or "file"
+    return merge(kept, block)
+
+
+def write_result(result: ToolResult, *, custom: bool) -> Json:
+    kept = own(result, NAME)
+    kind = kept.get("type", "custom_tool_call_output" if custom else "function_call_output")
+    item: Json = {"type": kind, "call_id": result.call_id}
+    said = kept.get("output")
+    if said is not None and result_parts(said) == result.parts:
+        return {**kept, **item}
+    parts = [raw for part in result.parts if (raw := write_input_part(part)) is not None]
+    return merge(extras(kept, "output"), {**item, "output": short(parts) if parts else ""})
+
+
+def short(parts: list[Json]) -> str | list[Json]:
+    """One plain text is written as a string."""
+    if len(parts) == 1 and parts[0]["type"] == "input_text" and len(parts[0]) == 2:
+        return parts[0]["text"]
+    return parts
+
+
+def write_output_part(part: Text | Foreign) -> Json:
+    kept = own(part, NAME)
+    if isinstance(part, Foreign):
+        return kept["part"]
+    left = extras(kept, "item")
+    if part.refusal:
+        return merge(left, {"type": "refusal", "refusal": part.text})
+    return merge(left, {"type": "output_text", "text": part.text, "annotations": write_citations(part)})
+
+
+def write_citations(text: Text) -> list[Json]:
+    written: list[Json] = []
+    for citation in text.citations:
+        kept = own(citation, NAME)
+        if citation.url:
+            start, end = citation.start or 0, len(text.text) if citation.end is None else citation.end
+            base = {"type": "url_citation", "url": citation.url, "title": citation.title}
+            written.append(merge(kept, {**base, "start_index": start, "end_index": end}))
+        elif kept:
+            written.append(kept)
+    return written
+
+
+def message_item(item: Json, id: str, content: list[Json], status: str = "completed") -> Json:
+    base: Json = {"type": "message", "role": "assistant", "content": content}
+    return merge(item, {**base, "id": item.get("id", id), "status": item.get("status", status)})
+
+
+def call_item(call: ToolCall, id: str = "") -> Json:
+    """A call as an item; a caller's has an id of its own and a status, a prompt's only when it came with them."""
+    kept = own(call, NAME)
+    base: Json = {"type": "function_call", "call_id": call.id, "name": call.name}
+    if kept.get("type") == CUSTOM_CALL:
+        base |= {"type": CUSTOM_CALL, "input": str(call.arguments.get("input", ""))}
+    else:
+        base["arguments"] = write_arguments(call)
+    if id:
+        base |= {"id": kept.get("id", id), "status": kept.get("status", "completed")}
+    return merge(kept, base)
+
+
+def reasoning_item(part: Thinking, id: str) -> Json:
+    kept = own(part, NAME)
+    if kept:
+        return {"summary": [], **kept, "type": "reasoning", "id": kept.get("id", id)}
+    summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+    return {"type": "reasoning", "id": id, "summary": summary}

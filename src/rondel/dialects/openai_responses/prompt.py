@@ -1,0 +1,302 @@
+"""Prompts as bodies of OpenAI's Responses API, and back.
+
+A prompt that names no earlier response is complete in itself: it is not stored by the provider, and its reasoning
+comes back encrypted, so that the next prompt can carry it. A prompt with `previous_response_id` or `conversation` in
+its opaque, or one whose caller said how to store it, is left as it is.
+
+Items of the assistant that follow each other are one message of ours, and so are outputs of calls. `instructions` are a
+system message that goes back there; other system messages are items where they stand. Thinking `off` is the effort
+`none`; efforts above `high` are `high` to our values and kept exactly in the opaque.
+"""
+
+from __future__ import annotations
+
+from ...dialect import Json
+from ...prompt import Prompt
+from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult, ToolSpec
+from .._openai import read_effort, write_effort
+from .._wire import (
+    WireError,
+    as_objects,
+    at,
+    extras,
+    is_server_tool,
+    maybe,
+    merge,
+    object_field,
+    objects,
+    opaque,
+    own,
+    shown,
+    text_field,
+)
+from .parts import (
+    CUSTOM_CALL,
+    NAME,
+    call_item,
+    message_item,
+    read_input_content,
+    read_item,
+    read_result,
+    reasoning_item,
+    short,
+    write_input_part,
+    write_output_part,
+    write_result,
+)
+
+_KNOWN = (
+    *("model", "input", "instructions", "stream", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),
+    *("max_output_tokens", "temperature", "top_p", "user", "store", "include"),
+)
+_ENCRYPTED = ["reasoning.encrypted_content"]
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_OF_CALLERS = ("item_reference", "mcp_approval_response", "computer_call_output", "local_shell_call_output")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
+    kept, options = own(prompt, NAME), prompt.options
+    alone = not _is_stored(kept)
+    instructions, messages = _instructions(prompt.messages)
+    body: Json = {"model": model, "input": _write_items(messages, alone=alone)}
+    if instructions:
+        body["instructions"] = instructions
+    if stream:
+        body["stream"] = True
+    if alone:
+        body |= {"store": False, "include": _ENCRYPTED}
+    tools = [tool for spec in prompt.tools if (tool := _write_tool(spec)) is not None]
+    if tools:
+        body["tools"] = tools
+        body |= _write_choice(options)
+    body |= _write_options(options)
+    said = object_field(kept, "reasoning")
+    if effort := write_effort(options.thinking, said.get("effort")):
+        body["reasoning"] = {"effort": effort}
+    left = extras(kept, "reasoning")
+    if others := extras(said, "effort"):
+        left["reasoning"] = others
+    return merge(left, body)
+
+
+def _is_stored(kept: Json) -> bool:
+    return any(key in kept for key in ("store", "include", "previous_response_id", "conversation"))
+
+
+def _write_options(options: Options) -> Json:
+    body: Json = {
+        "max_output_tokens": options.tokens_max,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "user": options.user or None,
+    }
+    if (output := options.output) is not None:
+        form: Json = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": output.strict}
+        form["description"] = output.description or None
+        body["text"] = {"format": extras(form)}
+    return extras(body)
+
+
+def _write_choice(options: Options) -> Json:
+    choice: object = options.tool_choice
+    if options.tool_choice and options.tool_choice.startswith("tool:"):
+        choice = {"type": "function", "name": options.tool_choice.removeprefix("tool:")}
+    return extras({"tool_choice": choice, "parallel_tool_calls": options.parallel_calls})
+
+
+def _write_tool(spec: ToolSpec) -> Json | None:
+    kept = own(spec, NAME)
+    if is_server_tool(spec):
+        return kept if "type" in kept else None
+    tool: Json = {"type": "function", "name": spec.name, "parameters": spec.schema or None, "strict": spec.strict}
+    if spec.description:
+        tool["description"] = spec.description
+    return merge(kept, tool)
+
+
+def _instructions(messages: tuple[Message, ...]) -> tuple[str, list[Message]]:
+    """The text of the system messages that came as instructions, and the other messages."""
+    said = [message for message in messages if own(message, NAME).get("instructions")]
+    rest = [message for message in messages if not own(message, NAME).get("instructions")]
+    return "\n\n".join(message.text for message in said), rest
+
+
+def _write_items(messages: list[Message], *, alone: bool) -> list[Json]:
+    items: list[Json] = []
+    custom = {c.id for m in messages for c in m.calls if own(c, NAME).get("type") == CUSTOM_CALL}
+    for message in messages:
+        if message.role == "assistant":
+            items += _write_assistant(message, alone=alone)
+            continue
+        items += [write_result(p, custom=p.call_id in custom) for p in message.parts if isinstance(p, ToolResult)]
+        items += [own(part, NAME) for part in message.parts if _is_item(part)]
+        kept = own(message, NAME)
+        role = kept.get("role", "system") if message.role == "system" else "user"
+        parts = [raw for p in message.parts if not _is_item(p) and (raw := write_input_part(p)) is not None]
+        if parts:
+            items.append(merge(kept, {"role": role, "content": short(parts)}))
+    return items
+
+
+def _is_item(part: Part) -> bool:
+    """Whether a Foreign of a user's message is a whole item of its own."""
+    return isinstance(part, Foreign) and own(part, NAME).get("type") in _OF_CALLERS
+
+
+def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
+    """The items of a reply. Texts of one item, which are neighbours, are one item again."""
+    items: list[Json] = []
+    open_item: Json = {}
+    for part in message.parts:
+        if isinstance(part, (Text, Foreign)) and (item := own(part, NAME).get("item")):
+            if item != open_item:
+                items.append(message_item(item, "", []))
+            items[-1]["content"].append(write_output_part(part))
+            open_item = item
+            continue
+        open_item = {}
+        if isinstance(part, Text):
+            items.append({"role": "assistant", "content": part.text})
+        elif isinstance(part, ToolCall):
+            items.append(call_item(part))
+        elif isinstance(part, Thinking) and _can_replay(kept := own(part, NAME), alone=alone):
+            items.append(reasoning_item(part, kept["id"]))
+        elif isinstance(part, Foreign) and "type" in (raw := own(part, NAME)):
+            items.append(raw)
+    return items
+
+
+def _can_replay(kept: Json, *, alone: bool) -> bool:
+    """Reasoning that the provider did not store is of use only with its content, encrypted or not."""
+    return "id" in kept and (not alone or bool(kept.get("encrypted_content") or kept.get("content")))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_prompt(body: Json) -> Prompt:
+    kept = extras(body, *_KNOWN)
+    messages: list[Message] = []
+    if instructions := text_field(body, "instructions", ""):
+        messages.append(Message("system", (Text(instructions),), opaque={NAME: {"instructions": True}}))
+    messages += _read_input(body.get("input"))
+    tools: list[ToolSpec] = []
+    for index, raw in enumerate(objects(body, "tools")):
+        with at(f"tools[{index}]"):
+            tools.append(_read_tool(raw))
+    options = _read_options(body, kept)
+    _read_storing(body, kept)
+    return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model", ""), opaque(NAME, kept))
+
+
+def _read_storing(body: Json, kept: Json) -> None:
+    """Keeps how a caller wants to be stored, unless it is how we ask ourselves."""
+    refers = any(key in kept for key in ("previous_response_id", "conversation"))
+    if not refers and body.get("store") is False and body.get("include") == _ENCRYPTED:
+        return
+    if not refers or body.get("store") is not None:
+        kept["store"] = body.get("store") is not False
+    if body.get("include") is not None:
+        kept["include"] = body["include"]
+
+
+def _read_input(given: object) -> list[Message]:
+    if isinstance(given, str):
+        return [Message("user", (Text(given),))]
+    if given is None:
+        return []
+    messages: list[Message] = []
+    for index, raw in enumerate(as_objects(given, "input")):
+        with at(f"input[{index}]"):
+            message = _read_input_item(raw)
+        last = messages[-1] if messages else None
+        if last is not None and last.role == message.role and message.role in ("assistant", "tool"):
+            messages[-1] = Message(last.role, last.parts + message.parts)
+        else:
+            messages.append(message)
+    return messages
+
+
+def _read_input_item(raw: Json) -> Message:
+    kind = text_field(raw, "type", "message")
+    if kind in _OUTPUTS:
+        return Message("tool", (read_result(raw),))
+    if kind in _OF_CALLERS:
+        return Message("user", (Foreign({NAME: raw}),))
+    if kind != "message":
+        return Message("assistant", tuple(read_item(raw)))
+    role = text_field(raw, "role")
+    if role == "assistant":
+        return Message("assistant", tuple(read_item(raw)))
+    if role not in ("user", "system", "developer"):
+        raise WireError("role", f"must be user, system, developer or assistant, got {shown(role)}")
+    if raw.get("content") is None:
+        raise WireError("content", "is missing: it must be a string or a list of parts")
+    kept = extras(raw, "type", "role", "content")
+    if role == "developer":
+        kept["role"] = role
+    parts = read_input_content(raw["content"])
+    return Message("user" if role == "user" else "system", parts, opaque=opaque(NAME, kept))
+
+
+def _read_tool(raw: Json) -> ToolSpec:
+    kind = text_field(raw, "type")
+    if kind != "function":
+        name = text_field(raw, "name", "") or text_field(raw, "server_label", kind)
+        description = raw.get("description")
+        return ToolSpec(name, description if isinstance(description, str) else "", opaque={NAME: raw})
+    return ToolSpec(
+        text_field(raw, "name"),
+        text_field(raw, "description", ""),
+        object_field(raw, "parameters"),
+        maybe(raw, "strict", bool),
+        opaque(NAME, extras(raw, "type", "name", "description", "parameters", "strict")),
+    )
+
+
+def _read_options(body: Json, kept: Json) -> Options:
+    """The options; what they cannot say is added to `kept`."""
+    reasoning = object_field(body, "reasoning")
+    left = extras(reasoning, "effort")
+    level = read_effort(reasoning, "effort", left)
+    if left:
+        kept["reasoning"] = left
+    return Options(
+        tokens_max=maybe(body, "max_output_tokens", int),
+        temperature=maybe(body, "temperature", float),
+        top_p=maybe(body, "top_p", float),
+        thinking=level,
+        tool_choice=_read_choice(body, kept),
+        parallel_calls=maybe(body, "parallel_tool_calls", bool),
+        output=_read_output(body, kept),
+        user=text_field(body, "user", ""),
+    )
+
+
+def _read_choice(body: Json, kept: Json) -> str | None:
+    choice = body.get("tool_choice")
+    if choice is None or choice in ("auto", "none", "required"):
+        return choice
+    raw = object_field(body, "tool_choice")
+    if raw.get("type") == "function":
+        return f"tool:{text_field(raw, 'name')}"
+    kept["tool_choice"] = raw
+    return None
+
+
+def _read_output(body: Json, kept: Json) -> OutputSchema | None:
+    text = object_field(body, "text")
+    form, left = object_field(text, "format"), extras(text, "format")
+    output = None
+    if form.get("type") == "json_schema":
+        with at("text.format"):
+            strict, description = maybe(form, "strict", bool), text_field(form, "description", "")
+            output = OutputSchema(object_field(form, "schema"), text_field(form, "name"), description, strict)
+    elif form:
+        left["format"] = form
+    if left:
+        kept["text"] = left
+    return output
