@@ -336,9 +336,11 @@ def main(*arguments: str) -> None:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             base = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-            results = {name: result for name in CLIENTS if (result := run(name, base)) is not None}
-            report(results)
-            server.kill()
+            try:
+                if results := {name: result for name in CLIENTS if (result := run(name, base)) is not None}:
+                    report(results)
+            finally:
+                server.kill()
 
 
 if __name__ == "__main__":
