@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -18,6 +19,8 @@ Durability: TypeAlias = Literal["normal", "full"]
 
 APPLICATION_ID = 0x526F6E64
 """`Rond`, in the file's header: a database of another program is never written into."""
+
+BUSY_PAUSE_S = 0.005
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -73,10 +76,10 @@ def open_file(
 ) -> sqlite3.Connection:
     """A connection that writes, to a file of the newest version; a file that it makes is its owner's only."""
     _make(path)
-    connection = connect(path, busy_timeout_s=busy_timeout_s)
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
     try:
         _check_origin(connection, path)
-        connection.execute("pragma journal_mode = wal")
+        _keep_a_log(connection, busy_timeout_s)
         connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
         connection.execute("pragma foreign_keys = on")
         _migrate(connection, path, migrations)
@@ -86,15 +89,10 @@ def open_file(
     return connection
 
 
-def connect(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
-    """A bare connection without implicit transactions."""
-    return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
-
-
 def _make(path: Path) -> None:
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
     try:
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
@@ -105,11 +103,25 @@ def _make(path: Path) -> None:
 
 
 def _check_origin(connection: sqlite3.Connection, path: Path) -> None:
-    application_id: int = connection.execute("pragma application_id").fetchone()[0]
-    if application_id == APPLICATION_ID:
-        return
-    if connection.execute("select count(*) from sqlite_master").fetchone()[0]:
+    # In one statement: another process may be filling a new file right now.
+    application_id, tables = connection.execute(
+        "select application_id, (select count(*) from sqlite_master) from pragma_application_id"
+    ).fetchone()
+    if tables and application_id != APPLICATION_ID:
         raise StoreError(f"{path} is the database of another program, it was left alone: give another path")
+
+
+def _keep_a_log(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Write-ahead logging. SQLite does not wait when two processes switch a new file to it at once, so this does."""
+    deadline = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(BUSY_PAUSE_S)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]) -> None:

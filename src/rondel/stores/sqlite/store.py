@@ -15,11 +15,11 @@ from typing import TypeVar, get_args
 
 import msgspec
 
-from ...errors import StoreError
+from ...errors import StoreError, nearest
 from ...events import Entry, Kept
 from ...job import Job
 from ...store import ConversationInfo
-from .file import Durability, connect, damaged, fault_of
+from .file import Durability, damaged, fault_of, open_file
 from .lane import Lane, Request
 from .writer import INFO_COLUMNS, Append, Call, FinishJob, Write, Writer, info_of
 
@@ -53,14 +53,16 @@ class SqliteStore:
     def __init__(
         self, path: str | Path, *, durability: Durability = "normal", busy_timeout_s: float = BUSY_TIMEOUT_S
     ) -> None:
+        if durability not in get_args(Durability):
+            raise StoreError(f"durability {durability!r} is unknown{nearest(durability, get_args(Durability))}")
         self.path = Path(path).absolute()
+        self._durability: Durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._writer = Writer(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
         self._writing: Lane[Write] = Lane("rondel-store-writer", self._writer.serve, self._writer.close)
         self._reading: Lane[Read] = Lane("rondel-store-reader", self._serve_reads, self._close_reader)
         self._reader: sqlite3.Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._readable = False
         self._closed = False
         self._forgetting: asyncio.TimerHandle | None = None
 
@@ -129,9 +131,11 @@ class SqliteStore:
         """Write what waits, then let go of the file. A second time does nothing."""
         if self._closed:
             return
-        self._closed = True
         if self._loop is None:
+            self._closed = True
             return
+        self._use()
+        self._closed = True
         if self._forgetting is not None:
             self._forgetting.cancel()
         # The writer last: whoever closes a database last tidies up beside it.
@@ -166,10 +170,6 @@ class SqliteStore:
 
     async def _read(self, call: Callable[[sqlite3.Connection], T]) -> T:
         self._use()
-        if not self._readable:
-            # The writer makes the file and brings it to the newest version.
-            await self._writing.ask(Call(lambda writer: None))
-            self._readable = True
         return await self._reading.ask(Read(call))
 
     def _forget_finished(self) -> None:
@@ -182,7 +182,10 @@ class SqliteStore:
         for request in group:
             try:
                 if self._reader is None:
-                    self._reader = connect(self.path, busy_timeout_s=self._busy_timeout_s)
+                    # Opened like the writer's: a read never waits for a write, not even for the first one.
+                    self._reader = open_file(
+                        self.path, durability=self._durability, busy_timeout_s=self._busy_timeout_s
+                    )
                     self._reader.execute("pragma query_only = on")
                 request.result = request.call(self._reader)
             except Exception as error:

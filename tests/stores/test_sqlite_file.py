@@ -1,0 +1,303 @@
+"""The file of the SQLite store: how it is made and brought up to date, and its faults, each with one clear sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from rondel.errors import StoreBusy, StoreDamaged, StoreError, StoreTooNew
+from rondel.events import MessageAdded
+from rondel.job import Job
+from rondel.stores.sqlite import SqliteStore
+from rondel.stores.sqlite.file import MIGRATIONS, open_file
+from rondel.values import user
+
+SAID = (MessageAdded(user("hello")),)
+
+
+def use(path: Path, test: Callable[[SqliteStore], Awaitable[None]], *, busy_timeout_s: float = 5.0) -> None:
+    async def main() -> None:
+        async with SqliteStore(path, busy_timeout_s=busy_timeout_s) as store:
+            await test(store)
+
+    asyncio.run(main())
+
+
+async def append_one(store: SqliteStore) -> None:
+    await store.append("c", 1, SAID, at=1.0)
+
+
+def test_making_a_store_touches_nothing(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "new" / "rondel.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_and_file_are_made_and_belong_to_the_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "rondel.db"
+
+    async def test(store: SqliteStore) -> None:
+        await append_one(store)
+        await store.put_job(Job("j", "job", "k"))
+        files = list(path.parent.iterdir())
+        assert len(files) == 4  # the database, its log, its shared memory, this worker's sign of life
+        if os.name == "posix":
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    use(path, test)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_path_memory_is_a_file_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    use(Path(":memory:"), append_one)
+    assert (tmp_path / ":memory:").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("normal", 1), ("full", 2)])
+def test_durability_is_what_the_file_is_opened_with(tmp_path: Path, durability: str, synchronous: int) -> None:
+    connection = open_file(tmp_path / "x.db", durability=durability, busy_timeout_s=1)  # type: ignore[arg-type]
+    assert connection.execute("pragma synchronous").fetchone() == (synchronous,)
+    assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+    assert connection.execute("pragma foreign_keys").fetchone() == (1,)
+    connection.close()
+
+
+def test_an_unknown_durability_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"durability 'fulll' is unknown; did you mean 'full'\?"):
+        SqliteStore(tmp_path / "x.db", durability="fulll")  # type: ignore[arg-type]
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    use(path, append_one)
+    newer = (*MIGRATIONS, ("alter table jobs add column note text not null default 'old'", "create table extra (x)"))
+    open_file(path, durability="normal", busy_timeout_s=1, migrations=newer).close()
+    connection = open_file(path, durability="normal", busy_timeout_s=1, migrations=newer)
+    assert connection.execute("pragma user_version").fetchone() == (len(newer),)
+    assert connection.execute("select count(*) from entries").fetchone() == (1,)
+    connection.execute("select note from jobs, extra")
+    connection.close()
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    use(path, append_one)
+    broken = (*MIGRATIONS, ("create table extra (x)", "this is no SQL"))
+    with pytest.raises(sqlite3.OperationalError):
+        open_file(path, durability="normal", busy_timeout_s=1, migrations=broken)
+
+    async def test(store: SqliteStore) -> None:
+        assert len(await store.read("c")) == 1
+
+    use(path, test)
+    connection = sqlite3.connect(path)
+    assert connection.execute("select count(*) from sqlite_master where name = 'extra'").fetchone() == (0,)
+    connection.close()
+
+
+def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    newest = len(MIGRATIONS)
+    open_file(path, durability="normal", busy_timeout_s=1, migrations=(*MIGRATIONS, (), ())).close()
+
+    async def test(store: SqliteStore) -> None:
+        for use_it in (append_one(store), store.read("c")):
+            with pytest.raises(StoreTooNew, match=rf"{path} has version {newest + 2} .* up to {newest}: update Rondel"):
+                await use_it
+
+    use(path, test)
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "places.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("create table bookmarks (url)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+
+    async def test(store: SqliteStore) -> None:
+        with pytest.raises(StoreError, match="is the database of another program, it was left alone"):
+            await append_one(store)
+
+    use(path, test)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_named_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    path.write_text("Dear diary, " * 500)
+
+    async def test(store: SqliteStore) -> None:
+        with pytest.raises(StoreDamaged, match=rf"{path} is damaged \(file is not a database\).*move it") as caught:
+            await append_one(store)
+        assert f"a backup in its place at {path}" in str(caught.value)
+
+    use(path, test)
+    assert path.read_text() == "Dear diary, " * 500
+
+
+def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+
+    async def fill(store: SqliteStore) -> None:
+        for seq in range(1, 200):
+            await store.append("c", seq, (MessageAdded(user("x" * 500)),), at=1.0)
+
+    use(path, fill)
+    # All pages but the first, which holds the schema.
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    path.write_bytes(data)
+
+    async def test(store: SqliteStore) -> None:
+        for use_it in (store.read("c"), store.append("c", 200, SAID, at=1.0), store.conversations()):
+            with pytest.raises(StoreDamaged, match="malformed"):
+                await use_it
+
+    use(path, test)
+    assert path.read_bytes() == data
+
+
+def test_an_entry_that_is_no_event_is_reported_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    use(path, append_one)
+    connection = sqlite3.connect(path)
+    connection.execute("""update entries set body = '{"seq": 1, "at": 1.0, "event": {"type": "party"}}'""")
+    connection.commit()
+    connection.close()
+
+    async def test(store: SqliteStore) -> None:
+        with pytest.raises(StoreDamaged, match=r"conversation 'c' behind entry 0: Invalid value 'party'"):
+            await store.read("c")
+
+    use(path, test)
+
+
+def test_a_folder_is_not_taken_for_a_file(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        with pytest.raises(StoreError, match=rf"{tmp_path} is a folder"):
+            await append_one(store)
+
+    use(tmp_path, test)
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    async def test(store: SqliteStore) -> None:
+        with pytest.raises(StoreError, match=r"cannot be opened for writing \((Not a directory|File exists)\)"):
+            await append_one(store)
+
+    use(tmp_path / "file" / "rondel.db", test)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_folder_without_permission_is_a_clear_sentence(tmp_path: Path) -> None:
+    """In a child that gives up being root, because root may do anything."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    script = f"""
+import asyncio, os
+from rondel.errors import StoreError
+from rondel.events import MessageAdded
+from rondel.stores.sqlite import SqliteStore
+from rondel.values import user
+async def main():
+    if os.getuid() == 0:
+        os.setuid(65534)
+    async with SqliteStore({str(folder / "rondel.db")!r}) as store:
+        try:
+            await store.append("c", 1, (MessageAdded(user("x")),), at=1.0)
+        except StoreError as error:
+            print(error)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "rondel.db cannot be opened for writing (Permission denied): check the permissions" in done.stdout
+
+
+def test_a_locked_file_is_busy_and_works_again_when_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    use(path, append_one)
+
+    async def test(store: SqliteStore) -> None:
+        await store.append("c", 2, SAID, at=1.0)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("begin exclusive")
+        with pytest.raises(StoreBusy, match=rf"another process holds the database {path} locked: close it, or wait"):
+            await store.append("c", 3, SAID, at=1.0)
+        # Readers never wait for a writer.
+        assert len(await store.read("c")) == 2
+        other.execute("rollback")
+        other.close()
+        await store.append("c", 3, SAID, at=1.0)
+
+    use(path, test, busy_timeout_s=0.01)
+
+
+def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin exclusive")
+
+    async def test(store: SqliteStore) -> None:
+        with pytest.raises(StoreBusy):
+            await append_one(store)
+        with pytest.raises(StoreBusy):
+            await store.read("c")
+        other.execute("rollback")
+        other.close()
+        await append_one(store)
+        assert len(await store.read("c")) == 1
+
+    use(path, test, busy_timeout_s=0.01)
+
+
+def test_two_stores_on_one_file_fence_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+
+    async def test(store: SqliteStore) -> None:
+        async with SqliteStore(path) as other:
+            await store.append("c", 1, SAID, at=1.0)
+            await other.append("c", 2, SAID, at=2.0)
+            with pytest.raises(StoreError, match="is at entry 2, so entry 2 cannot follow"):
+                await store.append("c", 2, SAID, at=2.0)
+            await store.append("c", 3, SAID, at=3.0)
+            assert await other.delete("c")
+            with pytest.raises(StoreError, match="is at entry 0, so entry 4 cannot follow"):
+                await store.append("c", 4, SAID, at=4.0)
+            info = await store.info("c")
+            assert info is None
+
+    use(path, test)
+
+
+def test_a_store_belongs_to_one_event_loop(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "rondel.db")
+
+    async def again() -> None:
+        for use_it in (store.read("c"), store.aclose()):
+            with pytest.raises(StoreError, match="belongs to another event loop"):
+                await use_it
+
+    with asyncio.Runner() as first:
+        first.run(append_one(store))
+        with asyncio.Runner() as second:
+            second.run(again())
+        first.run(store.aclose())
+
+
+def test_a_closed_store_leaves_no_thread(tmp_path: Path) -> None:
+    use(tmp_path / "rondel.db", append_one)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rondel-store")]
