@@ -203,7 +203,7 @@ class Checker:
             return self.struct(kind, value, path)
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
-            return self.build(self._branch(kind, arguments, value), value, path)
+            return self._union(kind, value, path)
         if origin in (dict, Mapping):
             table = self.table(value, path)
             return {key: self.build(arguments[1], item, (*path, key)) for key, item in table.items()}
@@ -240,24 +240,23 @@ class Checker:
             raise self._wrong(dict, value, path)
         return cast("dict[str, Any]", value)
 
-    def _branch(self, kind: Any, branches: tuple[Any, ...], value: Any) -> Any:
-        """The member of a union that this value is meant for; the union itself when only msgspec can tell."""
-        if value is None:
-            return kind
-        shapes = [_shape(branch) for branch in branches]
+    def _union(self, kind: Any, value: Any, path: KeyPath) -> Any:
+        """The member of a union that the value has the form of; msgspec chooses among texts, numbers and truths."""
+        branches = typing.get_args(kind)
         shape = dict if isinstance(value, dict) else list if isinstance(value, list) else None
-        fitting = [branch for branch, has in zip(branches, shapes, strict=True) if has is shape]
-        rest = [branch for branch in branches if branch is not types.NoneType]
+        fitting = [branch for branch in branches if _shape(branch) is shape]
         if shape is not None and len(fitting) == 1:
-            return fitting[0]
-        return rest[0] if len(rest) == 1 else typing.Union[tuple(fitting)] if shape is None and fitting else kind  # noqa: UP007
+            return self.build(fitting[0], value, path)
+        if not fitting:
+            raise self._wrong(kind, value, path)
+        return self._leaf(typing.Union[tuple(fitting)], value, path, wanted=kind)  # noqa: UP007
 
-    def _leaf(self, kind: Any, value: Any, path: KeyPath) -> Any:
+    def _leaf(self, kind: Any, value: Any, path: KeyPath, wanted: Any = None) -> Any:
         try:
             # A variable is always text: what came from one may stand for a number or a truth.
             return msgspec.convert(value, kind, strict=path not in self.document.variables)
         except msgspec.ValidationError:
-            raise self._wrong(kind, value, path) from None
+            raise self._wrong(wanted or kind, value, path) from None
         except TypeError:
             raise self.document.error(path, f"{dotted(path)!r} can only be given in code") from None
 

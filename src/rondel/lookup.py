@@ -34,7 +34,10 @@ PLUGINS: dict[str, str] = {
 }
 TOOLS: dict[str, str] = {
     "ask_user": "rondel.tools.ask_user:ask_user",
+    "calculate": "rondel.tools.calculate:calculate",
+    "current_time": "rondel.tools.clock:current_time",
     "finish": "rondel.tools.finish:finish",
+    "run_shell": "rondel.tools.shell:run_shell",
 }
 ENTRY_POINTS = "rondel.plugins"
 

@@ -1,0 +1,252 @@
+"""`rondel.toml`: found, read, checked, and explained without a secret."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rondel.config import Config, explain, load, plugins_of
+from rondel.limits import Limits
+from rondel.plugins.trim import Trim
+from rondel.values import Options
+
+from .files import sentence, write
+
+FULL = """
+engine = "fast"
+agent = "helper"
+plugins = ["log", {name = "trim", share = 0.5}]
+
+[engines.fast]
+base_url = "http://user:hunter2@127.0.0.1:9/v1?sig=hunter2"
+dialect = "openai-chat"
+model = "${MODEL:-tiny}"
+key = "${WORK_KEY}"
+headers = {Authorization = "Bearer hunter2", X-Team = "hunter2"}
+body = {service_tier = "flex", api_key = "hunter2"}
+idle_s = 5
+fallback = ["anthropic:claude-sonnet-5-5", "echo"]
+retry = {attempts = 2}
+facts = {window_tokens = 32768, tools = false}
+
+[store]
+path = "talks.db"
+durability = "full"
+
+[limits]
+rounds = 7
+
+[options]
+temperature = 1
+stop = ["END"]
+"""
+
+
+def project(tmp_path: Path, text: str, mode: int = 0o600) -> Path:
+    write(tmp_path / "rondel.toml", text, mode)
+    return tmp_path
+
+
+def said_of(tmp_path: Path, text: str, **env: str) -> str:
+    return sentence(lambda: load(project(tmp_path, text), {"HOME": str(tmp_path), **env}))
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    config = load(project(tmp_path, FULL), {"WORK_KEY": "hunter2", "HOME": "/home/x"})
+    assert (config.engine, config.agent, config.project) == ("fast", "helper", str(tmp_path))
+    fast = config.engines["fast"]
+    assert (fast.model, fast.key, fast.idle_s, fast.retry.attempts) == ("tiny", "hunter2", 5.0, 2)
+    assert fast.fallback == ("anthropic:claude-sonnet-5-5", "echo")
+    assert (fast.facts.window_tokens, fast.facts.tools, fast.facts.images) == (32768, False, None)
+    assert (config.store.path, config.store.durability) == (str(tmp_path / "talks.db"), "full")
+    assert config.limits == Limits(rounds=7)
+    assert config.options == Options(temperature=1.0, stop=("END",))
+    assert [type(plugin).__name__ for plugin in plugins_of(config)] == ["Log", "Trim"]
+
+
+def test_without_a_file_everything_is_default(tmp_path: Path) -> None:
+    config = load(tmp_path, {"HOME": str(tmp_path)})
+    assert (config.engine, config.engines, config.path, config.project) == ("", {}, "", "")
+    assert config.store.path == str(tmp_path / ".local/share/rondel/rondel.db")
+    assert {source for _, _, source in explain(config)} == {"default"}
+
+
+def test_the_file_is_found_in_the_parents_up_to_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    deep = home / "a" / "b"
+    deep.mkdir(parents=True)
+    write(tmp_path / "rondel.toml", 'engine = "openai"')
+    env = {"HOME": str(home)}
+    assert load(deep, env).engine == ""
+    write(home / "rondel.toml", 'engine = "groq"')
+    assert load(deep, env).engine == "groq"
+    write(home / "a" / "rondel.toml", 'engine = "echo"')
+    assert load(deep, env).engine == "echo"
+    assert load(tmp_path, env).engine == "openai"
+
+
+def test_the_user_file_is_taken_when_no_project_has_one(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    write(tmp_path / "xdg" / "rondel" / "rondel.toml", 'engine = "echo"')
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "xdg")}
+    assert load(tmp_path / "work", env).project == str(tmp_path / "xdg" / "rondel")
+    write(tmp_path / ".config" / "rondel" / "rondel.toml", 'engine = "local"')
+    assert load(tmp_path / "work", {"HOME": str(tmp_path)}).engine == "local"
+
+
+def test_a_variable_names_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "other.toml", 'engine = "echo"')
+    assert load(tmp_path, {"RONDEL_CONFIG": str(path)}).engine == "echo"
+    said = sentence(lambda: load(tmp_path, {"RONDEL_CONFIG": "/nowhere/x.toml"}))
+    assert "RONDEL_CONFIG names '/nowhere/x.toml', which is not a file" in said
+
+
+def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path) -> None:
+    env = {"RONDEL_ENGINE": "echo", "RONDEL_STORE": ":memory:", "HOME": "/home/x"}
+    config = load(project(tmp_path, 'engine = "local"\n[store]\npath = "~/talks.db"'), env)
+    rows = {key: (value, source) for key, value, source in explain(config)}
+    assert rows["engine"] == ("echo", "$RONDEL_ENGINE")
+    assert rows["store.path"] == (":memory:", "$RONDEL_STORE")
+    assert load(tmp_path, {"HOME": "/home/x"}).store.path == "/home/x/talks.db"
+    said = sentence(lambda: load(tmp_path, {"RONDEL_ENGINE": "antropic:x"}))
+    assert said == "the variable RONDEL_ENGINE: there is no engine 'antropic:x'; did you mean 'anthropic'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('engine = "echo"\nengin = 1', "rondel.toml:2: 'engin' is not known; did you mean 'engine'?"),
+        ("[limits]\n\nround = 3", "rondel.toml:3: 'limits.round' is not known; did you mean 'rounds'?"),
+        ("[options]\noutput = {}", "rondel.toml:2: 'options.output' is not known; known are "),
+        ('[limits]\nrounds = "many"', "rondel.toml:2: 'limits.rounds' must be a whole number, not 'many'"),
+        ("[limits]\nrounds = true", "rondel.toml:2: 'limits.rounds' must be a whole number, not True"),
+        ("[limits]\nrounds = -1", "rondel.toml:2: 'limits.rounds' is -1; a limit is 0 or more"),
+        ("[limits]\ncall_s = nan", "rondel.toml:2: 'limits.call_s' is nan; a limit is 0 or more"),
+        ("limits = 3", "rondel.toml:1: 'limits' must be a table of keys and values, not 3"),
+        ("engine = 3", "rondel.toml:1: 'engine' must be a text, not 3"),
+        ('[options]\nstop = "x"', "rondel.toml:2: 'options.stop' must be a list, not 'x'"),
+        ('[options]\nstop = [\n"x",\n1]', "rondel.toml:4: 'options.stop[1]' must be a text, not 1"),
+        (
+            '[options]\nthinking = "hihg"',
+            "rondel.toml:2: 'options.thinking' must be one of 'off', 'minimal', 'low', 'medium', 'high', not 'hihg'; "
+            "did you mean 'high'?",
+        ),
+        ('[store]\ndurability = "ful"', "rondel.toml:2: 'store.durability' must be one of 'normal', 'full', not 'ful'"),
+        ('engine = "antropic:x"', "rondel.toml:1: there is no engine 'antropic:x'; did you mean 'anthropic'?"),
+        ('engine = "local:smollm"', "rondel.toml:1: there is no embedded model 'smollm'; did you mean 'smollm2-135m'?"),
+        ("[engines.a]\nmodel = 'x'", "rondel.toml:1: the engine 'a' has neither a provider nor a base_url"),
+        ("[engines.'a:b']\nmodel = 'x'", "rondel.toml:1: 'a:b' is no name for an engine"),
+        ("[engines.a]\nprovider = 'opnai'", "rondel.toml:2: there is no provider 'opnai'; did you mean 'openai'?"),
+        ("[engines.a]\nbase_url = 'x'", "rondel.toml:2: 'x' is no web address"),
+        ("[engines.openai]\ndialect = 'openai'", "rondel.toml:2: there is no dialect 'openai'; did you mean 'openai-"),
+        ("[engines.openai]\nidle_s = 0", "rondel.toml:2: 'engines.openai.idle_s' is 0.0; it must be more than 0"),
+        ("[engines.openai]\nretry.attempts = 0", "rondel.toml:2: an engine is asked at least once"),
+        ("[engines.openai]\nkey = 12345", "rondel.toml:2: 'engines.openai.key' must be a text, not what it is"),
+        ("[engines.openai]\nheaders.x = 1", "rondel.toml:2: 'engines.openai.headers.x' must be a text, not what it is"),
+        ("[engines.openai]\nfallback = [\n'openai']", "rondel.toml:3: the engine 'openai' cannot be its own fallback"),
+        ("[engines.openai]\nfallback = ['grok']", "rondel.toml:2: there is no engine 'grok'; did you mean 'groq'?"),
+        ("[engines.openai]\nurl = ''", "rondel.toml:2: 'engines.openai.url' is not known; "),
+        ("plugins = ['log',\n'trimm']", "rondel.toml:2: there is no plugin 'trimm'; did you mean 'trim'?"),
+        ("plugins = [{}]", "rondel.toml:1: 'plugins[0]' names no plugin; write its name"),
+        ("plugins = [1]", "rondel.toml:1: 'plugins[0]' must be a text or a table of keys and values, not 1"),
+        ("a = 1\na = 2", "rondel.toml:2: is not TOML: cannot overwrite a value"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_line_and_the_nearest_word(tmp_path: Path, text: str, said: str) -> None:
+    assert said_of(tmp_path, text).startswith(said)
+
+
+def test_a_wrong_parameter_of_a_plugin_has_its_own_line(tmp_path: Path) -> None:
+    config = load(project(tmp_path, "[[plugins]]\nname = 'trim'\nshar = 0.5"), {})
+    said = sentence(lambda: plugins_of(config))
+    assert said.startswith("rondel.toml:3: the plugin 'trim' has no parameter 'shar'; did you mean 'share'?")
+    config = load(project(tmp_path, "[[plugins]]\nname = 'trim'\n\nshare = 'half'"), {})
+    assert sentence(lambda: plugins_of(config)) == "rondel.toml:4: 'share' must be a number, not 'half'"
+
+
+def test_an_unset_variable_is_named_with_its_line(tmp_path: Path) -> None:
+    said = said_of(tmp_path, '[engines.openai]\nmodel = "x"\nkey = "${WORK_KEI}"', WORK_KEY="secret-value")
+    assert said == (
+        "rondel.toml:3: the variable WORK_KEI is not set; set it, or give it a default: ${WORK_KEI:-…}; "
+        "did you mean 'WORK_KEY'?"
+    )
+
+
+def test_a_variable_may_stand_for_a_number_or_a_truth(tmp_path: Path) -> None:
+    text = '[limits]\nrounds = "${N:-9}"\n[options]\nparallel_calls = "${P}"\nuser = "${N:-9}"'
+    config = load(project(tmp_path, text), {"P": "false"})
+    assert (config.limits.rounds, config.options.parallel_calls, config.options.user) == (9, False, "9")
+    assert said_of(tmp_path, text, P="maybe").startswith(
+        "rondel.toml:4: 'options.parallel_calls' must be true or false"
+    )
+
+
+def test_no_secret_is_in_the_explanation_the_repr_or_the_warnings(tmp_path: Path) -> None:
+    config = load(project(tmp_path, FULL, mode=0o644), {"WORK_KEY": "hunter2", "HOME": "/home/x"})
+    rows = explain(config)
+    shown = {key: value for key, value, _ in rows}
+    assert "hunter2" not in repr((rows, config, config.warnings, str(config.plugins)))
+    assert shown["engines.fast.key"] == shown["engines.fast.headers.X-Team"] == "***"
+    assert shown["engines.fast.body.api_key"] == "***"
+    assert shown["engines.fast.body.service_tier"] == "flex"
+    assert shown["engines.fast.base_url"] == "http://127.0.0.1:9/v1?***"
+
+
+def test_a_secret_in_a_parameter_of_a_plugin_is_not_shown(tmp_path: Path) -> None:
+    text = 'plugins = [{name = "trim", api_token = "hunter2", where = "${BOT_TOKEN}"}]'
+    config = load(project(tmp_path, text, mode=0o644), {"BOT_TOKEN": "hunter2"})
+    assert "hunter2" not in repr((explain(config), config, config.warnings))
+    assert len(config.warnings) == 1
+
+
+def test_each_value_says_where_it_came_from(tmp_path: Path) -> None:
+    config = load(project(tmp_path, FULL), {"WORK_KEY": "k", "HOME": "/home/x"})
+    path = str(tmp_path / "rondel.toml")
+    sources = {key: source for key, _, source in explain(config)}
+    assert sources["engine"] == f"{path}:1"
+    assert sources["plugins[1].share"] == f"{path}:3"
+    assert sources["engines.fast.model"] == f"{path}:8"
+    assert sources["engines.fast.key"] == f"{path}:9, $WORK_KEY"
+    assert sources["engines.fast.fallback"] == f"{path}:13"
+    assert sources["limits.rounds"] == f"{path}:22"
+    assert sources["limits.calls"] == "default"
+    assert config.source("limits.rounds").where.line == 22
+
+
+def test_a_literal_key_that_others_may_read_is_a_warning(tmp_path: Path) -> None:
+    text = '[engines.openai]\nkey = "sk-written-out-here"'
+    (warning,) = load(project(tmp_path, text, mode=0o644), {}).warnings
+    assert "rondel.toml:2: 'engines.openai.key' is written out" in warning
+    assert "chmod 600 rondel.toml" in warning
+    assert load(project(tmp_path, text, mode=0o600), {}).warnings == ()
+    assert load(project(tmp_path, '[engines.openai]\nkey = "${K}"', mode=0o644), {"K": "x"}).warnings == ()
+    assert load(project(tmp_path, '[engines.openai]\nkey = "${K:-x}"', mode=0o644), {}).warnings != ()
+
+
+def test_expanded_values_are_never_written_back(tmp_path: Path) -> None:
+    load(project(tmp_path, FULL), {"WORK_KEY": "hunter2hunter2"})
+    assert "hunter2hunter2" not in (tmp_path / "rondel.toml").read_text()
+
+
+def test_a_made_plugin_has_its_parameters(tmp_path: Path) -> None:
+    config = load(project(tmp_path, 'plugins = [{trim = {share = 0.25, window_tokens = 100}}, "limits"]'), {})
+    trim, limits = plugins_of(config)
+    assert isinstance(trim, Trim)
+    assert (trim.name, limits.name) == ("trim", "limits")
+
+
+def test_importing_reads_no_file_and_no_yaml() -> None:
+    program = (
+        "import sys, builtins, io\n"
+        "import rondel.config, rondel.pick, rondel.agent_files\n"
+        "assert not {'yaml', 'aiohttp', 'xllamacpp', 'tomllib'} & set(sys.modules), set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+def test_a_config_made_in_code_explains_itself() -> None:
+    rows = {key: (value, source) for key, value, source in explain(Config(engine="echo"))}
+    assert rows["engine"] == ("echo", "default")
