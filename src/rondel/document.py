@@ -257,15 +257,17 @@ class Checker:
             return msgspec.convert(value, kind, strict=path not in self.document.variables)
         except msgspec.ValidationError:
             raise self._wrong(wanted or kind, value, path) from None
-        except TypeError:
-            raise self.document.error(path, f"{dotted(path)!r} can only be given in code") from None
+        except TypeError:  # a type that msgspec knows no text for
+            raise self._wrong(object, value, path) from None
 
     def _wrong(self, kind: Any, value: Any, path: KeyPath) -> ConfigError:
+        wanted = " or ".join(dict.fromkeys(word for branch in _branches(kind) if (word := _in_words(branch))))
+        if not wanted:
+            return self.document.error(path, f"{dotted(path)!r} can only be given in code")
         variables = self.document.variables.get(path, ())
         shown = "what it is" if hides(path, value, variables) else _cut(value)
         choices = [choice for branch in _branches(kind) for choice in _choices(branch)]
         hint = nearest(value, tuple(choices)) if choices and isinstance(value, str) else ""
-        wanted = " or ".join(dict.fromkeys(_in_words(branch) for branch in _branches(kind)))
         return self.document.error(
             path,
             f"{dotted(path) or 'the file'!r} must be {wanted}, not {shown}{hint if 'did you mean' in hint else ''}",
@@ -310,7 +312,7 @@ _WORDS: dict[Any, str] = {
 
 
 def _in_words(kind: Any) -> str:
+    """What a value of this type is called; nothing for a type that no file can hold."""
     if choices := _choices(kind):
         return "one of " + ", ".join(map(repr, choices))
-    known = _WORDS.get(kind) or _WORDS.get(_shape(kind))
-    return known or getattr(kind, "__name__", str(kind))
+    return _WORDS.get(kind) or _WORDS.get(_shape(kind), "")

@@ -152,13 +152,13 @@ def _checked(
 
 
 def _import(name: str, where: Where, project: str) -> ModuleType:
+    loaded = sys.modules.get(name.partition(".")[0])
+    if project and loaded is not None and _shadows(loaded, project):
+        raise where.error(
+            f"{name!r} is in the project, but another module of that name is already loaded "
+            f"({getattr(loaded, '__file__', None) or 'built in'}); rename yours"
+        )
     with _importable(project), _told(where, f"the module {name!r}"):
-        loaded = sys.modules.get(name.partition(".")[0])
-        if project and loaded is not None and _shadows(loaded, project):
-            raise where.error(
-                f"{name!r} is in the project, but another module of that name is already loaded "
-                f"({getattr(loaded, '__file__', None) or 'built in'}); rename yours"
-            )
         return importlib.import_module(name)
 
 
@@ -189,8 +189,6 @@ def _told(where: Where, what: str) -> Generator[None]:
     """Whatever an import raises, as one sentence that says where it came from."""
     try:
         yield
-    except RondelError:
-        raise
     except ModuleNotFoundError as error:
         raise where.error(f"{what} cannot be imported: there is no module {error.name!r}") from error
     except SyntaxError as error:
