@@ -101,29 +101,25 @@ class Trim(Plugin):
 
 def newest_within(history: Sequence[Message], costs: Sequence[int], budget: int) -> list[int]:
     """The places of the messages that stay: whole groups from the newest back, until one does not fit."""
-    groups = _groups(history)
-    asked = next((n for n in range(len(groups) - 1, -1, -1) if history[groups[n].start].role == "user"), -1)
-    stay = {len(groups) - 1, asked} - {-1}
-    left = budget - sum(costs[place] for number in stay for place in groups[number])
-    for number in range(len(groups) - 1, -1, -1):
-        if number in stay:
-            continue
-        left -= sum(costs[place] for place in groups[number])
-        if left < 0:
+    places = range(len(history) - 1, -1, -1)
+    asked = next((place for place in places if history[place].role == "user"), -1)
+    left = budget - (costs[asked] if asked >= 0 else 0)
+    end = len(history)
+    while end > 0:
+        start = _group_start(history, end)
+        left -= sum(costs[place] for place in range(start, end) if place != asked)
+        if left < 0 and end < len(history):
             break
-        stay.add(number)
-    return [place for number in sorted(stay) for place in groups[number]]
+        end = start
+    return [*((asked,) if 0 <= asked < end else ()), *range(end, len(history))]
 
 
-def _groups(history: Sequence[Message]) -> list[range]:
-    """Messages that only make sense together: one with calls and those with its results."""
-    groups: list[range] = []
-    for place, message in enumerate(history):
-        if groups and any(isinstance(part, ToolResult) for part in message.parts):
-            groups[-1] = range(groups[-1].start, place + 1)
-        else:
-            groups.append(range(place, place + 1))
-    return groups
+def _group_start(history: Sequence[Message], end: int) -> int:
+    """Where the group that ends here begins: a message with calls only makes sense with those that hold its results."""
+    start = end - 1
+    while start > 0 and any(isinstance(part, ToolResult) for part in history[start].parts):
+        start -= 1
+    return start
 
 
 # --- estimates --------------------------------------------------------------------------------------------------------

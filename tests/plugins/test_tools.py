@@ -1,0 +1,92 @@
+"""The tools that ask a person and that end the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rondel import Agent, App, Approval, Outcome, QuestionError
+from rondel.events import CallHeld, TurnFinished, TurnStarted
+from rondel.plugins.approval import ApprovalGate
+from rondel.testing import Scripted, VirtualClock, call, calls
+from rondel.tools.ask_user import ask_user
+from rondel.tools.finish import finish
+from rondel.values import ToolCall, assistant
+
+from ..helpers import events_of, of, play
+
+
+def test_a_model_asks_and_the_answer_resumes_the_same_turn():
+    """T09: a question with id, options and free text; state input-required; the answer resumes the same turn."""
+    engine = Scripted(
+        call("ask_user", "q1", question="Which one?", options=["red", "blue"], free_text=False), "Blue it is."
+    )
+
+    async def scene(app: App) -> None:
+        conversation = app.conversation()
+        first = await events_of(await conversation.send("Paint it."))
+        assert of(TurnFinished, first)[-1].state == "input-required"
+        (question,) = await conversation.questions()
+        assert of(CallHeld, first)[0].question == question
+        assert (question.id, question.kind, question.text) == ("ask:q1", "choose", "Which one?")
+        assert (question.options, question.free_text, question.deadline) == (("red", "blue"), False, None)
+        with pytest.raises(QuestionError, match="'green' is not one of: red, blue"):
+            await conversation.answer(question.id, "green")
+        second = await events_of(await conversation.answer(question.id, "blue"))
+        assert of(TurnStarted, second)[0].turn == of(TurnStarted, first)[0].turn
+        assert of(TurnFinished, second)[-1].outcome is Outcome.DONE
+
+    play(scene, Agent("helper", engine=engine, tools=[ask_user]))
+    assert engine.prompts[1].history[-1].parts[0].text == "blue"  # type: ignore[union-attr]
+
+
+def test_a_question_that_nobody_answers_in_time_is_over():
+    """T09: timeout."""
+    clock = VirtualClock()
+    engine = Scripted(call("ask_user", "q1", question="Still there?", timeout_s=30), "Bye.")
+
+    async def scene(app: App) -> None:
+        conversation = app.conversation()
+        await events_of(await conversation.send("hello"))
+        (question,) = await conversation.questions()
+        assert (question.kind, question.free_text, question.deadline) == ("ask", True, clock.now() + 30)
+        watcher = await conversation.watch()
+        clock.advance(30)
+        async for event in watcher:
+            if isinstance(event, TurnFinished):
+                break
+
+    play(scene, Agent("helper", engine=engine, tools=[ask_user]), clock=clock)
+    assert engine.prompts[1].history[-1].parts[0].text == "(nobody answered in time)"  # type: ignore[union-attr]
+
+
+def test_two_questions_of_one_round_each_get_their_own_answer():
+    """T09: an answer finds its question by its id, and leave to ask is no answer."""
+    ask = [call("ask_user", id, question=f"{id}?") for id in ("q1", "q2")]
+    engine = Scripted(calls(*ask), "ok")
+    gate = ApprovalGate({"ask_user": Approval()})
+
+    async def scene(app: App) -> None:
+        conversation = app.conversation()
+        await events_of(await conversation.send("hello"))
+        for id, text in (("approve:q1", "yes"), ("approve:q2", "yes"), ("ask:q2", "two"), ("ask:q1", "one")):
+            await events_of(await conversation.answer(id, text))
+
+    play(scene, Agent("helper", engine=engine, tools=[ask_user], plugins=[gate]))
+    parts: Any = engine.prompts[1].history[-1].parts
+    assert [part.text for part in parts] == ["one", "two"]
+
+
+def test_finish_ends_the_loop():
+    """T10: no further round is asked for, and the text is kept as the final result."""
+    engine = Scripted(assistant("So:", ToolCall("f1", "finish", {"text": "42, and that is all."})))
+
+    async def scene(app: App) -> Any:
+        conversation = app.conversation()
+        await (await conversation.send("How much?")).result()
+        return (await conversation.transcript()).messages[-1].parts[0]
+
+    result = play(scene, Agent("helper", engine=engine, tools=[finish]))
+    assert (result.text, result.final, result.is_error) == ("42, and that is all.", True, False)
+    engine.check_done()
