@@ -307,7 +307,8 @@ def _text_of(value: Any) -> str:
     if isinstance(value, NoResult):
         return str(value)
     try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
+        text = msgspec.json.encode(value, enc_hook=_plain).decode()
+        return msgspec.json.decode(text) if text.startswith('"') else text
     except (TypeError, ValueError, RecursionError):
         return str(value)
 

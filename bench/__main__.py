@@ -1,0 +1,23 @@
+"""`python -m bench [name ...]`: every ratio, or those of the named programs. Exits with 1 when one is over."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+PROGRAMS = ("turns", "growth", "startup")
+
+
+def main() -> int:
+    over = 0
+    for name in sys.argv[1:] or PROGRAMS:
+        print(f"--- {name}", flush=True)
+        for ratio in importlib.import_module(f"bench.{name}").run():
+            print(ratio, flush=True)
+            over += not ratio.holds
+    print(f"{over} over their limit" if over else "every ratio is within its limit")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

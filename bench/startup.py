@@ -1,0 +1,90 @@
+"""What it costs to be there: imports, the command line's first breath, an agent."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import timeit
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.measure import Ratio, shown
+
+RUNS = 15
+
+
+def cpu_of_processes(*commands: Sequence[str]) -> list[float]:
+    """The median CPU of each command, run in turn."""
+    times: list[list[float]] = [[] for _ in commands]
+    for _ in range(RUNS):
+        for command, seconds in zip(commands, times, strict=True):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return [statistics.median(seconds) for seconds in times]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def memory_of(code: str) -> float:
+    """The peak memory of a process that runs the code, in megabytes."""
+    shown_peak = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    return float(subprocess.run(python(shown_peak), check=True, capture_output=True, text=True).stdout) / 1024
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A frozen dataclass with an agent's fields."""
+
+    name: str
+    prompt: Any = ""
+    engine: Any = None
+    tools: Any = ()
+    plugins: Any = ()
+    limits: Any = None
+    options: Any = None
+    description: str = ""
+    inputs: Any = None
+    output: Any = None
+
+
+def agent_cost() -> Ratio:
+    from rondel import Agent, Limits, Options
+
+    limits, options = Limits(), Options()
+
+    def ours() -> object:
+        return Agent("helper", prompt="Help.", engine="echo", limits=limits, options=options, description="Helps.")
+
+    def theirs() -> object:
+        return Plain("helper", prompt="Help.", engine="echo", limits=limits, options=options, description="Helps.")
+
+    number = 20_000
+    a, b = (min(timeit.repeat(make, number=number, repeat=5)) / number for make in (ours, theirs))
+    return Ratio("an Agent against a frozen dataclass", a / b, 10, f"{a * 1e9:.0f} ns", f"{b * 1e9:.0f} ns")
+
+
+def run() -> list[Ratio]:
+    nothing, rondel, everything, asyncio = cpu_of_processes(
+        python("pass"),
+        python("import rondel"),
+        python("import rondel; rondel.Agent, rondel.App, rondel.tool, rondel.Plugin"),
+        python("import asyncio"),
+    )
+    base = asyncio - nothing
+    version, plain = cpu_of_processes([sys.executable, "-m", "rondel", "--version"], python("import asyncio"))
+    memory = memory_of("import rondel; rondel.Agent, rondel.App, rondel.tool, rondel.Plugin") - memory_of("pass")
+    app = "import rondel, with Agent, App, tool and Plugin"
+    return [
+        Ratio("import rondel against import asyncio", (rondel - nothing) / base, 2, shown(rondel - nothing), shown(base)),
+        Ratio(f"{app} against import asyncio", (everything - nothing) / base, 2, shown(everything - nothing), shown(base)),
+        Ratio(f"{app}, memory against 15 MB", memory / 15, 1, f"{memory:.1f} MB", "15 MB"),
+        Ratio("rondel --version against python -c 'import asyncio'", version / plain, 2, shown(version), shown(plain)),
+        agent_cost(),
+    ]
