@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from .agent import Agent
-from .config import engine_problem, limits_of, options_of, plugin_of
+from .config import engine_problem, limits_of, options_of, plugin_of, plugins_of
 from .document import Checker, KeyPath, Where, dotted, expand
 from .errors import ConfigError, nearest
 from .lookup import TOOLS, find_tool
@@ -194,9 +194,12 @@ def _tools(draft: _Draft, config: Config, agents: tuple[str, ...]) -> tuple[Tool
 
 
 def _plugins(draft: _Draft, config: Config) -> tuple[Plugin, ...]:
+    """Those that rondel.toml turns on for all agents, then the agent's own, which replace those of the same name."""
     path = (*draft.path, "plugins")
     named = [plugin_of(draft.checker, item, (*path, i)) for i, item in enumerate(draft.settings.plugins)]
-    return tuple(plugin.make(config.project) for plugin in named)
+    own = {plugin.name: plugin for plugin in (settings.make(config.project) for settings in named)}
+    # Made anew for each agent: a plugin is opened and closed with each agent that has it.
+    return (*(plugin for plugin in plugins_of(config) if plugin.name not in own), *own.values())
 
 
 def _input(field: dict[str, Any]) -> dict[str, Any]:

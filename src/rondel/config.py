@@ -92,7 +92,11 @@ class _File(msgspec.Struct, frozen=True):
 def load(folder: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None) -> Config:
     """The configuration for work in this folder: its rondel.toml or its parents', else the user's, else defaults."""
     env = os.environ if env is None else env
-    path, warnings = _find(Path(folder or "."), env)
+    try:
+        start = Path(folder or ".").absolute()
+    except FileNotFoundError:
+        raise ConfigError("the current folder no longer exists; change to one that does") from None
+    path, warnings = _find(start, env)
     document = Document("", {})
     if path is not None:
         from .documents.toml import read_toml
@@ -103,7 +107,7 @@ def load(folder: str | os.PathLike[str] | None = None, env: Mapping[str, str] | 
 
 
 def plugins_of(config: Config) -> list[Plugin]:
-    """The plugins that the configuration turns on for all agents, made."""
+    """The plugins that the configuration turns on for all agents, made. Agents that come from files have them."""
     return [plugin.make(config.project) for plugin in config.plugins]
 
 
@@ -117,14 +121,14 @@ def _home(env: Mapping[str, str]) -> Path:
 def _find(folder: Path, env: Mapping[str, str]) -> tuple[Path | None, list[str]]:
     if named := env.get("RONDEL_CONFIG"):
         path = Path(named).absolute()
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise ConfigError(f"RONDEL_CONFIG names {named!r}, which is not a file; correct it, or unset it")
         return path, []
     warnings: list[str] = []
-    folder, home = folder.absolute(), _home(env)
+    home = _home(env)
     for place in (folder, *folder.parents):
         path = place / FILE
-        if path.is_file():
+        if os.path.isfile(path):  # unlike Path.is_file, a folder that may not be searched has none
             if place == folder or _is_trusted(path):
                 return path, warnings
             warnings.append(f"{path} belongs to another user and was passed over; copy it, or set RONDEL_CONFIG to it")
@@ -132,11 +136,11 @@ def _find(folder: Path, env: Mapping[str, str]) -> tuple[Path | None, list[str]]
             break
     xdg = env.get("XDG_CONFIG_HOME", "")
     path = (Path(xdg) if os.path.isabs(xdg) else home / ".config") / "rondel" / FILE
-    return path if path.is_file() else None, warnings
+    return path if os.path.isfile(path) else None, warnings
 
 
 def _is_trusted(path: Path) -> bool:
-    """A file in a parent folder can run code, so it must not be one that somebody else put there (in /tmp, say)."""
+    """A file in a parent folder can run code, so it must not be one that somebody else put into a shared folder."""
     return not hasattr(os, "geteuid") or path.stat().st_uid in (0, os.geteuid())
 
 

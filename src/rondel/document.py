@@ -21,6 +21,9 @@ from .values import Value
 BYTES_MAX = 1_000_000
 """A file that a person wrote is smaller than this; a bigger one is a mistake, or an attack."""
 
+DEPTH_MAX = 64
+"""How deep values may stand in each other."""
+
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Where a value stands in its file: `("engines", "fast", "fallback", 0)`."""
 
@@ -100,7 +103,9 @@ def dotted(path: KeyPath) -> str:
 _SECRET_NAME = re.compile(
     r"(?:^|[^a-z])(?:api_?)?(?:keys?|token|secrets?|passwords?|passwd|passphrase|authorization|cookie|credentials?)$"
 )
-_SECRET_TEXT = re.compile(r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|xox[abp]|hf|AIza)[-_A-Za-z0-9]{12,}|\bBearer\s+\S+", re.I)
+_SECRET_TEXT = re.compile(
+    r"\b(?:(?:sk|pk|rk|gsk|xai|ghp|gho|hf|xox[abp])[-_]|AIza)[-_A-Za-z0-9]{12,}|\bBearer\s+\S+", re.I
+)
 
 
 def is_secret(name: str) -> bool:

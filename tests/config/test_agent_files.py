@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rondel.agent import Agent
 from rondel.agent_files import load_agents
+from rondel.app import App
 from rondel.config import load
 from rondel.limits import Limits
 from rondel.plugins.approval import ApprovalGate
@@ -126,6 +128,34 @@ def test_a_prompt_may_be_a_tree_with_the_place_of_the_conversation(tmp_path: Pat
         source=("prompts", "system"),
     )
     assert (history.id, last.role) == ("history", "user")
+
+
+def test_plugins_of_the_configuration_are_on_for_every_agent_unless_it_has_its_own(tmp_path: Path) -> None:
+    write(tmp_path / "agents" / "a.yaml", "agents:\n  a:\n  b: {plugins: [{trim: {share: 0.25}}, repair]}")
+    agents = agents_in(tmp_path, 'plugins = ["log", {name = "trim", share = 0.5}]')
+    shares = {
+        name: [(p.name, vars(p).get("_share")) for p in a.plugins if not isinstance(p, str)]
+        for name, a in agents.items()
+    }
+    assert shares == {
+        "a": [("log", None), ("trim", 0.5)],
+        "b": [("log", None), ("trim", 0.25), ("repair", None)],
+    }
+
+
+def test_an_agent_from_a_file_answers(tmp_path: Path) -> None:
+    write(
+        tmp_path / "agents" / "a.yaml",
+        "agents: {parrot: {engine: echo, tools: [ask_user, other]}, other: {engine: echo}}",
+    )
+    agents = agents_in(tmp_path)
+
+    async def main() -> str:
+        async with App(*agents.values()) as app:
+            turn = await app.conversation(agent="parrot").send("Good morning")
+            return (await turn.result()).output
+
+    assert asyncio.run(main()) == "Good morning"
 
 
 def test_without_a_file_or_a_folder_there_are_no_agents(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,31 @@ def test_the_user_file_is_taken_when_no_project_has_one(tmp_path: Path) -> None:
     assert load(tmp_path / "work", env).project == str(tmp_path / "xdg" / "rondel")
     write(tmp_path / ".config" / "rondel" / "rondel.toml", 'engine = "local"')
     assert load(tmp_path / "work", {"HOME": str(tmp_path)}).engine == "local"
+
+
+def test_a_file_that_somebody_else_put_into_a_parent_folder_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "rondel.toml", 'engine = "echo"', mode=0o644)
+    (tmp_path / "work").mkdir()
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    config = load(tmp_path / "work", {"HOME": str(tmp_path)})
+    assert config.engine == ""
+    assert config.warnings[0].endswith(
+        "belongs to another user and was passed over; copy it, or set RONDEL_CONFIG to it"
+    )
+    assert load(tmp_path, {"HOME": str(tmp_path)}).engine == "echo"
+
+
+def test_a_current_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert sentence(lambda: load(env={})) == "the current folder no longer exists; change to one that does"
 
 
 def test_a_variable_names_the_file(tmp_path: Path) -> None:

@@ -110,7 +110,9 @@ def test_broken_toml_says_the_line_and_what_is_wrong(tmp_path: Path) -> None:
     path = write(tmp_path / "x.toml", 'a = 1\nb "two"\n')
     assert sentence(lambda: read_toml(path)) == "x.toml:2: is not TOML: expected '=' after a key in a key/value pair"
     path = write(tmp_path / "x.toml", "a = 1\nb = [1, 2\n")
-    assert sentence(lambda: read_toml(path)).startswith("x.toml:3: is not TOML: ")
+    assert sentence(lambda: read_toml(path)) == "x.toml:2: is not TOML: unclosed array"
+    path = write(tmp_path / "x.toml", f"a = {'1' * 5000}")
+    assert sentence(lambda: read_toml(path)).startswith("x.toml: is not TOML: exceeds the limit")
 
 
 def test_a_file_that_is_not_text_or_far_too_big_is_refused(tmp_path: Path) -> None:
@@ -121,6 +123,8 @@ def test_a_file_that_is_not_text_or_far_too_big_is_refused(tmp_path: Path) -> No
     assert "is longer than 1,000,000 bytes" in sentence(lambda: read_toml(path))
     path.write_bytes(b"a = " + b"[" * 100_000)
     assert sentence(lambda: read_toml(path)).startswith("x.toml")
+    path.write_text("\n\na = " + "[" * 80 + "]" * 80)
+    assert sentence(lambda: read_toml(path)) == "x.toml:3: is nested more than 64 levels deep; make it flatter"
     assert "cannot be read: Is a directory" in sentence(lambda: read_toml(tmp_path))
 
 
@@ -194,7 +198,7 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
         ("a: 1\nb: [1", "x.yaml:2: is not YAML: while parsing a flow sequence"),
         ("a: 1\n---\nb: 2", "x.yaml:2: is not YAML: expected a single document"),
         ("a: 1\nb: \x07", "x.yaml:2: is not YAML: special characters"),
-        ("[" * 20_000, "x.yaml: is nested too deeply"),
+        ("- " * 20_000, "x.yaml: is nested too deeply"),
     ],
 )
 def test_yaml_that_is_broken_or_more_than_plain_values_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -247,4 +251,5 @@ def test_a_value_is_hidden_by_its_name_its_header_its_variable_or_its_form() -> 
     assert hides(("engines", "x", "headers", "X-Team"), "v")
     assert hides(("plugins", 0, "where"), "v", ("DISCORD_TOKEN",))
     assert hides(("plugins", 0, "where"), "sk-abcdefghijklmnop")
+    assert not hides(("agent",), "skeleton-assistant-of-the-house")
     assert not hides(("engines", "x", "model"), "gpt-6.1-terra", ("MODEL",))

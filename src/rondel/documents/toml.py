@@ -10,7 +10,7 @@ import tomllib
 from bisect import bisect_right
 from pathlib import Path
 
-from ..document import Document, KeyPath, read_text
+from ..document import DEPTH_MAX, Document, KeyPath, read_text
 from ..errors import ConfigError
 
 _BLANK = re.compile(r"(?:[ \t\n\r]|#[^\n]*)*")
@@ -28,16 +28,24 @@ _SCALAR = re.compile(r"[^,\]}#\n]*")
 def read_toml(path: Path) -> Document:
     text = read_text(path)
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data, lines = tomllib.loads(text), _Scanner(text).lines
+    except ValueError as error:  # TOMLDecodeError, or Python's own about a number of thousands of digits
         raise _syntax_error(str(error), text, path) from None
     except RecursionError:
         raise ConfigError("is nested too deeply to be read", path=str(path)) from None
-    return Document(str(path), data, _Scanner(text).lines)
+    document = Document(str(path), data, lines)
+    for at in lines:
+        if len(at) > DEPTH_MAX:
+            raise document.error(at, f"is nested more than {DEPTH_MAX} levels deep; make it flatter")
+    return document
 
 
 def _syntax_error(said: str, text: str, path: Path) -> ConfigError:
-    line = int(found[1]) if (found := re.search(r"\(at line (\d+), column \d+\)", said)) else text.count("\n") + 1
+    line = None
+    if found := re.search(r"\(at line (\d+), column \d+\)", said):
+        line = int(found[1])
+    elif "end of document" in said:
+        line = text.rstrip().count("\n") + 1
     what = re.sub(r"\s*\(at (?:line \d+, column \d+|end of document)\)", "", said)
     return ConfigError(f"is not TOML: {what[:1].lower()}{what[1:]}", path=str(path), line=line)
 

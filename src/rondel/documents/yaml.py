@@ -14,12 +14,11 @@ from typing import Any, cast
 
 import yaml
 
-from ..document import Document, KeyPath, read_text
+from ..document import DEPTH_MAX, Document, KeyPath, read_text
 from ..errors import ConfigError
 
 VALUES_MAX = 100_000
 """How many values a file may have once its aliases are followed: a few lines of aliases could make billions."""
-DEPTH_MAX = 64
 
 _TAG = "tag:yaml.org,2002:"
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?\n|)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S)
