@@ -19,6 +19,7 @@ from rondel.events import MessageAdded
 from rondel.job import Job
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.file import MIGRATIONS, open_file
+from rondel.stores.sqlite.reader import Read, Reader
 from rondel.values import user
 
 SAID = (MessageAdded(user("hello")),)
@@ -157,7 +158,7 @@ def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(tmp_path: P
     use(path, fill)
     # All pages but the first, which holds the schema.
     data = bytearray(path.read_bytes())
-    data[4096:] = b"\xa5" * (len(data) - 4096)
+    data[2048:] = b"\xa5" * (len(data) - 2048)
     path.write_bytes(data)
 
     async def test(store: SqliteStore) -> None:
@@ -182,6 +183,27 @@ def test_an_entry_that_is_no_event_is_reported_as_damage(tmp_path: Path) -> None
             await store.read("c")
 
     use(path, test)
+
+
+def test_entries_that_are_too_large_together_are_read_in_smaller_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+
+    async def fill(store: SqliteStore) -> None:
+        for seq in range(1, 40):
+            await store.append("c", seq, (MessageAdded(user("x" * 10_000)),), at=1.0)
+
+    use(path, fill)
+    reader = Reader(path, durability="normal", busy_timeout_s=1)
+    assert reader.info("c") is not None
+    assert reader._connection is not None
+    reader._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 90_000)
+    assert [entry.seq for entry in reader.entries("c", 0)] == list(range(1, 40))
+    reader._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 9_000)
+    request = Read(lambda reader: reader.entries("c", 0))
+    reader.serve([request])
+    reader.close()
+    assert isinstance(request.error, StoreError)
+    assert "too large for one entry" in str(request.error)
 
 
 def test_a_folder_is_not_taken_for_a_file(tmp_path: Path) -> None:
@@ -227,12 +249,15 @@ asyncio.run(main())
     assert "rondel.db cannot be opened for writing (Permission denied): check the permissions" in done.stdout
 
 
-def test_a_locked_file_is_busy_and_works_again_when_it_is_free(tmp_path: Path) -> None:
+def test_a_locked_file_is_busy_and_works_again_when_it_is_free(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "rondel.db"
     use(path, append_one)
 
     async def test(store: SqliteStore) -> None:
         await store.append("c", 2, SAID, at=1.0)
+        store.finish_job("j")
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("begin exclusive")
         with pytest.raises(StoreBusy, match=rf"another process holds the database {path} locked: close it, or wait"):
@@ -244,6 +269,7 @@ def test_a_locked_file_is_busy_and_works_again_when_it_is_free(tmp_path: Path) -
         await store.append("c", 3, SAID, at=1.0)
 
     use(path, test, busy_timeout_s=0.01)
+    assert "job 'j' could not be forgotten and may run again after a restart" in caplog.text
 
 
 def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def open_file(
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
     try:
         _check_origin(connection, path)
+        # Of a new file only. A commit writes whole pages, four at least: smaller ones make a small append cheaper.
+        connection.execute("pragma page_size = 2048")
         _keep_a_log(connection, busy_timeout_s)
         connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
         connection.execute("pragma foreign_keys = on")
@@ -166,6 +168,10 @@ def fault_of(error: Exception, path: Path) -> Exception:
         case sqlite3.SQLITE_IOERR if code == sqlite3.SQLITE_IOERR_WRITE or not _has_space(path):
             # A quota, a limit on the size of files, or no room for the file of shared memory.
             return _full(path, str(error))
+        case sqlite3.SQLITE_TOOBIG:
+            return StoreError(
+                f"something is too large for one entry of the database {path} ({error}): keep it in a file of its own"
+            )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreError(
                 f"the database {path} cannot be written ({error}): "

@@ -30,7 +30,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Lane(Generic[R]):
-    """`serve` gets groups of requests on the lane's thread, and must not raise; `finish` is its last act there."""
+    """`serve` answers groups of requests on the lane's thread; `finish` is its last act there."""
 
     def __init__(self, name: str, serve: Callable[[list[R]], None], finish: Callable[[], None]) -> None:
         self._serve, self._finish = serve, finish
@@ -99,10 +99,21 @@ class Lane(Generic[R]):
             going_on = self._tokens.get()
             group = self._take()
             if group:
-                self._serve(group)
+                self._answer_group(group)
                 self._tell_loop(group)
-        self._finish()
+        try:
+            self._finish()
+        except Exception as error:
+            self._end.error = error
         self._tell_loop([self._end])
+
+    def _answer_group(self, group: list[R]) -> None:
+        try:
+            self._serve(group)
+        except Exception as error:
+            # Whoever waits must hear of it, whatever it is: a thread that dies answers nobody ever again.
+            for request in group:
+                request.error = request.error or error
 
     def _take(self) -> list[R]:
         group: list[R] = []

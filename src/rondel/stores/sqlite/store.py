@@ -7,8 +7,8 @@ disk. Knows SQL and threads only through its neighbours.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar, get_args
@@ -19,29 +19,19 @@ from ...errors import StoreError, nearest
 from ...events import Entry, Kept
 from ...job import Job
 from ...store import ConversationInfo
-from .file import Durability, damaged, fault_of, open_file
-from .lane import Lane, Request
-from .writer import INFO_COLUMNS, Append, Call, FinishJob, Write, Writer, info_of
+from .file import Durability
+from .lane import Lane
+from .reader import Read, Reader
+from .writer import Append, Call, FinishJob, Write, Writer
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 5.0
 FINISH_DELAY_S = 0.05
 """How long a finished job may wait to be forgotten together with something else."""
-CHUNK_ENTRIES = 512
-"""Entries that are read with one statement: the interpreter's lock is held for about a millisecond at a time."""
 
 _encode = msgspec.json.Encoder().encode
-_decode_entries = msgspec.json.Decoder(list[Entry]).decode
 _kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(Kept)}
-
-
-class Read(Request):
-    __slots__ = ("call",)
-
-    def __init__(self, call: Callable[[sqlite3.Connection], object]) -> None:
-        super().__init__()
-        self.call = call
 
 
 class SqliteStore:
@@ -56,12 +46,10 @@ class SqliteStore:
         if durability not in get_args(Durability):
             raise StoreError(f"durability {durability!r} is unknown{nearest(durability, get_args(Durability))}")
         self.path = Path(path).absolute()
-        self._durability: Durability = durability
-        self._busy_timeout_s = busy_timeout_s
-        self._writer = Writer(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
-        self._writing: Lane[Write] = Lane("rondel-store-writer", self._writer.serve, self._writer.close)
-        self._reading: Lane[Read] = Lane("rondel-store-reader", self._serve_reads, self._close_reader)
-        self._reader: sqlite3.Connection | None = None
+        writer = Writer(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
+        reader = Reader(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
+        self._writing: Lane[Write] = Lane("rondel-store-writer", writer.serve, writer.close)
+        self._reading: Lane[Read] = Lane("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._forgetting: asyncio.TimerHandle | None = None
@@ -84,27 +72,14 @@ class SqliteStore:
         await self._writing.ask(Append(conversation, entries, rows))
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
-        return await self._read(lambda reader: self._read_entries(reader, conversation, after))
+        return await self._read(lambda reader: reader.entries(conversation, after))
 
     async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
-        until = float("inf") if before is None else before
-
-        def query(reader: sqlite3.Connection) -> list[ConversationInfo]:
-            rows = reader.execute(
-                f"select {INFO_COLUMNS} from conversations where instr(id, '/') = 0 and updated_at < ? "
-                "order by updated_at desc, id desc limit ?",
-                (until, max(limit, 0)),
-            )
-            return [info_of(row) for row in rows]
-
-        return await self._read(query)
+        until = inf if before is None else before
+        return await self._read(lambda reader: reader.conversations(max(limit, 0), until))
 
     async def info(self, conversation: str) -> ConversationInfo | None:
-        def query(reader: sqlite3.Connection) -> ConversationInfo | None:
-            found = reader.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (conversation,)).fetchone()
-            return info_of(found) if found else None
-
-        return await self._read(query)
+        return await self._read(lambda reader: reader.info(conversation))
 
     async def delete(self, conversation: str) -> bool:
         return await self._write(lambda writer: writer.delete(conversation))
@@ -119,6 +94,9 @@ class SqliteStore:
         return await self._write(lambda writer: writer.put_job(job, payload))
 
     def finish_job(self, id: str) -> None:
+        if self._closed:
+            # The job is found again after a restart, and its handler knows.
+            return
         loop = self._use()
         self._writing.post(FinishJob(id))
         if self._forgetting is None:
@@ -168,54 +146,10 @@ class SqliteStore:
         self._use()
         return await self._writing.ask(Call(call))
 
-    async def _read(self, call: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, call: Callable[[Reader], T]) -> T:
         self._use()
         return await self._reading.ask(Read(call))
 
     def _forget_finished(self) -> None:
         self._forgetting = None
         self._writing.wake()
-
-    # --- the reading thread's side --------------------------------------------------------------------------------
-
-    def _serve_reads(self, group: list[Read]) -> None:
-        for request in group:
-            try:
-                if self._reader is None:
-                    # Opened like the writer's: a read never waits for a write, not even for the first one.
-                    self._reader = open_file(
-                        self.path, durability=self._durability, busy_timeout_s=self._busy_timeout_s
-                    )
-                    self._reader.execute("pragma query_only = on")
-                request.result = request.call(self._reader)
-            except Exception as error:
-                request.error = fault_of(error, self.path)
-
-    def _close_reader(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-
-    def _read_entries(self, reader: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:
-        """Many entries as one value per statement: a row at a time would ask for the interpreter's lock at each row."""
-        entries: list[Entry] = []
-        reader.execute("begin")
-        try:
-            while True:
-                body: bytes | None = reader.execute(
-                    "select cast(group_concat(body, ',') as blob) from "
-                    "(select body from entries where conversation = ? and seq > ? order by seq limit ?)",
-                    (conversation, after, CHUNK_ENTRIES),
-                ).fetchone()[0]
-                chunk = self._decode(conversation, after, body or b"")
-                entries += chunk
-                if len(chunk) < CHUNK_ENTRIES:
-                    return entries
-                after = chunk[-1].seq
-        finally:
-            reader.execute("rollback")
-
-    def _decode(self, conversation: str, after: int, bodies: bytes) -> list[Entry]:
-        try:
-            return _decode_entries(b"[" + bodies + b"]")
-        except msgspec.MsgspecError as error:
-            raise damaged(self.path, f"conversation {conversation!r} behind entry {after!r}: {error}") from error

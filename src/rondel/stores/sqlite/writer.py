@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...errors import StoreBusy, StoreConflict
+from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
 from ...store import ConversationInfo
-from ...values import Usage
 from . import worker
 from .file import Durability, fault_of, open_file
 from .lane import Request
+from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
 from .worker import Worker
 
 logger = logging.getLogger("rondel.store")
@@ -33,15 +33,7 @@ ROWS_MAX = 64
 KNOWN_MAX = 4_096
 """How many conversations' summaries are kept at hand."""
 
-EntryRow: TypeAlias = tuple[str, int, float, str, str]
-InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float]
-
-INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at"
-JOB_COLUMNS = "id, kind, key, at, payload"
-
 _encode = msgspec.json.Encoder().encode
-_decode_usage = msgspec.json.Decoder(Usage).decode
-_decode_payload = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Append(Request):
@@ -139,8 +131,13 @@ class Writer:
         self._changed.clear()
         self._rows.clear()
         self._finished.clear()
-        if connection.in_transaction:
-            connection.execute("rollback")
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        except sqlite3.Error:
+            # A connection in this state is of no more use; the next group opens the file again.
+            connection.close()
+            self._connection = None
 
     # --- entries --------------------------------------------------------------------------------------------------
 
@@ -172,7 +169,7 @@ class Writer:
     def _flush(self, connection: sqlite3.Connection) -> None:
         """Write what was gathered: summaries first, because entries refer to them."""
         if self._changed:
-            _insert(connection, _upsert_infos, [_row_of(info) for info in self._changed.values()])
+            _insert(connection, _upsert_infos, [row_of(info) for info in self._changed.values()])
         if self._rows:
             _insert(connection, _insert_entries, self._rows)
             self._rows.clear()
@@ -220,7 +217,7 @@ class Writer:
                 connection.execute("update jobs set worker = ? where worker = ?", (own, id))
         worker.tidy(self._path)
         rows = connection.execute(f"select {JOB_COLUMNS} from jobs where worker = ? order by position", (own,))
-        return [Job(id, kind, key, _decode_payload(payload), at) for id, kind, key, at, payload in rows]
+        return [job_of(row) for row in rows]
 
     def _forget_jobs(self, connection: sqlite3.Connection) -> None:
         """Only what this worker holds: a job that another one has under the same id is not ours to forget."""
@@ -235,26 +232,6 @@ class Writer:
         if self._worker is None:
             self._worker = Worker.of(self._path)
         return self._worker
-
-
-def info_of(row: InfoRow) -> ConversationInfo:
-    id, agent, title, state, seq, messages, usage, created_at, updated_at = row
-    return ConversationInfo(id, agent, title, state, seq, messages, _decode_usage(usage), created_at, updated_at)
-
-
-def _row_of(info: ConversationInfo) -> InfoRow:
-    usage = _encode(info.usage).decode()
-    return (
-        info.id,
-        info.agent,
-        info.title,
-        info.state,
-        info.seq,
-        info.messages,
-        usage,
-        info.created_at,
-        info.updated_at,
-    )
 
 
 def _insert(connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
@@ -281,6 +258,6 @@ def _upsert_infos(rows: int) -> str:
 def _fail(group: Sequence[Write], fault: Exception) -> None:
     for request in group:
         # Each its own: an exception that is raised in two places has the traceback of neither.
-        request.error = type(fault)(*fault.args)
+        request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
         if isinstance(request, FinishJob):
             logger.warning("job %r could not be forgotten and may run again after a restart: %s", request.id, fault)
