@@ -1,0 +1,104 @@
+"""The command line: which command was given, and how its end becomes an exit code. What commands do is in commands/.
+
+Nothing heavy is imported before it is needed: `rondel --version` costs hardly more than Python itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["--version"], ["-V"]):
+        from . import __version__
+
+        sys.stdout.write(f"rondel {__version__}\n")
+        return DONE
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return DONE
+    except Exception as error:
+        return _explain(error)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    _quiet_logs()
+    from .commands.program import program
+
+    code: Any = program(arguments, prog_name="rondel", standalone_mode=False)
+    sys.stdout.flush()
+    return code if isinstance(code, int) else DONE
+
+
+def _explain(error: Exception) -> int:
+    """One clear sentence on stderr; with RONDEL_DEBUG=1, all of the traceback."""
+    from .errors import ConfigError, RondelError
+
+    if os.environ.get("RONDEL_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    inner = _first(error)
+    if isinstance(inner, (KeyboardInterrupt, BrokenPipeError)):
+        return INTERRUPTED if isinstance(inner, KeyboardInterrupt) else DONE
+    if (sentence := _usage_sentence(inner)) is not None:
+        sys.stderr.write(f"rondel: {sentence}\n")
+        return USAGE
+    if isinstance(inner, RondelError):
+        sys.stderr.write(f"rondel: {inner}\n")
+        return USAGE if isinstance(inner, ConfigError) else FAILED
+    sys.stderr.write(
+        f"rondel: something unexpected happened: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)\n"
+    )
+    return FAILED
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error itself, taken out of the groups that tasks wrap around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _usage_sentence(error: BaseException) -> str | None:
+    """What is wrong with the command line itself, on one line."""
+    from typer.exceptions import TyperException
+
+    if not isinstance(error, TyperException):
+        return None
+    message = getattr(error, "format_message", lambda: str(error))()
+    sentence = " ".join(str(message).split()).rstrip(".")
+    hint = "" if sentence.endswith(("?", ")")) else "; `rondel help` lists the commands"
+    return f"{sentence[:1].lower()}{sentence[1:]}{hint}"
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: the interpreter must not complain when it closes stdout."""
+    import contextlib
+
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _quiet_logs() -> None:
+    """What the log says is for programs; people get sentences. RONDEL_DEBUG=1 shows both."""
+    import logging
+
+    log = logging.getLogger("rondel")
+    if os.environ.get("RONDEL_DEBUG"):
+        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
+    else:
+        log.addHandler(logging.NullHandler())
+        log.propagate = False

@@ -1,0 +1,195 @@
+"""What a command works with: the configuration, its agents and the built-in one, the engine, and an app on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..agent import Agent
+from ..agent_files import load_agents
+from ..app import App
+from ..config import load, plugins_of
+from ..endpoint import facts_of
+from ..engine import Engine
+from ..errors import ConfigError, EngineDenied, nearest
+from ..pick import Picked, make_engine, pick
+from ..plugin import Plugin
+from ..prompt import Prompt
+from ..settings import Config
+from ..store import Store
+from ..values import Delta, ModelFacts
+
+if TYPE_CHECKING:
+    from ..tool import Tool
+
+BUILTIN = "rondel"
+MEMORY = ":memory:"
+
+PROMPT = """\
+You are Rondel, a friendly assistant in the user's terminal. Answer in the user's language, briefly and to the point; \
+Markdown is shown well. Say so when you do not know something."""
+TOOLS_PROMPT = """\
+
+Use your tools for the time and for sums instead of guessing. Ask the user with ask_user only when you cannot go on \
+without the answer. run_shell runs a command on the user's computer, after the user agreed: use it when the user wants \
+something done or looked up there, and say what the command is for."""
+
+
+class Project(msgspec.Struct, frozen=True):
+    """A configuration and its agents, not yet running."""
+
+    config: Config
+    agents: tuple[Agent, ...]
+
+    def agent_name(self, wanted: str) -> str:
+        """The agent that was named, else the configured one, else the first; else the built-in one."""
+        names = [agent.name for agent in self.agents]
+        if wanted and wanted not in (*names, BUILTIN):
+            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, [*names, BUILTIN])}")
+        return wanted or self.config.agent or (names[0] if names else BUILTIN)
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A running app, the agent that was asked for, and why its engine is the one it is."""
+
+    app: App
+    agent: str
+    engine: Engine
+    why: str
+    hints: tuple[str, ...] = ()
+    picked: Picked | None = None
+
+    @property
+    def model_line(self) -> str:
+        return f"{self.agent} talks to {self.engine.name}: {self.why}"
+
+
+def load_project() -> Project:
+    config = load()
+    return Project(config, tuple(load_agents(config)))
+
+
+def open_store(config: Config) -> Store:
+    if config.store.path == MEMORY:
+        from ..stores.memory import MemoryStore
+
+        return MemoryStore()
+    from ..stores.sqlite import SqliteStore
+
+    return SqliteStore(config.store.path, durability=config.store.durability)
+
+
+@contextlib.asynccontextmanager
+async def open_app(project: Project, agent: str, engine: str = "") -> AsyncGenerator[Opened]:
+    """The app that a person talks to. It takes up nothing by itself that another run left: people resume by hand."""
+    name = project.agent_name(agent)
+    default, picked, failed = await _default_engine(project.config, engine)
+    agents = with_plugins(_with_builtin(project.agents, default), project.config)
+    if engine:
+        agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
+    agents.sort(key=lambda a: a.name != name)
+    if failed is not None and agents[0].engine is None:
+        raise failed
+    if isinstance(agents[0].engine, str):
+        make_engine(agents[0].engine, project.config)  # a mistake in the engine of this agent is said at once
+    app = App(
+        *agents,
+        engine=default,
+        store=open_store(project.config),
+        make_engine=lambda name: _engine_or_excuse(name, project.config),
+        recover=False,
+    )
+    async with app:
+        yield _opened(app, agents[0], picked, engine)
+
+
+def _opened(app: App, agent: Agent, picked: Picked | None, asked: str) -> Opened:
+    engine = app.crew(agent.name).engine
+    if asked:
+        return Opened(app, agent.name, engine, "--engine names it")
+    if isinstance(agent.engine, str):
+        return Opened(app, agent.name, engine, "the agent's file names it")
+    assert picked is not None
+    return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
+
+
+async def _default_engine(config: Config, asked: str) -> tuple[Engine, Picked | None, ConfigError | None]:
+    if asked:
+        return make_engine(asked, config), None, None
+    try:
+        picked = await pick(config)
+    except ConfigError as error:
+        return Excuse("none", error), None, error
+    return picked.engine, picked, None
+
+
+def _engine_or_excuse(name: str, config: Config) -> Engine:
+    """An agent whose engine is not to be had must not keep the others from talking."""
+    try:
+        return make_engine(name, config)
+    except ConfigError as error:
+        return Excuse(name, error)
+
+
+class Excuse:
+    """Stands in for an engine that could not be made, and says why when it is asked."""
+
+    facts = ModelFacts()
+
+    def __init__(self, name: str, reason: ConfigError) -> None:
+        self.name, self._reason = name, reason
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        raise EngineDenied(str(self._reason))
+        yield  # an async generator, as every engine's stream is
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+def builtin_agent(engine: Engine) -> Agent:
+    """Who answers when nobody wrote an agent. A model that is known to be no good with tools is offered none."""
+    provider, _, model = engine.name.partition(":")
+    if not (engine.facts.tools and facts_of(provider, model).tools):
+        return Agent(BUILTIN, PROMPT, description="small talk")
+    tools = _builtin_tools()
+    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=tools, description="a friendly assistant with a few tools")
+
+
+def _builtin_tools() -> tuple[Tool, ...]:
+    from ..tools.ask_user import ask_user
+    from ..tools.calculate import calculate
+    from ..tools.clock import current_time
+    from ..tools.shell import run_shell
+
+    return (current_time, calculate, ask_user, run_shell)
+
+
+def _with_builtin(agents: Sequence[Agent], engine: Engine) -> list[Agent]:
+    if any(agent.name == BUILTIN for agent in agents):
+        return list(agents)
+    return [*agents, builtin_agent(engine)]
+
+
+def with_plugins(agents: Sequence[Agent], config: Config) -> list[Agent]:
+    """The configuration's plugins are on for all agents; an agent's own one of the same name wins."""
+    shared = plugins_of(config)
+    if not shared:
+        return list(agents)
+
+    def plugins(agent: Agent) -> tuple[Plugin | str, ...]:
+        own = {plugin if isinstance(plugin, str) else plugin.name for plugin in agent.plugins}
+        return (*(plugin for plugin in shared if plugin.name not in own), *agent.plugins)
+
+    return [msgspec.structs.replace(agent, plugins=plugins(agent)) for agent in agents]
+
+
+def state_folder() -> Path:
+    """Where the input history is kept: `rondel` in the user's state folder (XDG)."""
+    xdg = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"

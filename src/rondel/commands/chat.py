@@ -1,0 +1,65 @@
+"""`rondel chat` and `rondel resume`: talk to an agent in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from ..conversation import Conversation
+from ..errors import RondelError
+from ..store import ConversationInfo
+from ..surfaces.terminal import Terminal
+from ..surfaces.terminal.slash import find_conversation, open_conversation
+from ..surfaces.terminal.views import short_id
+from ._project import Opened, load_project, open_app, state_folder
+from ._weights import pull_with_bar
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which conversation to talk in: a new one unless something else is said."""
+
+    agent: str = ""
+    engine: str = ""
+    conversation: str = ""
+    go_on: bool = False
+
+
+def chat(choice: Choice) -> None:
+    asyncio.run(_chat(choice))
+
+
+async def _chat(choice: Choice) -> None:
+    project = load_project()
+    async with open_app(project, choice.agent, choice.engine) as opened:
+        newest = await opened.app.store.conversations(limit=1)
+        conversation = await _conversation(opened, choice, newest)
+        if opened.picked is not None and opened.picked.needs_pull is not None:
+            await pull_with_bar(opened.picked.needs_pull)
+        terminal = Terminal(
+            opened.app,
+            opening=_opening(opened, choice, newest, project.config.warnings),
+            model_line=opened.model_line,
+            history=state_folder() / "history",
+        )
+        terminal.recent = await opened.app.store.conversations(limit=20)
+        await terminal.run(conversation, go_on=choice.go_on)
+
+
+async def _conversation(opened: Opened, choice: Choice, newest: list[ConversationInfo]) -> Conversation:
+    if not choice.conversation:
+        return opened.app.conversation(agent=opened.agent)
+    if choice.conversation == "last" and not newest:
+        raise RondelError("there is no conversation to go on with yet; `rondel` starts one")
+    id = await find_conversation(opened.app.store, choice.conversation)
+    return await open_conversation(opened.app, id, choice.agent)
+
+
+def _opening(opened: Opened, choice: Choice, newest: list[ConversationInfo], warnings: tuple[str, ...]) -> list[str]:
+    lines = [*warnings, f"{opened.model_line}."]
+    lines += [f"{hint[0].upper()}{hint[1:]}." for hint in opened.hints[:2]]
+    if newest and newest[0].state == "working" and not choice.conversation:
+        title = f" ({newest[0].title})" if newest[0].title else ""
+        lines.append(f"The last conversation{title} was cut off; `rondel resume {short_id(newest[0].id)}` goes on.")
+    lines.append("/help lists the commands; Ctrl-C stops a turn, Ctrl-D quits.")
+    return lines

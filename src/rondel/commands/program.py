@@ -1,0 +1,177 @@
+"""The commands, their arguments and options, as typer reads them. What each does is in the file of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_SETTINGS = {"help_option_names": ["--help", "-h"]}
+
+program = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=_SETTINGS,
+    help="Agents that talk, work and call each other. Without a command: talk to one.",
+)
+_model = typer.Typer(rich_markup_mode=None, context_settings=_SETTINGS, help="The embedded models.")
+program.add_typer(_model, name="model")
+
+Agent = Annotated[str, typer.Argument(help="the agent to talk to", show_default=False)]
+Engine = Annotated[
+    str, typer.Option("--engine", "-e", help="the model to ask: provider:model, or an engine of rondel.toml")
+]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+New = Annotated[bool, typer.Option("--new", help="begin a new conversation, which is the default")]
+Continue = Annotated[bool, typer.Option("--continue", "-c", help="go on with the newest conversation")]
+Conversation = Annotated[str, typer.Option("--conversation", help="go on with this one: its id, a part of it, or last")]
+
+
+@program.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    engine: Engine = "",
+    new: New = False,
+    go_on: Continue = False,
+    conversation: Conversation = "",
+    version: Annotated[bool, typer.Option("--version", "-V", help="print the version")] = False,
+) -> None:
+    if version:
+        from .. import __version__
+
+        typer.echo(f"rondel {__version__}")
+    elif context.invoked_subcommand is None:
+        _chat("", engine, new, go_on, conversation)
+    elif engine or new or go_on or conversation:
+        raise typer.BadParameter(
+            f"options of the chat come behind the command: rondel {context.invoked_subcommand} ..."
+        )
+
+
+@program.command()
+def chat(
+    agent: Agent = "", engine: Engine = "", new: New = False, go_on: Continue = False, conversation: Conversation = ""
+) -> None:
+    """Talk to an agent in the terminal."""
+    _chat(agent, engine, new, go_on, conversation)
+
+
+def _chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str) -> None:
+    if new + go_on + bool(conversation) > 1:
+        raise typer.BadParameter("--new, --continue and --conversation exclude each other; give one of them")
+    from .chat import Choice, chat
+
+    chat(Choice(agent, engine, "last" if go_on else conversation))
+
+
+@program.command()
+def run(
+    agent: Annotated[str, typer.Argument(help="the agent to ask; rondel is the built-in one")],
+    text: Annotated[str, typer.Argument(help="what to say; - reads it from stdin")],
+    engine: Engine = "",
+    json: Annotated[bool, typer.Option("--json", help="print every event as a line of JSON")] = False,
+    file: Annotated[list[str] | None, typer.Option("--file", "-f", help="an image or a file to send along")] = None,
+    conversation: Conversation = "",
+) -> int:
+    """Get one answer on stdout. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 130 stopped."""
+    from .run import Request, run
+
+    return run(Request(agent, text, engine, conversation, tuple(file or ()), json))
+
+
+@program.command()
+def conversations(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")] = 20, json: Json = False
+) -> None:
+    """List the conversations, newest first."""
+    from .conversations import conversations
+
+    conversations(limit=limit, as_json=json)
+
+
+@program.command()
+def resume(
+    id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")] = "last",
+    engine: Engine = "",
+) -> None:
+    """Go on where a conversation was cut off, then talk."""
+    from .chat import Choice, chat
+
+    chat(Choice("", engine, id, go_on=True))
+
+
+@program.command()
+def trace(
+    id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")],
+    json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+    short: Annotated[bool, typer.Option("--short", help="only turns and calls")] = False,
+) -> None:
+    """Show what happened in a conversation, as a tree."""
+    from .trace import trace
+
+    trace(id, as_json=json, as_markdown=markdown, short=short)
+
+
+@program.command()
+def plugins(agent: Agent = "", json: Json = False) -> None:
+    """Show an agent's plugins in their order."""
+    from .plugins import plugins
+
+    plugins(agent, as_json=json)
+
+
+@program.command()
+def doctor(json: Json = False) -> int:
+    """Say what works here, what is missing, and how to get it."""
+    from .doctor import doctor
+
+    return doctor(as_json=json)
+
+
+@program.command()
+def init(folder: Annotated[Path, typer.Argument(help="where")] = Path()) -> None:
+    """Write a project to start from. Nothing that is there is changed."""
+    from .init import init
+
+    init(folder)
+
+
+@program.command()
+def config(json: Json = False) -> None:
+    """Show what is in force, and where it came from."""
+    from .config import config
+
+    config(as_json=json)
+
+
+@program.command(name="help")
+def show_help(context: typer.Context) -> None:
+    """Show this list."""
+    typer.echo(context.find_root().get_help())
+
+
+@_model.command(name="list")
+def model_list(json: Json = False) -> None:
+    """List the embedded models."""
+    from .model import list_models
+
+    list_models(as_json=json)
+
+
+@_model.command(name="pull")
+def model_pull(name: Annotated[str, typer.Argument(help="which; without it, the next better one")] = "") -> None:
+    """Fetch a model. Ctrl-C keeps what has come; the next pull goes on from there."""
+    from .model import pull_model
+
+    pull_model(name)
+
+
+@_model.command(name="remove")
+def model_remove(name: Annotated[str, typer.Argument(help="which")]) -> None:
+    """Remove a model from the cache folder."""
+    from .model import remove_model
+
+    remove_model(name)

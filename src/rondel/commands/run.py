@@ -1,0 +1,159 @@
+"""`rondel run`: one answer of one agent on stdout; what else there is to say goes to stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mimetypes
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+
+from ..conversation import Conversation, TurnView
+from ..errors import ConfigError
+from ..events import (
+    CallFinished,
+    CallProgressed,
+    CallStarted,
+    Event,
+    HandedOff,
+    LimitHit,
+    Nested,
+    Outcome,
+    PluginFailed,
+    RoundFinished,
+    Trimmed,
+    TurnFinished,
+)
+from ..surfaces.terminal.screen import Screen
+from ..surfaces.terminal.slash import find_conversation, open_conversation
+from ..surfaces.terminal.views import short_id
+from ..values import Media, MediaKind, Notice, Text
+from ._output import console, tell
+from ._project import Opened, load_project, open_app
+from ._weights import pull_with_bar
+
+EXIT_CODES = {Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.WAITING: 3, Outcome.STOPPED: 130}
+FILE_BYTES_MAX = 32 << 20
+
+_WATCHED = (CallStarted, CallFinished, CallProgressed, Nested, Notice, HandedOff, Trimmed)
+_ALWAYS_SAID = (LimitHit, PluginFailed)
+
+
+class Request(msgspec.Struct, frozen=True):
+    agent: str
+    text: str
+    engine: str = ""
+    conversation: str = ""
+    files: tuple[str, ...] = ()
+    as_json: bool = False
+
+
+def run(request: Request) -> int:
+    text = _read_stdin() if request.text == "-" else request.text
+    if not text.strip() and not request.files:
+        raise ConfigError("the message is empty; give a text, or - to read it from stdin")
+    parts = (*((Text(text),) if text.strip() else ()), *(_media(Path(file)) for file in request.files))
+    return asyncio.run(_run(request, parts))
+
+
+def _read_stdin() -> str:
+    """All of stdin; bytes that are no UTF-8 are replaced, and a closed stdin is empty."""
+    if sys.stdin is None:
+        return ""
+    return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+
+
+def _media(path: Path) -> Media:
+    mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    family = mime.partition("/")[0]
+    kind: MediaKind = "image" if family == "image" else "audio" if family == "audio" else "file"
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigError(f"the file {str(path)!r} is larger than {FILE_BYTES_MAX >> 20} MB; give a smaller one")
+        return Media(kind, mime, path.read_bytes(), name=path.name)
+    except OSError as error:
+        raise ConfigError(f"the file {str(path)!r} cannot be read: {error.strerror}") from error
+
+
+async def _run(request: Request, parts: tuple[Text | Media, ...]) -> int:
+    project = load_project()
+    async with open_app(project, request.agent, request.engine) as opened:
+        for warning in project.config.warnings:
+            tell(f"rondel: {warning}")
+        if opened.picked is not None and opened.picked.needs_pull is not None:
+            await pull_with_bar(opened.picked.needs_pull)
+        conversation = opened.app.conversation(agent=opened.agent)
+        if request.conversation:
+            id = await find_conversation(opened.app.store, request.conversation)
+            conversation = await open_conversation(opened.app, id, request.agent)
+        with _ctrl_c_stops(conversation):
+            view = await conversation.send(parts)
+            finished = await _follow(view, as_json=request.as_json)
+        return await _report(opened, view, finished, as_json=request.as_json)
+
+
+@contextlib.contextmanager
+def _ctrl_c_stops(conversation: Conversation) -> Generator[None]:
+    """The first Ctrl-C stops the turn, which keeps what was said; a second one does not wait for it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def interrupt() -> None:
+        turn = conversation.app.running_turn(conversation.id)
+        if turn is not None and not turn.stopping:
+            turn.stop()
+        elif task is not None:
+            task.cancel()
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    except (NotImplementedError, RuntimeError):  # there Ctrl-C ends the program, and the turn is cut off
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _follow(view: TurnView, *, as_json: bool) -> TurnFinished | None:
+    """Print events as they come: all of them as JSON, or what a waiting person wants to know on stderr."""
+    screen = Screen(console(sys.stderr), now=view.conversation.app.clock.now, rich=False)
+    watched = (*_WATCHED, *_ALWAYS_SAID) if sys.stderr.isatty() else _ALWAYS_SAID
+    finished: TurnFinished | None = None
+    async for event in view:
+        if isinstance(event, TurnFinished):
+            finished = event
+        if as_json:
+            _print_json(event)
+        elif isinstance(event, watched):
+            screen.show(event)
+        elif isinstance(event, RoundFinished):
+            screen.learn(event)
+    return finished
+
+
+def _print_json(event: Event) -> None:
+    sys.stdout.write(msgspec.json.encode(event, enc_hook=str).decode() + "\n")
+    sys.stdout.flush()
+
+
+async def _report(opened: Opened, view: TurnView, finished: TurnFinished | None, *, as_json: bool) -> int:
+    outcome = finished.outcome if finished else Outcome.FAILED
+    id = short_id(view.conversation.id)
+    if outcome is Outcome.DONE:
+        output = (await view.result()).output
+        if not as_json and output:
+            sys.stdout.write(output if output.endswith("\n") else output + "\n")
+        return 0 if output or not (finished and finished.reason) else 1
+    if outcome is Outcome.WAITING:
+        for question in await view.conversation.questions():
+            tell(f"rondel: {opened.agent} asks: {question.text} (answer it with `rondel resume {id}`)")
+    elif outcome is Outcome.FAILED and finished is not None and finished.failure is not None:
+        tell(f"rondel: {finished.failure.message}")
+    elif outcome is Outcome.STOPPED:
+        tell(f"rondel: stopped; `rondel chat --conversation {id}` goes on from there")
+    return EXIT_CODES[outcome]

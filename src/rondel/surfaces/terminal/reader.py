@@ -1,0 +1,245 @@
+"""Where a person's lines come from: a real terminal with history, completion and a live part, or plain lines.
+
+Knows keys and files, no conversation: what a line means is the surface's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application.run_in_terminal import run_in_terminal
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.styles import Style
+
+REDRAW_S = 0.04
+
+
+class Desk(Protocol):
+    """What a reader asks of the surface that it reads for."""
+
+    def live(self) -> str:
+        """The lines above the input, as ANSI text; they may change with every look."""
+        ...
+
+    def toolbar(self) -> str: ...
+
+    def completions(self, text: str) -> Iterable[tuple[str, str]]:
+        """Whole lines that this text may become, and what each means."""
+        ...
+
+    def interrupted(self, has_text: bool) -> None:
+        """Ctrl-C."""
+        ...
+
+    def moved(self, step: int) -> bool:
+        """An arrow at an empty line. True when it meant something."""
+        ...
+
+
+class Reader(Protocol):
+    waits_for_rest: bool
+    """Lines come one after the other, each when the one before was dealt with."""
+
+    async def read(self) -> str:
+        """The next line. Raises EOFError when there is none."""
+        ...
+
+    async def write(self, text: str) -> None:
+        """Print finished text, above what is live."""
+        ...
+
+    def refresh(self) -> None:
+        """What is live has changed."""
+        ...
+
+    def close(self) -> None:
+        """End a read that waits, with EOFError."""
+        ...
+
+
+# --- plain lines ------------------------------------------------------------------------------------------------------
+
+
+class PlainReader:
+    """Lines of a pipe, a file or a dumb terminal. A thread reads, because none of them can be waited for alike."""
+
+    waits_for_rest = True
+
+    def __init__(self, source: IO[str] | None, target: IO[str]) -> None:
+        self._source, self._target = source, target
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    async def read(self) -> str:
+        if self._thread is None:
+            loop = asyncio.get_running_loop()
+            # A daemon: a read that nobody waits for any more must not keep the program from ending.
+            self._thread = threading.Thread(target=self._run, args=(loop,), name="rondel-stdin", daemon=True)
+            self._thread.start()
+        line = None if self._ended else await self._lines.get()
+        if line is None:
+            self._ended = True
+            raise EOFError
+        return line.rstrip("\r\n")
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        line: str | None = ""
+        while line is not None:
+            try:
+                line = (self._source.readline() if self._source is not None else "") or None
+            except (OSError, ValueError):  # closed, or not text
+                line = None
+            with contextlib.suppress(RuntimeError):  # the loop ended first
+                loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+    async def write(self, text: str) -> None:
+        self._target.write(text)
+        self._target.flush()
+
+    def refresh(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._lines.put_nowait(None)
+
+
+# --- a real terminal --------------------------------------------------------------------------------------------------
+
+
+class _Words(Completer):
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        for line, meaning in self._desk.completions(text):
+            shown = line if " " not in text else line.rpartition(" ")[2]
+            yield Completion(line, start_position=-len(text), display=shown, display_meta=meaning)
+
+
+class TerminalReader:
+    """The prompt stays at the bottom while a turn works: what is live stands above it, what is finished scrolls."""
+
+    waits_for_rest = False
+
+    def __init__(self, desk: Desk, history: Path | None = None) -> None:
+        self._desk = desk
+        self._closed = False
+        self._session: PromptSession[str] = PromptSession(
+            lambda: ANSI(self._message()),
+            history=_history(history),
+            completer=_Words(desk),
+            complete_while_typing=Condition(self._types_command),
+            auto_suggest=AutoSuggestFromHistory(),
+            key_bindings=self._bindings(),
+            bottom_toolbar=lambda: ANSI(desk.toolbar()),
+            style=Style.from_dict({"bottom-toolbar": "noreverse", "bottom-toolbar.text": ""}),
+            erase_when_done=True,
+            reserve_space_for_menu=6,
+        )
+        self._session.app.min_redraw_interval = REDRAW_S
+        self._session.app.ttimeoutlen = 0.05
+
+    @property
+    def columns(self) -> int:
+        return self._session.app.output.get_size().columns
+
+    @property
+    def rows(self) -> int:
+        return self._session.app.output.get_size().rows
+
+    async def read(self) -> str:
+        if self._closed:
+            raise EOFError
+        return await self._session.prompt_async(handle_sigint=False)
+
+    async def write(self, text: str) -> None:
+        def put() -> None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+        if self._session.app.is_running:
+            await run_in_terminal(put)
+        else:
+            put()
+
+    def refresh(self) -> None:
+        if self._session.app.is_running:
+            self._session.app.invalidate()
+
+    def close(self) -> None:
+        self._closed = True
+        app = self._session.app
+        if app.is_running and not app.is_done:
+            app.exit(exception=EOFError)
+
+    def clear(self) -> None:
+        self._session.default_buffer.reset()
+
+    def _message(self) -> str:
+        live = self._desk.live()
+        return f"{live}\n\x1b[1;36m›\x1b[0m " if live else "\x1b[1;36m›\x1b[0m "
+
+    def _types_command(self) -> bool:
+        text = self._session.default_buffer.text
+        return text.startswith("/") and "\n" not in text
+
+    def _bindings(self) -> KeyBindings:
+        keys = KeyBindings()
+        empty = Condition(lambda: not self._session.default_buffer.text)
+
+        @keys.add("c-c")
+        @keys.add("<sigint>")
+        def _(event: KeyPressEvent) -> None:
+            self._desk.interrupted(bool(event.current_buffer.text))
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("up", filter=empty)
+        def _(event: KeyPressEvent) -> None:
+            if not self._desk.moved(-1):
+                event.current_buffer.auto_up()
+
+        @keys.add("down", filter=empty)
+        def _(event: KeyPressEvent) -> None:
+            if not self._desk.moved(1):
+                event.current_buffer.auto_down()
+
+        return keys
+
+
+def _history(path: Path | None) -> History:
+    """What was typed before; nobody else may read it. Without a place to keep it, it lasts as long as the chat."""
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+def is_interactive(source: IO[str] | None, target: IO[str] | None, variables: Callable[[str], str | None]) -> bool:
+    """Both ends are a terminal that can move its cursor."""
+    if source is None or target is None or not (source.isatty() and target.isatty()):
+        return False
+    return (variables("TERM") or "dumb") not in ("dumb", "unknown") or sys.platform == "win32"

@@ -1,0 +1,363 @@
+"""What a person sees of a turn: events in, lines out. Finished things are printed once and scroll away; what is under
+way is `live`, a few lines that the surface draws anew.
+
+Writes to a rich console and to nothing else: it reads no key, asks no agent, and knows no prompt. Everything that came
+from a model or a tool is cleaned before it is printed, and never read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...events import (
+    CallFinished,
+    CallHeld,
+    CallProgressed,
+    CallStarted,
+    Event,
+    HandedOff,
+    JobChanged,
+    LimitHit,
+    MessageAdded,
+    MessageQueued,
+    Nested,
+    Outcome,
+    PluginFailed,
+    QuestionAnswered,
+    RoundFinished,
+    RoundStarted,
+    Trimmed,
+    TurnFinished,
+    TurnStarted,
+)
+from ...trace import seconds_text
+from ...values import Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
+from ...values import Text as TextPart
+from .clean import clean, one_line
+from .markdown import Block, MarkdownStream
+
+Kind: TypeAlias = Literal["", "text", "call", "note", "person"]
+
+RESULT_LINES_MAX = 4
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINS_PER_S = 8
+
+
+class _Running:
+    """A call that is at work."""
+
+    __slots__ = ("agent", "arguments", "depth", "name", "progress", "started_at")
+
+    def __init__(self, name: str, arguments: Mapping[str, Any], agent: str, depth: int, started_at: float) -> None:
+        self.name, self.arguments, self.agent, self.depth = name, arguments, agent, depth
+        self.started_at = started_at
+        self.progress = ""
+
+
+class Screen:
+    def __init__(self, console: Console, *, now: Callable[[], float], rich: bool = True) -> None:
+        self.console = console
+        self.thinking = False
+        """Show what a model thinks; else one line says that it did."""
+        self.working = False
+        self._now = now
+        self._rich = rich
+        self._last: Kind = ""
+        self._line_open = False
+        self._reset_turn()
+
+    def _reset_turn(self) -> None:
+        self._calls: dict[str, ToolCall] = {}
+        self._running: dict[str, _Running] = {}
+        self._reset_reply()
+
+    def _reset_reply(self) -> None:
+        self._text = MarkdownStream()
+        self._streamed: list[str] = []
+        self._parts: dict[int, object] = {}
+        self._part_chars: dict[int, int] = {}
+        self._thoughts: list[str] = []
+        self._thinking_since: float | None = None
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def show(self, event: Event) -> None:
+        """Print what this event finished, and change what is live."""
+        if type(event) is PartDelta:
+            self._part_delta(event)
+        elif isinstance(event, (PartStarted, PartFinished)):
+            self._part_changed(event)
+        elif isinstance(event, Nested):
+            self._nested(event, 1)
+        elif isinstance(event, (CallStarted, CallFinished, CallProgressed, CallHeld)):
+            self._call_changed(event, "", 0)
+        elif isinstance(event, (TurnStarted, RoundStarted, RoundFinished, TurnFinished)):
+            self._progressed(event)
+        else:
+            self._noted(event)
+
+    def _progressed(self, event: TurnStarted | RoundStarted | RoundFinished | TurnFinished) -> None:
+        match event:
+            case TurnStarted():
+                self._reset_turn()
+                self.working = True
+            case RoundStarted():
+                self._reset_reply()
+            case RoundFinished():
+                self._round_finished(event)
+            case TurnFinished():
+                self._turn_finished(event)
+
+    def _round_finished(self, event: RoundFinished) -> None:
+        self._finish_thinking()
+        self._print_text(self._text.finish())
+        streamed, said = "".join(self._streamed), event.message.text
+        if said and said != streamed:
+            if streamed:
+                self.note("A plugin changed the reply. It is now:")
+            self._print_text(clean(said))
+        self._end_line()
+        self._reset_reply()
+        self.learn(event)
+        if not event.ran:
+            self.note("Nothing was asked: the prompt was blank.")
+        elif event.stop == "length":
+            self.note("The model reached its limit of tokens and broke off.", "yellow")
+        elif event.stop == "refusal" and not said:
+            self.note("The model refused to answer.", "yellow")
+
+    def learn(self, event: RoundFinished) -> None:
+        """What was called with which arguments: a call that is denied never starts, and is shown all the same."""
+        self._calls.update({call.id: call for call in event.message.calls})
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        self._finish_thinking()
+        self._print_text(self._text.finish())
+        self._end_line()
+        self._reset_turn()
+        self.working = False
+        if event.outcome is Outcome.FAILED:
+            failure = event.failure
+            self.note(f"✗ {failure.message if failure else 'The turn failed.'}", "red")
+        elif event.outcome is Outcome.STOPPED:
+            self.note("Stopped.", "yellow")
+
+    def _noted(self, event: Event) -> None:
+        match event:
+            case Notice(text=text):
+                self.note(text)
+            case LimitHit(message=message):
+                self.note(f"Limit reached: {message}", "yellow")
+            case PluginFailed(plugin=plugin, hook=hook, message=message):
+                self.note(f"The plugin {plugin} failed in {hook} and was skipped: {message}", "yellow")
+            case Trimmed(messages=count):
+                self.note(f"The oldest {count} messages did not fit into the model's window and were left out.")
+            case HandedOff(agent=agent, reason=reason):
+                self.note(f"→ {agent} goes on{f': {reason}' if reason else ''}")
+            case QuestionAnswered(answer=answer) if answer.by == "deadline":
+                self.note(f"Nobody answered in time; the answer is {answer.text or 'nothing'!r}.", "yellow")
+            case JobChanged(job=job, status=status, text=text):
+                self.note(f"{job}: {status}{f', {text}' if text else ''}")
+            case MessageAdded(message=message) | MessageQueued(message=message) if (
+                message.author and message.role == "user"
+            ):
+                self.note(f"{message.author.removeprefix('plugin:')}: {one_line(message.text, 400)}")
+            case _:
+                pass
+
+    # --- a reply while it streams -------------------------------------------------------------------------------------
+
+    def _part_changed(self, event: PartStarted | PartFinished) -> None:
+        part = event.part
+        if isinstance(event, PartStarted):
+            self._parts[event.index] = part
+            self._part_chars[event.index] = 0
+            if isinstance(part, Thinking):
+                self._thinking_since = self._now()
+            elif isinstance(part, TextPart):
+                self._finish_thinking()
+            if isinstance(part, (Thinking, TextPart)) and part.text:
+                self._part_delta(PartDelta(event.index, part.text))
+            return
+        if isinstance(part, (Thinking, TextPart)):
+            self._part_delta(PartDelta(event.index, part.text[self._part_chars.get(event.index, 0) :]))
+        if isinstance(part, Thinking):
+            self._finish_thinking()
+        elif isinstance(part, TextPart):
+            self._print_text(self._text.finish())
+            self._end_line()
+
+    def _part_delta(self, event: PartDelta) -> None:
+        part, text = self._parts.get(event.index), clean(event.text)
+        self._part_chars[event.index] = self._part_chars.get(event.index, 0) + len(event.text)
+        if isinstance(part, Thinking):
+            self._thoughts.append(text)
+        elif isinstance(part, TextPart):
+            self._streamed.append(event.text)
+            if self._rich:
+                self._print_text(self._text.feed(text))
+            else:
+                self._write(text)
+
+    def _finish_thinking(self) -> None:
+        if self._thinking_since is None:
+            return
+        seconds, text = self._now() - self._thinking_since, "".join(self._thoughts).strip()
+        self._thinking_since, self._thoughts = None, []
+        if self.thinking and text:
+            self.note(text)
+        elif text or seconds >= 1:
+            words = f", {len(text.split()):,} words" if text else ""
+            self.note(f"Thought for {seconds_text(seconds)}{words}.")
+
+    def _print_text(self, text: str) -> None:
+        if not text.strip():
+            return
+        if not self._rich:
+            self._write(text)
+            return
+        self._gap("text")
+        self.console.print(Block(text.strip("\n")))
+
+    def _write(self, text: str) -> None:
+        """Plain text, at once and as it is."""
+        if not self._line_open:
+            self._gap("text")
+        self._line_open = not text.endswith("\n")
+        self.console.print(Text(text), end="", soft_wrap=True)
+
+    def _end_line(self) -> None:
+        if self._line_open:
+            self.console.print()
+            self._line_open = False
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _nested(self, nested: Nested, depth: int) -> None:
+        """What an agent does inside a call: its calls are shown, its words are the call's result."""
+        event = nested.event
+        if isinstance(event, Nested):
+            self._nested(event, depth + 1)
+        elif isinstance(event, RoundFinished):
+            self.learn(event)
+        elif isinstance(event, (CallStarted, CallFinished, CallProgressed)):
+            self._call_changed(event, nested.agent, depth)
+        elif isinstance(event, (Notice, LimitHit, PluginFailed)):
+            self._noted(event)
+
+    def _call_changed(
+        self, event: CallStarted | CallFinished | CallProgressed | CallHeld, agent: str, depth: int
+    ) -> None:
+        if isinstance(event, CallStarted):
+            running = _Running(event.name, event.arguments, agent, depth, self._now())
+            self._running[event.call_id] = running
+        elif isinstance(event, CallFinished):
+            self._call_finished(event, agent, depth)
+        elif isinstance(event, CallProgressed):
+            if running := self._running.get(event.call_id):
+                running.progress = one_line(event.text, 200)
+        else:
+            self._running.pop(event.question.call_id, None)
+
+    def _call_finished(self, event: CallFinished, agent: str, depth: int) -> None:
+        result = event.result
+        running = self._running.pop(result.call_id, None)
+        call = self._calls.get(result.call_id)
+        name = running.name if running else call.name if call else result.name
+        arguments = running.arguments if running else call.arguments if call else {}
+        mark, style = ("✗", "red") if result.is_error else ("✓", "green")
+        head = Text.assemble((f"{mark} ", style), self._call_text(name, arguments, agent, depth + 1))
+        head.append(f" · {seconds_text(event.seconds)}", "dim")
+        self._end_line()
+        self._gap("call")
+        self._indented(head, depth)
+        if result.final and not result.is_error:
+            self._print_text(clean(result.text))
+            self._end_line()
+        elif shown := self._result_text(result, depth + 1):
+            self._indented(Text(shown, "red" if result.is_error else "dim"), depth + 1)
+
+    def _result_text(self, result: ToolResult, depth: int) -> str:
+        width = max(20, self.console.width - 2 * depth - 2)
+        lines = [line.expandtabs(4) for line in clean(result.text).strip().split("\n") if line.strip()]
+        shown = [line if len(line) <= width else line[: width - 1] + "…" for line in lines[:RESULT_LINES_MAX]]
+        if len(lines) > RESULT_LINES_MAX:
+            shown.append(f"… {len(lines) - RESULT_LINES_MAX:,} more lines")
+        media = sum(not isinstance(part, TextPart) for part in result.parts)
+        return "\n".join((*shown, *((f"({media} file(s) or image(s))",) if media else ())))
+
+    def _call_text(self, name: str, arguments: Mapping[str, Any], agent: str, depth: int) -> Text:
+        """`name(a=1, b="x")`, cut to the line."""
+        written = ", ".join(
+            f"{key}={msgspec.json.encode(value, enc_hook=str).decode()}" for key, value in arguments.items()
+        )
+        room = max(24, self.console.width - 2 * depth - len(name) - len(agent) - 18)
+        text = Text(f"{one_line(agent, 30)} › " if agent else "", "dim")
+        text.append(one_line(name, 70), "bold")
+        return text.append(f"({one_line(written, room)})")
+
+    def _indented(self, text: Text, depth: int) -> None:
+        self.console.print(Padding(text, (0, 0, 0, 2 * depth)) if depth else text)
+
+    # --- other lines --------------------------------------------------------------------------------------------------
+
+    def note(self, text: str, style: str = "dim") -> None:
+        """One sentence beside the conversation."""
+        self._end_line()
+        self._gap("note")
+        self.console.print(Text(clean(text), style))
+
+    def echo(self, text: str, mark: str = "›") -> None:
+        """What the person typed."""
+        self._end_line()
+        self._gap("person")
+        self.console.print(Text.assemble((f"{mark} ", "bold cyan"), (clean(text), "bold")))
+
+    def print(self, renderable: RenderableType) -> None:
+        """Anything else, such as a table."""
+        self._end_line()
+        self._gap("note")
+        self.console.print(renderable)
+
+    def _gap(self, kind: Kind) -> None:
+        """An empty line between things of another kind, and around every block of text."""
+        if self._last and (self._last != kind or kind in ("text", "person")):
+            self.console.print()
+        self._last = kind
+
+    # --- what is under way --------------------------------------------------------------------------------------------
+
+    def live(self) -> list[RenderableType]:
+        """What is not finished: the open block, the calls that run, or a sign that somebody is at work."""
+        if not self.working:
+            return []
+        shown: list[RenderableType] = []
+        if self._thinking_since is not None:
+            shown.append(self._live_thinking(self._thinking_since))
+        if open_text := self._text.open.strip("\n"):
+            shown.append(Block(open_text))
+        shown += [self._live_call(running) for running in self._running.values()]
+        return shown or [Text(f"{self._spin()} working …", "dim")]
+
+    def _live_thinking(self, since: float) -> Text:
+        text = "".join(self._thoughts)
+        if self.thinking and text.strip():
+            return Text(text, "dim")
+        return Text(f"{self._spin()} thinking … {len(text.split()):,} words, {self._now() - since:.0f} s", "dim")
+
+    def _live_call(self, running: _Running) -> RenderableType:
+        text = Text.assemble((f"{self._spin()} ", "cyan"))
+        text.append_text(self._call_text(running.name, running.arguments, running.agent, running.depth + 1))
+        text.append(f" {self._now() - running.started_at:.0f} s", "dim")
+        if running.progress:
+            text.append(f" {running.progress}", "dim")
+        return Padding(text, (0, 0, 0, 2 * running.depth))
+
+    def _spin(self) -> str:
+        return SPINNER[int(self._now() * SPINS_PER_S) % len(SPINNER)]

@@ -1,0 +1,172 @@
+"""Lists and trees for people: conversations, plugins, tools, a trace. Values in, things that rich prints out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from ...plugin import HOOKS, Plugin
+from ...store import ConversationInfo
+from ...tool import Tool
+from ...trace import TraceNode, arguments_text, facts_text
+from ...values import Message
+from .clean import clean, one_line
+
+OUTPUT_CHARS_MAX = 300
+_STYLES = {"done": "green", "waiting": "yellow", "failed": "red", "stopped": "yellow", "working": "cyan"}
+
+
+def table(*columns: str) -> Table:
+    """A plain table that stays readable without colour and in 80 columns."""
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
+    for column in columns:
+        made.add_column(column)
+    return made
+
+
+def conversations_table(infos: Sequence[ConversationInfo], now: float) -> RenderableType:
+    if not infos:
+        return Text("There are no conversations yet.")
+    made = table()
+    made.show_header = True
+    made.add_column("id", no_wrap=True)
+    made.add_column("when", no_wrap=True)
+    made.add_column("state", no_wrap=True)
+    made.add_column("agent", no_wrap=True, max_width=16)
+    made.add_column("about", no_wrap=True, overflow="ellipsis")
+    for info in infos:
+        state = state_of(info.state)
+        made.add_row(
+            short_id(info.id),
+            when(info.updated_at, now),
+            Text(state, _STYLES.get(info.state, "")),
+            one_line(info.agent, 16),
+            Text(one_line(info.title, 120) or "(nothing was said)"),
+        )
+    return made
+
+
+def state_of(state: str) -> str:
+    """What a state means to a person: a conversation at work that nobody works on was cut off."""
+    return {"working": "cut off", "waiting": "waits for you"}.get(state, state)
+
+
+def short_id(id: str) -> str:
+    """The last characters: they tell conversations of one machine apart, and are an id wherever one is asked for."""
+    return id if len(id) <= 12 else id[-10:]
+
+
+def when(at: float, now: float) -> str:
+    ago = max(0.0, now - at)
+    if ago < 60:
+        return "just now"
+    if ago < 3600:
+        return f"{int(ago // 60)} min ago"
+    if ago < 86_400:
+        return f"{int(ago // 3600)} h ago"
+    moment = datetime.fromtimestamp(at).astimezone()
+    return moment.strftime("%d %b %Y") if ago > 300 * 86_400 else moment.strftime("%d %b, %H:%M")
+
+
+def hooks_of(plugin: Plugin) -> tuple[str, ...]:
+    """The hooks that a plugin really overrides."""
+    return tuple(hook for hook in HOOKS if getattr(type(plugin), hook) is not getattr(Plugin, hook))
+
+
+def plugins_table(plugins: Iterable[Plugin]) -> RenderableType:
+    made = table("", "plugin", "required", "hooks")
+    for place, plugin in enumerate(plugins, 1):
+        hooks = ", ".join(hook.removeprefix("on_") for hook in hooks_of(plugin))
+        tools = f"tools: {', '.join(tool.name for tool in plugin.tools)}" if plugin.tools else ""
+        made.add_row(
+            str(place),
+            plugin.name,
+            "yes" if plugin.required else "",
+            "; ".join(part for part in (hooks, tools) if part),
+        )
+    return made
+
+
+def tools_table(tools: Mapping[str, Tool]) -> RenderableType:
+    if not tools:
+        return Text("This agent has no tools.")
+    made = table("tool", "asks first", "what it does")
+    for name, tool in tools.items():
+        asks = "yes" if tool.approval is not None and tool.approval.mode == "confirm" else ""
+        made.add_row(name, asks, Text(one_line(tool.description, 200)))
+    return made
+
+
+def messages_view(messages: Sequence[Message], count: int) -> list[tuple[str, str]]:
+    """The last things that were said: who (`user` or `assistant`), and what."""
+    said = [(m.role, clean(m.text)) for m in messages if m.role in ("user", "assistant") and m.text.strip()]
+    return said[-count:]
+
+
+# --- a trace ----------------------------------------------------------------------------------------------------------
+
+
+def trace_tree(root: TraceNode, *, short: bool = False) -> RenderableType:
+    if not root.children:
+        return Text("Nothing happened in this conversation yet.")
+    tree = Tree(Text.assemble((root.name, "bold"), _facts(root)), guide_style="dim")
+    for turn in root.children:
+        _add(tree, turn, short=short)
+    return Group(tree)
+
+
+def _add(tree: Tree, node: TraceNode, *, short: bool) -> None:
+    branch = tree.add(_label(node))
+    if not short:
+        for name, text in _details(node):
+            branch.add(Text.assemble((f"{name}: ", "dim"), one_line(text, OUTPUT_CHARS_MAX)))
+    for child in node.children:
+        if short and child.kind == "round":
+            for call in child.children:
+                _add(branch, call, short=True)
+        else:
+            _add(branch, child, short=short)
+
+
+def _label(node: TraceNode) -> Text:
+    match node.kind:
+        case "turn":
+            label = Text.assemble((one_line(node.name, 64), "bold cyan"), f" {one_line(node.input, 100)}")
+        case "round":
+            label = Text.assemble(("asked ", "dim"), one_line(node.model or node.name, 80))
+        case "call":
+            label = Text.assemble(
+                (one_line(node.name, 64), "bold"), f" {one_line(arguments_text(node.arguments), 160)}"
+            )
+        case _:
+            return Text.assemble((f"{node.name}: ", "yellow"), one_line(node.output, OUTPUT_CHARS_MAX))
+    label.append_text(_facts(node))
+    if node.kind != "round":
+        label.append(f" {node.outcome}", _STYLES.get(node.outcome, "yellow"))
+    return label
+
+
+def _facts(node: TraceNode) -> Text:
+    facts = facts_text(node)
+    return Text(f" [{facts}]" if facts else "", "dim")
+
+
+def _details(node: TraceNode) -> list[tuple[str, str]]:
+    """What a person wants to read of a node; a turn's output is its last round's."""
+    named = (
+        ("instructions", node.prompt),
+        ("inputs", arguments_text(node.inputs) if node.inputs else ""),
+        ("question", node.question),
+        ("answer", node.answer),
+        ("output", node.output if node.kind in ("round", "call") else ""),
+        ("error", node.error),
+    )
+    details = [(name, text) for name, text in named if text.strip()]
+    if not node.ran:
+        details.append(("ran", "no"))
+    return details
