@@ -22,6 +22,7 @@ VERSION = "2023-06-01"
 class Anthropic:
     name = NAME
     path = "/v1/messages"
+    messages_field = "messages"
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
         return write_prompt(prompt, model=model, stream=stream)

@@ -22,6 +22,7 @@ class OpenAIChat:
 
     name = NAME
     path = "/v1/chat/completions"
+    messages_field = "messages"
 
     def __init__(self, *, tokens_max_field: str = "max_completion_tokens") -> None:
         self.tokens_max_field = tokens_max_field

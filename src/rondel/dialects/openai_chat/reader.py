@@ -22,7 +22,6 @@ from ...values import (
     ReplyFinished,
     ReplyStarted,
     Text,
-    Thinking,
     ToolCall,
 )
 from .._failures import error_in_stream
@@ -132,13 +131,16 @@ class Reader:
             self._start(raw, out)
         if raw.get("usage") is not None:
             self._usage = object_field(raw, "usage")
-        for choice in objects(raw, "choices"):
+        choices = objects(raw, "choices")
+        for choice in choices:
             if choice.get("index", 0) != 0:
                 continue
             if choice.get("delta") is not None:
                 self._delta(object_field(choice, "delta"), out)
             if choice.get("finish_reason"):
                 self._ending = text_field(choice, "finish_reason")
+        if not choices or self._ending is not None:
+            self._kept |= extras(raw, *BODY_FIELDS, "obfuscation")
 
     def _start(self, raw: Json, out: list[Delta]) -> None:
         if "choices" not in raw:
@@ -187,7 +189,7 @@ class Reader:
         self._close_prose(out)
         self._prose = _Prose(kind, self._next, name, self._content_length)
         self._next += 1
-        part = Thinking() if kind == "thinking" else Text("", kind == "refusal")
+        part = thinking_of("", name, []) if kind == "thinking" else Text("", kind == "refusal")
         out.append(PartStarted(self._prose.index, part))
         return self._prose
 
@@ -207,11 +209,12 @@ class Reader:
             inner = object_field(piece, kind)
             number = piece.get("index")
             slot = number if isinstance(number, int) else position
-            call = self._call_at(slot, text_field(piece, "id", ""), text_field(inner, "name", ""), kind, out)
-            for key, value in extras(piece, "index", "id", "type", kind).items():
-                _grow(call.raw, key, value)
-            if left := extras(inner, "name", "arguments", "input"):
-                call.raw[kind] = {**object_field(call.raw, kind), **left}
+            left = extras(piece, "index", "id", "type", kind)
+            if inner_left := extras(inner, "name", "arguments", "input"):
+                left[kind] = inner_left
+            if kind == "custom":
+                left["type"] = kind
+            call = self._call_at(slot, text_field(piece, "id", ""), text_field(inner, "name", ""), left, out)
             text = inner.get("arguments" if kind == "function" else "input") or ""
             text = text if isinstance(text, str) else encode_json(text).decode()
             if text:
@@ -219,19 +222,22 @@ class Reader:
                 if call.raw.get("type") != "custom":
                     out.append(PartDelta(call.index, text))
 
-    def _call_at(self, slot: int, id: str, name: str, kind: str, out: list[Delta]) -> _Call:
-        """The call that a piece belongs to. A new id with a name in an old place is a new call."""
+    def _call_at(self, slot: int, id: str, name: str, left: Json, out: list[Delta]) -> _Call:
+        """The call that a piece belongs to, with the piece's other fields. A new id and name in an old place is new."""
         call = self._calls.get(slot)
         if call is not None and id and name and id != call.id:
             self._finish_part(call.index, call.part(), out)
             call = None
         if call is None:
             call = self._calls[slot] = _Call(self._next, id or f"call_{self._next}", name)
-            if kind == "custom":
-                call.raw["type"] = kind
             self._next += 1
-            out.append(PartStarted(call.index, ToolCall(call.id, name, opaque=opaque(NAME, dict(call.raw)))))
+            out.append(PartStarted(call.index, ToolCall(call.id, name, opaque=opaque(NAME, left))))
         call.name = call.name or name
+        for key, value in left.items():
+            if key != "type":
+                _grow(call.raw, key, value)
+            else:
+                call.raw[key] = value
         return call
 
     def _stop(self, out: list[Delta]) -> None:

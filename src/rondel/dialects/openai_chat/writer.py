@@ -48,6 +48,7 @@ class Writer:
         self._shapes: dict[int, bytes] = {}
         self._lengths: dict[int, int] = {}
         self._calls = 0
+        self._started_calls: dict[int, tuple[int, ToolCall]] = {}
         self._parts: list[Part] = []
         self._content_length = 0
         self._started = self._done = False
@@ -106,6 +107,7 @@ class Writer:
             raw = write_call(part)
             raw["function"]["arguments"] = ""
             number = self._number()
+            self._started_calls[index] = number, part
             self._shapes[index] = b'{"tool_calls":[{"index":%d,"function":{"arguments":%%b}}]}' % number
             return self._delta(encode_json({"tool_calls": [{"index": number, **raw}]}))
         return b""
@@ -132,9 +134,17 @@ class Writer:
             self._content_length += len(part.text)
         elif isinstance(part, Foreign):
             fields = message_fields(part)
-        elif isinstance(part, ToolCall) and index not in self._shapes:
-            fields = {"tool_calls": [{"index": self._number(), **write_call(part)}]}
+        elif isinstance(part, ToolCall):
+            fields = self._late_call(index, part)
         return written + (self._delta(encode_json(fields)) if fields else b"")
+
+    def _late_call(self, index: int, part: ToolCall) -> Json:
+        """What is still to be written of a call: all of a custom tool's, or fields that came after its start."""
+        number, begun = self._started_calls.get(index, (-1, None))
+        if begun is None:
+            return {"tool_calls": [{"index": self._number(), **write_call(part)}]}
+        late = {key: value for key, value in own(part, NAME).items() if own(begun, NAME).get(key) != value}
+        return {"tool_calls": [{"index": number, **late}]} if late else {}
 
     def _finish(self, delta: ReplyFinished) -> bytes:
         written = self._start()

@@ -21,6 +21,7 @@ __all__ = ["OpenAIResponses"]
 class OpenAIResponses:
     name = NAME
     path = "/v1/responses"
+    messages_field = "input"
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
         return write_prompt(prompt, model=model, stream=stream)
