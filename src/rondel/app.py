@@ -24,7 +24,7 @@ from .job import Job, Runtime
 from .journal import Journal
 from .loop import run_turn
 from .plugin import Chain, Plugin
-from .question import Answer, Hold, check_answer
+from .question import Answer, Hold, Question, check_answer
 from .store import Store
 from .tool import CallContext, Tool
 from .turn import Crew, Turn, instructions_of
@@ -282,11 +282,15 @@ class App:
         if message is None and "message" in job.payload:
             message = msgspec.convert(job.payload["message"], Message)
         journal = await self.journal(job.key)
-        if id in journal.transcript.turns_done:
+        transcript = journal.transcript
+        if id in transcript.turns_done:
+            return None
+        if "answer" not in job.payload and transcript.turn == id and transcript.outcome is Outcome.WAITING:
+            await self._arm_deadlines(job.key, id, agent, transcript.questions)
             return None
         if "answer" in job.payload:
             answer = msgspec.convert(job.payload["answer"], Answer)
-            if any(question.id == answer.question_id for question in journal.transcript.questions):
+            if any(question.id == answer.question_id for question in transcript.questions):
                 await journal.append(QuestionAnswered(answer))
         return Turn(self, journal, id=id, agent=agent, messages=(message,) if message else ())
 
@@ -308,13 +312,16 @@ class App:
 
     async def _after_turn(self, turn: Turn) -> None:
         if turn.outcome is Outcome.WAITING:
-            for question in turn.held:
-                if question.deadline is not None:
-                    payload = {"turn": turn.id, "agent": turn.agent.name, "question": question.id}
-                    key = f"{turn.conversation}#{question.id}"
-                    await self.runtime.submit(Job(f"deadline:{key}", "job", key, payload, at=question.deadline))
+            await self._arm_deadlines(turn.conversation, turn.id, turn.agent.name, turn.held)
         elif turn.outcome is Outcome.DONE and turn.transcript.inbox:
             await self.start_turn(turn.conversation, turn.agent.name)  # it came just as the turn ended
+
+    async def _arm_deadlines(self, conversation: str, turn: str, agent: str, questions: list[Question]) -> None:
+        for question in questions:
+            if question.deadline is not None:
+                payload = {"turn": turn, "agent": agent, "question": question.id}
+                key = f"{conversation}#{question.id}"
+                await self.runtime.submit(Job(f"deadline:{key}", "job", key, payload, at=question.deadline))
 
     async def _run_deadline(self, job: Job) -> None:
         conversation = job.key.removesuffix(f"#{job.payload['question']}")

@@ -47,6 +47,11 @@ class Dialect(Protocol):
     path: str
     """Where a prompt is posted, below the base URL, such as `/v1/messages`."""
 
+    messages_field: str
+    """The field of a body that holds the messages. What is written there for a history is what is written for its
+    parts, one after the other, unless a part begins with instructions, which some dialects write elsewhere, or with
+    the results of calls, which belong to those before them."""
+
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...
 
     def read_prompt(self, body: Json) -> Prompt:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import cast
 
 from .errors import AgentFailed, LimitReached, ToolError, nearest
-from .events import CallFinished, CallHeld, CallStarted, Outcome, RoundStarted
+from .events import CallFinished, CallHeld, CallStarted, MessageAdded, Outcome, RoundStarted
 from .prompt import Prompt
 from .question import Hold
 from .tool import CallContext, Tool, error_of, result_of
@@ -109,7 +109,8 @@ async def answer_call(turn: Turn, call: ToolCall, deadline: float) -> None:
         await turn.append(CallHeld(answer.question))
         return
     result = await turn.plugins.result(turn, call, answer)
-    await turn.append(CallFinished(result, turn.now() - started))
+    said = (MessageAdded(turn.own_message(result.text)),) if result.final else ()
+    await turn.append(CallFinished(result, turn.now() - started), *said)
 
 
 async def perform(turn: Turn, call: ToolCall, deadline: float) -> ToolResult | Hold:

@@ -115,7 +115,7 @@ HOOKS = ("on_turn_start", *EDITING, "on_turn_end", "on_event")
 class Chain:
     """Plugins in order, with the hooks that each really overrides: a plugin that does nothing costs nothing."""
 
-    __slots__ = ("_hooks", "_picky", "holds_stream", "plugins", "watches")
+    __slots__ = ("_hooks", "_picky", "_subsets", "holds_stream", "plugins", "watches")
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         self.plugins = tuple(plugins)
@@ -124,6 +124,7 @@ class Chain:
             hook: [(p, getattr(p, hook)) for p in self.plugins if getattr(type(p), hook) is not getattr(Plugin, hook)]
             for hook in HOOKS
         }
+        self._subsets: dict[tuple[int, ...], Chain] = {}
         self.holds_stream = any(plugin.holds_stream for plugin in self.plugins)
         self.watches = bool(self._hooks["on_event"])
 
@@ -131,7 +132,13 @@ class Chain:
         """The plugins that take part in this turn."""
         if not self._picky:
             return self
-        return Chain(plugin for plugin in self.plugins if plugin.applies(turn))
+        applying = tuple(plugin for plugin in self.plugins if plugin.applies(turn))
+        if len(applying) == len(self.plugins):
+            return self
+        key = tuple(map(id, applying))
+        if key not in self._subsets:
+            self._subsets[key] = Chain(applying)
+        return self._subsets[key]
 
     @property
     def tools(self) -> list[Tool]:

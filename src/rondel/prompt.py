@@ -7,7 +7,8 @@ Editing returns a new prompt. Knows no plugin, no engine, and no wire format.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias, TypeVar
+from itertools import chain
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -17,7 +18,6 @@ HISTORY = "history"
 """The id of the node that holds the conversation."""
 
 Child: TypeAlias = "Node | Message"
-N = TypeVar("N", bound=Child)
 
 
 class Node(Value, frozen=True, tag="node"):
@@ -80,7 +80,7 @@ class Prompt(Value, frozen=True):
         kept = tuple(messages)
         if any(isinstance(child, Node) and child.id == HISTORY for child in self.nodes):
             nodes = tuple(
-                msgspec.structs.replace(child, children=kept)
+                msgspec.structs.replace(child, children=(*(c for c in child.children if isinstance(c, Node)), *kept))
                 if isinstance(child, Node) and child.id == HISTORY
                 else child
                 for child in self.nodes
@@ -109,19 +109,28 @@ def flatten(nodes: Iterable[Child]) -> Iterator[Message]:
     descendant with a role follows as its own message. A blank node without a role is left out, one with a role stays.
     Disabled nodes are skipped at any depth. Errors go to models as user messages.
     """
+    return chain.from_iterable(_runs(nodes))
+
+
+def _runs(nodes: Iterable[Child]) -> Iterator[Iterable[Message]]:
     pending: list[Child] = list(nodes)[::-1]
     while pending:
         child = pending.pop()
         if isinstance(child, Message):
-            yield child if child.role != "error" else msgspec.structs.replace(child, role="user")
+            yield (child if child.role != "error" else msgspec.structs.replace(child, role="user"),)
+        elif not child.enabled:
             continue
-        if not child.enabled:
-            continue
-        text, inner = _gather(child)
-        pending.extend(reversed(inner))
-        if text or (child.role is not None and not (child.id == HISTORY and inner)):
-            role = child.role or "system"
-            yield Message("user" if role == "error" else role, (Text(text),), id=child.id)
+        elif child.id == HISTORY and not child.text and _MESSAGE.issuperset(map(type, child.children)):
+            yield cast("tuple[Message, ...]", child.children)  # as it is: it may hold ten thousand messages
+        else:
+            text, inner = _gather(child)
+            pending.extend(reversed(inner))
+            if text or child.role is not None:
+                role = child.role or "system"
+                yield (Message("user" if role == "error" else role, (Text(text),), id=child.id),)
+
+
+_MESSAGE = frozenset((Message,))
 
 
 def _gather(node: Node) -> tuple[str, list[Child]]:

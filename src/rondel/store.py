@@ -46,7 +46,7 @@ class ConversationInfo(Value, frozen=True):
             elif isinstance(event, CallHeld):
                 state = Outcome.WAITING.value
         last = entries[-1]
-        created = self.created_at or entries[0].at
+        created = self.created_at if self.seq else entries[0].at
         return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)
 
 

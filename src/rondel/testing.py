@@ -79,9 +79,9 @@ def say(text: str, *, usage: Usage | None = None, thinking: str = "") -> Reply:
     return Reply(Message("assistant", parts), usage=usage or Usage())
 
 
-def call(name: str, id: str = "", *, text: str = "", parallel: bool = True, **arguments: object) -> Reply:
+def call(name: str, id: str = "", *, saying: str = "", parallel: bool = True, **arguments: object) -> Reply:
     """A reply that calls one tool. Join several with `calls`."""
-    parts = (*((Text(text),) if text else ()), ToolCall(id or f"call-{name}", name, arguments, parallel=parallel))
+    parts = (*((Text(saying),) if saying else ()), ToolCall(id or f"call-{name}", name, arguments, parallel=parallel))
     return Reply(Message("assistant", parts), stop="calls")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+import msgspec
+
 from .events import (
     CallFinished,
     CallHeld,
@@ -31,13 +33,13 @@ from .values import Message, ToolCall, ToolResult, Usage
 class OpenCall:
     """A call of the newest round and how far it is."""
 
-    __slots__ = ("answer", "call", "question", "result", "started")
+    __slots__ = ("answers", "call", "question", "result", "started")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.started = False
         self.question: Question | None = None
-        self.answer: Answer | None = None
+        self.answers: dict[str, Answer] = {}
         self.result: ToolResult | None = None
 
 
@@ -86,11 +88,14 @@ class Transcript:
         return [c.question for c in self.calls.values() if c.question is not None]
 
     def history(self) -> tuple[Message, ...]:
-        """The messages that models are sent. One with a duration of n is sent for n rounds, then kept unsent."""
+        """The messages that models are sent. One with a duration of n is sent for n rounds, then kept unsent.
+
+        Errors go as user messages: no model knows their role.
+        """
         if not self._fleeting:
             return tuple(self.messages)
         return tuple(
-            message
+            message if message.role != "error" else msgspec.structs.replace(message, role="user")
             for message, born in zip(self.messages, self._born, strict=True)
             if message.duration is None or self.rounds - born < message.duration
         )
@@ -127,7 +132,7 @@ class Transcript:
             self.ids.add(message.id)
         self.messages.append(message)
         self._born.append(self.rounds)
-        self._fleeting = self._fleeting or message.duration is not None
+        self._fleeting = self._fleeting or message.duration is not None or message.role == "error"
         if message.role != "error":
             self.owed = message.role != "assistant"
 
@@ -167,7 +172,8 @@ class Transcript:
     def _question_answered(self, event: QuestionAnswered) -> None:
         for call in self.calls.values():
             if call.question is not None and call.question.id == event.answer.question_id:
-                call.question, call.answer = None, event.answer
+                call.question = None
+                call.answers[event.answer.question_id] = event.answer
 
     def _call_finished(self, event: CallFinished) -> None:
         call = self.calls.get(event.result.call_id)

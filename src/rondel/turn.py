@@ -169,10 +169,12 @@ class Turn:
     def held(self) -> list[Question]:
         return self.transcript.questions if self.transcript.calls else []
 
-    def answer_to(self, call_id: str) -> Answer | None:
-        """What the person said about this call, when it was held."""
+    def answer_to(self, call_id: str, question_id: str = "") -> Answer | None:
+        """What the person said when this call was held: to this question, or last."""
         call = self.transcript.calls.get(call_id)
-        return call.answer if call else None
+        if call is None or not call.answers:
+            return None
+        return call.answers.get(question_id) if question_id else next(reversed(call.answers.values()))
 
     def is_in_doubt(self, call_id: str) -> bool:
         """The call was started and never finished: whether its side effect happened, nobody knows."""
@@ -256,6 +258,10 @@ class Turn:
             ),
             *events,
         )
+
+    def own_message(self, text: str) -> Message:
+        """Something that the agent says by itself, without an engine."""
+        return Message("assistant", (Text(text),), id=self.new_id("msg"), author=self.agent.name)
 
     def _with_ids(self, message: Message) -> Message:
         """Every message and every call has an id of its own; models forget them, and repeat them."""
@@ -353,7 +359,7 @@ class Turn:
     async def _settle_stopped(self) -> None:
         """Keep what was said so far, and leave no call open: the next round must be able to go on from here."""
         self.outcome = Outcome.STOPPED
-        if self.builder is not None:
+        if self.builder is not None and not self.plugins.holds_stream:
             reply = self.builder.reply()
             parts = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
             if parts:

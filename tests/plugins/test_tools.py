@@ -78,15 +78,16 @@ def test_two_questions_of_one_round_each_get_their_own_answer():
     assert [part.text for part in parts] == ["one", "two"]
 
 
-def test_finish_ends_the_loop():
-    """T10: no further round is asked for, and the text is kept as the final result."""
+def test_finish_ends_the_loop_with_its_text_as_the_answer():
+    """T10: no further round is asked for."""
     engine = Scripted(assistant("So:", ToolCall("f1", "finish", {"text": "42, and that is all."})))
 
     async def scene(app: App) -> Any:
         conversation = app.conversation()
-        await (await conversation.send("How much?")).result()
-        return (await conversation.transcript()).messages[-1].parts[0]
+        result = await (await conversation.send("How much?")).result()
+        return result.output, [message.role for message in (await conversation.transcript()).messages]
 
-    result = play(scene, Agent("helper", engine=engine, tools=[finish]))
-    assert (result.text, result.final, result.is_error) == ("42, and that is all.", True, False)
+    output, roles = play(scene, Agent("helper", engine=engine, tools=[finish]))
+    assert output == "42, and that is all."
+    assert roles == ["user", "assistant", "tool", "assistant"]
     engine.check_done()

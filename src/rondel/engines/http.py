@@ -19,6 +19,7 @@ import msgspec
 
 from .. import __version__
 from ..dialect import Dialect
+from ..encoder import PromptEncoder
 from ..endpoint import Endpoint, facts_of
 from ..errors import EngineDenied, EngineError, EngineGarbled, EngineTimeout, EngineUnreachable
 from ..prompt import Prompt
@@ -45,6 +46,7 @@ class HttpEngine:
         self._facts = facts if facts is not None else facts_of(endpoint.provider, model)
         self._faults = _Faults(endpoint, model)
         self._url = endpoint.url(dialect.path)
+        self._encoder = PromptEncoder(dialect)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lease: AsyncGenerator[aiohttp.ClientSession, None] | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -180,11 +182,7 @@ class HttpEngine:
         }
 
     def _written(self, prompt: Prompt) -> bytes:
-        body = self._dialect.write_prompt(prompt, model=self._model)
-        if self._endpoint.options:
-            body |= self._endpoint.options
-            body = {name: body[name] for name in body if self._endpoint.options.get(name, ...) is not None}
-        return msgspec.json.encode(body)
+        return self._encoder.encode(prompt, model=self._model, more=self._endpoint.options)
 
     # --- what comes back ----------------------------------------------------------------------------------------------
 

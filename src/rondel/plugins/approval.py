@@ -53,11 +53,10 @@ class ApprovalGate(Plugin):
             return error_of(call, f"denied by the approval policy: the call matches the pattern {pattern!r}")
         if self._match(policy.allow, written) is not None or policy.mode == "auto":
             return call
-        answer = turn.answer_to(call.id)
+        answer = turn.answer_to(call.id, _question_id(call))
         if answer is None:
             return Hold(_question(turn, call, policy))
-        # An answer to another question was asked for by the tool itself: it ran, so this gate had let it pass.
-        if answer.question_id != _question_id(call) or _is_yes(answer):
+        if _is_yes(answer):
             return call
         return error_of(call, _denial(answer, policy))
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..events import Trimmed
+from ..growing import Growing
 from ..plugin import Key, Plugin
 from ..prompt import Prompt
 from ..turn import Turn
@@ -65,16 +66,21 @@ class Trim(Plugin):
         self._share = share
         self._window_tokens = window_tokens
         self._estimate = estimate or estimate_tokens
+        self._totals = Growing(0, self._add_costs)
+
+    def _add_costs(self, total: int, messages: Sequence[Message]) -> int:
+        return total + sum(message_tokens(message, self._estimate) for message in messages)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         window_tokens = self._window_tokens or turn.engine.facts.window_tokens
         if window_tokens is None:
             return prompt
-        memory, history = turn.state[_MEMORY], prompt.history
-        costs = [self._cost(message, memory) for message in history]
+        history = prompt.history
         budget = int(window_tokens * self._share) - self._fixed_cost(prompt)
-        if sum(costs) <= budget:
+        if self._totals.of(history) <= budget:
             return prompt
+        memory = turn.state[_MEMORY]
+        costs = [self._cost(message, memory) for message in history]
         kept = newest_within(history, costs, budget)
         dropped = len(history) - len(kept)
         if not dropped:
