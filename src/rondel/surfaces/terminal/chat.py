@@ -223,7 +223,9 @@ class Terminal:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def _show_question(self, question: Question) -> None:
-        self._question, self._chosen = question, 0
+        options = [option.casefold() for option in question.options]
+        default = question.default.casefold()  # of an approval it is no: an Enter too many must not allow anything
+        self._question, self._chosen = question, options.index(default) if default in options else 0
         self.screen.print(Text.assemble(("? ", "bold yellow"), (clean(question.text), "bold")))
 
     def _ask_plainly(self, question: Question) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown
+from rich.segment import Segment
 
 
 class _Heading(Heading):
@@ -22,7 +27,38 @@ class Block(Markdown):
     elements = {**Markdown.elements, "heading_open": _Heading}
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, code_theme="ansi_dark", hyperlinks=False)
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        self.markup, self.parsed = text, _parse(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The empty lines around a block are its surroundings' business."""
+        segments: list[Segment] = []
+        for item in super().__rich_console__(console, options):
+            segments += [item] if isinstance(item, Segment) else console.render(item, options)
+        lines = list(Segment.split_lines(segments))
+        while lines and _is_blank(lines[-1]):
+            lines.pop()
+        while lines and _is_blank(lines[0]):
+            lines.pop(0)
+        for line in lines:
+            yield from _without_tail(line)
+            yield Segment.line()
+
+
+def _parse(text: str) -> list[Token]:
+    """HTML is text here: what a model writes between angle brackets must not vanish."""
+    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table").parse(text)
+
+
+def _is_blank(line: list[Segment]) -> bool:
+    return not "".join(segment.text for segment in line).strip()
+
+
+def _without_tail(line: list[Segment]) -> list[Segment]:
+    """Without the spaces at the end: they would be copied, and they wrap when the window gets narrower."""
+    while line and not line[-1].text.rstrip():
+        line = line[:-1]
+    return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
 
 
 class MarkdownStream:
@@ -38,23 +74,27 @@ class MarkdownStream:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
-    def feed(self, text: str) -> str:
-        """More text; gives the blocks that it finished, as Markdown."""
+    def feed(self, text: str) -> list[str]:
+        """More text; gives the blocks that it finished."""
         self._pieces.append(text)
-        return self._cut() if "\n" in text else ""
+        if "\n" not in text:
+            return []
+        blocks = split(self.open)
+        self._pieces = blocks[-1:]
+        return blocks[:-1]
 
-    def finish(self) -> str:
+    def finish(self) -> list[str]:
         """The rest: nothing follows."""
         rest, self._pieces = self.open, []
-        return rest
+        return split(rest)
 
-    def _cut(self) -> str:
-        """A block is finished when another one stands behind it."""
-        text = self.open
-        starts = [token.map[0] for token in Markdown(text).parsed if token.level == 0 and token.map]
-        if len(starts) < 2:
-            return ""
-        lines = text.splitlines(keepends=True)
-        at = starts[-1]
-        self._pieces = ["".join(lines[at:])]
-        return "".join(lines[:at])
+
+def split(text: str) -> list[str]:
+    """The blocks of a text, as Markdown. All but the last are finished: nothing that follows can change them."""
+    starts = [token.map[0] for token in _parse(text) if token.level == 0 and token.map]
+    starts = sorted(set(starts))[1:]
+    if not starts:
+        return [text] if text.strip() else []
+    lines = [f"{line}\n" for line in text.split("\n")]  # what else `splitlines` takes for an end is none in Markdown
+    lines[-1] = lines[-1][:-1]
+    return ["".join(lines[start:end]) for start, end in pairwise([0, *starts, len(lines)])]

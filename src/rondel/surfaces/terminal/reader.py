@@ -192,8 +192,7 @@ class TerminalReader:
         self._session.default_buffer.reset()
 
     def _message(self) -> str:
-        live = self._desk.live()
-        return f"{live}\n\x1b[1;36m›\x1b[0m " if live else "\x1b[1;36m›\x1b[0m "
+        return f"{self._desk.live()}\n\x1b[1;36m›\x1b[0m "
 
     def _types_command(self) -> bool:
         text = self._session.default_buffer.text

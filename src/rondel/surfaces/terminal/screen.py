@@ -40,7 +40,7 @@ from ...trace import seconds_text
 from ...values import Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
 from ...values import Text as TextPart
 from .clean import clean, one_line
-from .markdown import Block, MarkdownStream
+from .markdown import Block, MarkdownStream, split
 
 Kind: TypeAlias = Literal["", "text", "call", "note", "person"]
 
@@ -116,7 +116,7 @@ class Screen:
 
     def _round_finished(self, event: RoundFinished) -> None:
         self._finish_thinking()
-        self._print_text(self._text.finish())
+        self._print_blocks(self._text.finish())
         streamed, said = "".join(self._streamed), event.message.text
         if said and said != streamed:
             if streamed:
@@ -138,7 +138,7 @@ class Screen:
 
     def _turn_finished(self, event: TurnFinished) -> None:
         self._finish_thinking()
-        self._print_text(self._text.finish())
+        self._print_blocks(self._text.finish())
         self._end_line()
         self._reset_turn()
         self.working = False
@@ -190,7 +190,7 @@ class Screen:
         if isinstance(part, Thinking):
             self._finish_thinking()
         elif isinstance(part, TextPart):
-            self._print_text(self._text.finish())
+            self._print_blocks(self._text.finish())
             self._end_line()
 
     def _part_delta(self, event: PartDelta) -> None:
@@ -201,7 +201,7 @@ class Screen:
         elif isinstance(part, TextPart):
             self._streamed.append(event.text)
             if self._rich:
-                self._print_text(self._text.feed(text))
+                self._print_blocks(self._text.feed(text))
             else:
                 self._write(text)
 
@@ -217,13 +217,16 @@ class Screen:
             self.note(f"Thought for {seconds_text(seconds)}{words}.")
 
     def _print_text(self, text: str) -> None:
-        if not text.strip():
-            return
-        if not self._rich:
+        """A whole text at once."""
+        if self._rich:
+            self._print_blocks(split(text))
+        elif text.strip():
             self._write(text)
-            return
-        self._gap("text")
-        self.console.print(Block(text.strip("\n")))
+
+    def _print_blocks(self, blocks: list[str]) -> None:
+        for block in blocks:
+            self._gap("text")
+            self.console.print(Block(block), end="")
 
     def _write(self, text: str) -> None:
         """Plain text, at once and as it is."""
