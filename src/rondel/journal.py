@@ -43,8 +43,8 @@ class Journal:
             journal.seq = entry.seq
         return journal
 
-    async def append(self, *events: Kept) -> None:
-        """Returns when the events would survive a crash.
+    async def append(self, *events: Kept, wait: bool = True) -> None:
+        """Returns when the events would survive a crash; with `wait=False` at once, see store.py.
 
         They are applied and queued for the store before the first wait: a task that is cancelled while it waits leaves
         the transcript as it will be on disk. A store that fails breaks this journal; the next use reads it anew.
@@ -54,7 +54,7 @@ class Journal:
             self.transcript.apply(event)
             self.emit(event, seq + offset)
         try:
-            await self._store.append(self.conversation, seq, events, at=self._clock.now())
+            await self._store.append(self.conversation, seq, events, at=self._clock.now(), wait=wait)
         except Exception:
             self.broken = True
             raise

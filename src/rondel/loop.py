@@ -106,11 +106,11 @@ async def answer_call(turn: Turn, call: ToolCall, deadline: float) -> None:
     if isinstance(answer, ToolCall):
         answer = await perform(turn, answer, deadline)
     if isinstance(answer, Hold):
-        await turn.append(CallHeld(answer.question))
+        await turn.append(CallHeld(answer.question), wait=False)
         return
     result = await turn.plugins.result(turn, call, answer)
     said = (MessageAdded(turn.own_message(result.text)),) if result.final else ()
-    await turn.append(CallFinished(result, turn.now() - started), *said)
+    await turn.append(CallFinished(result, turn.now() - started), *said, wait=False)
 
 
 async def perform(turn: Turn, call: ToolCall, deadline: float) -> ToolResult | Hold:
@@ -127,7 +127,7 @@ async def perform(turn: Turn, call: ToolCall, deadline: float) -> ToolResult | H
     timeout = asyncio.timeout_at(tool_deadline(turn, tool, deadline))
     try:
         arguments = tool.validate(call.arguments)
-        await turn.append(CallStarted(call.id, call.name, call.arguments))
+        await turn.append(CallStarted(call.id, call.name, call.arguments), wait=not tool.idempotent)
         async with timeout:
             value = await tool.run(arguments, CallContext(call, turn, turn.answer_to(call.id)))
     except AgentFailed:

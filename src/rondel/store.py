@@ -51,14 +51,17 @@ class ConversationInfo(Value, frozen=True):
 
 
 class Store(JobStore, Protocol):
-    """The only truth about what happened.
+    """The only truth about what happened. Nothing here blocks the event loop."""
 
-    `append` is fenced: a worker whose `seq` is not the next one gets StoreConflict and has written nothing. It returns
-    when the entries would survive `kill -9`. Nothing here blocks the event loop.
-    """
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
+        """Write events as entries `seq`, `seq + 1`, … of the conversation, all or none.
 
-    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
-        """Write events as entries `seq`, `seq + 1`, … of the conversation, all or none."""
+        It is fenced: a worker whose `seq` is not the next one gets StoreConflict and has written nothing. It returns
+        when the entries would survive `kill -9`. With `wait=False` it returns at once: the entries are written within
+        milliseconds, before or together with whatever is appended next, and if that fails, the next append says so.
+        """
         ...
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:

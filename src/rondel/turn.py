@@ -192,12 +192,16 @@ class Turn:
 
     # --- what the loop does -------------------------------------------------------------------------------------------
 
-    async def append(self, *events: Kept) -> None:
-        """Keep events. They survive a crash when this returns."""
+    async def append(self, *events: Kept, wait: bool = True) -> None:
+        """Keep events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
+
+        Nothing is gained by waiting, unless something outside happens next: a side effect, or somebody is told that
+        the turn is over.
+        """
         if self._watches:
             for event in events:
                 self._chain.watch(self, event)
-        await self._journal.append(*events)
+        await self._journal.append(*events, wait=wait)
 
     def emit(self, event: Event) -> None:
         """Tell whoever watches. Never waits."""
@@ -257,6 +261,7 @@ class Turn:
                 first_token_s=first_token_s,
             ),
             *events,
+            wait=False,
         )
 
     def own_message(self, text: str) -> Message:
@@ -305,7 +310,7 @@ class Turn:
             events.append(TurnStarted(self.id, crew.agent.name, crew.instructions, self.inputs, self.path))
         events += [MessageAdded(message) for message in self.messages if message.id not in self.transcript.ids]
         if events:
-            await self.append(*events)
+            await self.append(*events, wait=False)  # the job that brought them is kept already
         await self.plugins.start(self)
         return self
 

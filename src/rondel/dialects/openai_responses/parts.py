@@ -143,9 +143,11 @@ def _read_input_part(raw: Json) -> Part:
     if kind == "input_audio":
         with at("input_audio"):
             inner = object_field(raw, "input_audio")
-            form, kept = text_field(inner, "format"), extras(raw, "type", "input_audio")
+            form = text_field(inner, "format")
             data = read_base64(text_field(inner, "data"), "data")
-            return Media("audio", AUDIO_MIMES.get(form, f"audio/{form}"), data, opaque=opaque(NAME, kept))
+            return Media(
+                "audio", AUDIO_MIMES.get(form, f"audio/{form}"), data, opaque={NAME: extras(raw, "input_audio")}
+            )
     return Foreign({NAME: raw})
 
 
@@ -215,7 +217,8 @@ def _write_media(media: Media) -> Json:
             where = {"image_url": write_data_url(media, "image/png")}
         return {"type": "input_image", "detail": "auto", **kept, **where}
     if media.kind == "audio":
-        if not media.data:
+        if not media.data or kept.get("type") != "input_audio":
+            # The API takes no sound yet, though a server may: one that came in this dialect goes back.
             return {"type": "input_text", "text": mention(media)}
         form = AUDIO_FORMATS.get(media.mime, media.mime.rpartition("/")[2] or "wav")
         return merge(kept, {"type": "input_audio", "input_audio": {"data": write_base64(media.data), "format": form}})

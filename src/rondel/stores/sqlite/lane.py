@@ -51,6 +51,11 @@ class Lane(Generic[R]):
         """Ask without waiting for an answer; it is served with the next one that wakes the lane."""
         self._requests.append(request)
 
+    @property
+    def has_posted(self) -> bool:
+        """Whether something waits that no token has been put for, or will be at once."""
+        return bool(self._requests)
+
     def wake(self) -> None:
         """Have served what was asked, as soon as the loop has run whoever else is ready to ask."""
         assert self.loop is not None, "a lane is started before it is woken"

@@ -29,6 +29,8 @@ T = TypeVar("T")
 BUSY_TIMEOUT_S = 5.0
 FINISH_DELAY_S = 0.05
 """How long a finished job may wait to be forgotten together with something else."""
+APPEND_DELAY_S = 0.005
+"""How long an append that nobody waits for may wait to be written together with something else."""
 
 _encode = msgspec.json.Encoder().encode
 _kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(Kept)}
@@ -52,9 +54,11 @@ class SqliteStore:
         self._reading: Lane[Read] = Lane("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._forgetting: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.TimerHandle | None = None
 
-    async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float) -> None:
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
         """Queued before the first wait. An append whose caller is cancelled is written all the same."""
         self._use()
         if not events:
@@ -69,9 +73,15 @@ class SqliteStore:
                 f"an event for conversation {conversation!r} cannot be written as JSON ({error}): "
                 "put only plain values into it"
             ) from error
-        await self._writing.ask(Append(conversation, entries, rows))
+        if wait:
+            await self._writing.ask(Append(conversation, entries, rows))
+        else:
+            self._writing.post(Append(conversation, entries, rows, awaited=False))
+            self._write_within(APPEND_DELAY_S)
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
+        if self._writing.has_posted:
+            await self._write(lambda writer: None)  # what is on its way is read, too
         return await self._read(lambda reader: reader.entries(conversation, after))
 
     async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
@@ -97,10 +107,9 @@ class SqliteStore:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
-        loop = self._use()
+        self._use()
         self._writing.post(FinishJob(id))
-        if self._forgetting is None:
-            self._forgetting = loop.call_later(FINISH_DELAY_S, self._forget_finished)
+        self._write_within(FINISH_DELAY_S)
 
     async def orphaned_jobs(self) -> list[Job]:
         return await self._write(lambda writer: writer.orphaned_jobs())
@@ -114,8 +123,8 @@ class SqliteStore:
             return
         self._use()
         self._closed = True
-        if self._forgetting is not None:
-            self._forgetting.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
         # The writer last: whoever closes a database last tidies up beside it.
         await self._reading.aclose()
         await self._writing.aclose()
@@ -130,7 +139,7 @@ class SqliteStore:
 
     # --- the loop's side ------------------------------------------------------------------------------------------
 
-    def _use(self) -> asyncio.AbstractEventLoop:
+    def _use(self) -> None:
         loop = asyncio.get_running_loop()
         if self._closed:
             raise StoreError(f"the store {self.path} is closed: make a new one to use it again")
@@ -140,7 +149,6 @@ class SqliteStore:
             self._loop = loop
             self._writing.start(loop)
             self._reading.start(loop)
-        return loop
 
     async def _write(self, call: Callable[[Writer], T]) -> T:
         self._use()
@@ -150,6 +158,17 @@ class SqliteStore:
         self._use()
         return await self._reading.ask(Read(call))
 
-    def _forget_finished(self) -> None:
-        self._forgetting = None
-        self._writing.wake()
+    def _write_within(self, delay_s: float) -> None:
+        """Have written what was posted, at the latest then; an append that is waited for takes it along."""
+        assert self._loop is not None, "a store is in use before anything is posted"
+        due = self._loop.time() + delay_s
+        if self._flushing is not None:
+            if self._flushing.when() <= due:
+                return
+            self._flushing.cancel()
+        self._flushing = self._loop.call_at(due, self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = None
+        if self._writing.has_posted:
+            self._writing.wake()

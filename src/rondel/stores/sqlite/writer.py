@@ -37,11 +37,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Append(Request):
-    __slots__ = ("conversation", "entries", "rows")
+    __slots__ = ("awaited", "conversation", "entries", "rows")
 
-    def __init__(self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow]) -> None:
+    def __init__(
+        self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
+    ) -> None:
         super().__init__()
-        self.conversation, self.entries, self.rows = conversation, entries, rows
+        self.conversation, self.entries, self.rows, self.awaited = conversation, entries, rows, awaited
 
 
 class FinishJob(Request):
@@ -80,23 +82,33 @@ class Writer:
         self._changed: dict[str, ConversationInfo] = {}
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
+        self._untold: dict[str, Exception] = {}
 
     def serve(self, group: list[Write]) -> None:
         """Commit all of a group; when that fails, each on its own, so that only the culprit fails."""
         try:
             connection = self._open()
         except Exception as error:
-            return _fail(group, fault_of(error, self._path))
+            return self._fail(group, fault_of(error, self._path))
         try:
             self._commit(connection, group)
         except Exception as error:
             self._roll_back(connection)
             fault = fault_of(error, self._path)
             if len(group) == 1 or isinstance(fault, StoreBusy):
-                return _fail(group, fault)
+                return self._fail(group, fault)
             for request in group:
                 request.error = None
                 self.serve([request])
+
+    def _fail(self, group: Sequence[Write], fault: Exception) -> None:
+        for request in group:
+            # Each its own: an exception that is raised in two places has the traceback of neither.
+            request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
+            if isinstance(request, Append):
+                self._tell_later(request)
+            elif isinstance(request, FinishJob):
+                logger.warning("job %r could not be forgotten and may run again after a restart: %s", request.id, fault)
 
     def close(self) -> None:
         try:
@@ -154,13 +166,23 @@ class Writer:
         info = self._changed.get(id) or self._known.get(id) or self._load(connection, id)
         seq = request.entries[0].seq
         if seq != info.seq + 1:
-            request.error = StoreConflict(
+            request.error = self._untold.get(id) or StoreConflict(
                 f"conversation {id!r} is at entry {info.seq!r}, so entry {seq!r} cannot follow: "
                 "another worker appended first; read it again and go on from there"
             )
+            self._tell_later(request)
             return
         self._changed[id] = info.after(*request.entries)
         self._rows.extend(request.rows)
+
+    def _tell_later(self, request: Append) -> None:
+        """Nobody waits for a posted append: why it failed is told to the next one that is waited for."""
+        if request.error is None:
+            return
+        if request.awaited:
+            self._untold.pop(request.conversation, None)
+        else:
+            self._untold.setdefault(request.conversation, request.error)
 
     def _load(self, connection: sqlite3.Connection, id: str) -> ConversationInfo:
         row = connection.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (id,)).fetchone()
@@ -253,11 +275,3 @@ def _upsert_infos(rows: int) -> str:
     values = ", ".join(["(" + ", ".join("?" * len(names)) + ")"] * rows)
     updates = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
     return f"insert into conversations ({INFO_COLUMNS}) values {values} on conflict (id) do update set {updates}"
-
-
-def _fail(group: Sequence[Write], fault: Exception) -> None:
-    for request in group:
-        # Each its own: an exception that is raised in two places has the traceback of neither.
-        request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
-        if isinstance(request, FinishJob):
-            logger.warning("job %r could not be forgotten and may run again after a restart: %s", request.id, fault)
