@@ -44,7 +44,7 @@ names = st.text("abcxyz_", min_size=1, max_size=8)
 urls = st.sampled_from(["https://example.com/a.png", "https://example.com/ü?b=1", "http://127.0.0.1/x"])
 blobs = st.binary(min_size=1, max_size=12)
 counts = st.integers(0, 10**9)
-scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words | st.floats(allow_nan=False, width=32)
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words | st.floats(-1e6, 1e6)
 values = st.recursive(scalars, lambda v: st.lists(v, max_size=2) | st.dictionaries(words, v, max_size=2), max_leaves=2)
 json_objects = st.dictionaries(words, values, max_size=2)
 schemas = st.fixed_dictionaries(
@@ -253,12 +253,18 @@ R_MEDIA = media(
     st.builds(Media, st.just("image"), st.just("image/png"), blobs, opaque=kept(RESPONSES, detail=st.just("low"))),
     st.builds(Media, st.just("image"), url=urls),
     st.builds(Media, st.just("image"), file_id=ids),
-    st.builds(Media, st.just("audio"), st.sampled_from(["audio/wav", "audio/mpeg"]), blobs),
     st.builds(Media, st.just("file"), st.just("application/pdf"), blobs, name=words),
     st.builds(Media, st.just("file"), url=urls, opaque=marks(RESPONSES)),
     st.builds(Media, st.just("file"), file_id=ids, name=st.just("") | words),
 )
 R_FOREIGN = st.builds(lambda text: Foreign({RESPONSES: {"type": "x_new_part", "x": text}}), words)
+R_AUDIO = st.builds(
+    Media,
+    st.just("audio"),
+    st.sampled_from(["audio/wav", "audio/mpeg"]),
+    blobs,
+    opaque=st.just({RESPONSES: {"type": "input_audio"}}),
+)
 R_SEARCH = st.just(
     Foreign(
         {
@@ -324,7 +330,9 @@ R_PROMPT_PARTS = st.lists(
 ).map(_distinct_items)
 R_ROLE = kept(RESPONSES, role=st.just("developer"))
 R_SYSTEM = st.builds(Message, st.just("system"), st.lists(R_TEXT, min_size=1, max_size=2).map(tuple), opaque=R_ROLE)
-R_USER = st.builds(Message, st.just("user"), st.lists(R_TEXT | R_MEDIA | R_FOREIGN, min_size=1, max_size=3).map(tuple))
+R_USER = st.builds(
+    Message, st.just("user"), st.lists(R_TEXT | R_MEDIA | R_AUDIO | R_FOREIGN, min_size=1, max_size=3).map(tuple)
+)
 R_REFERENCE = st.just(Message("user", (Foreign({RESPONSES: {"type": "item_reference", "id": "msg_9"}}),)))
 R_ASSISTANT = st.builds(Message, st.just("assistant"), R_PROMPT_PARTS)
 R_RESULT = st.builds(ToolResult, ids, st.lists(R_TEXT | R_MEDIA, max_size=2).map(tuple))

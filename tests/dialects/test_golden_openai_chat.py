@@ -80,7 +80,7 @@ def test_arguments_that_are_no_json_object_are_kept_as_they_came() -> None:
 
 
 def test_fields_that_only_chat_knows_are_foreign_and_whole() -> None:
-    audio = {"id": "audio_1", "transcript": "Hello", "data": "AAAABBBB"}
+    audio = {"id": "audio_1", "transcript": "Hello", "data": "AAAABBBB", "expires_at": 1700000600}
     assert read_golden(NAME, "audio").message.parts == (Foreign({NAME: {"audio": audio}}),)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, cast
 
+import msgspec
+
 from ...dialect import Json
 from ...errors import EngineGarbled
 from ...sse import SseDecoder, SseEvent
@@ -84,6 +86,28 @@ class _Call:
         return read_call({**self.raw, "id": self.id, kind: inner})
 
 
+class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True):
+    content: str
+
+
+class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True):
+    delta: _PlainDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class _PlainChunk(msgspec.Struct):
+    """A chunk that is one more piece of text and nothing else, as nearly all are: read at once, without a dict."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+
+
+_read_plain = msgspec.json.Decoder(_PlainChunk).decode
+
+
 class Reader:
     def __init__(self) -> None:
         self._sse = SseDecoder()
@@ -118,11 +142,24 @@ class Reader:
                     break
                 if event.data == "[DONE]":
                     self._stop(out)
-                else:
+                elif self._prose is None or self._prose.kind != "text" or not self._plain(event.data, out):
                     self._chunk(parse_object(event.data), out)
         except WireError as error:
             raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
         return out
+
+    def _plain(self, data: str, out: list[Delta]) -> bool:
+        """One more piece of the text that is open; False when the chunk is anything else."""
+        try:
+            text = _read_plain(data).choices[0].delta.content
+        except msgspec.MsgspecError:
+            return False
+        if self._ending is not None:
+            return False
+        if text:
+            self._piece("text", text, "", out)
+            self._content_length += len(text)
+        return True
 
     def _chunk(self, raw: Json, out: list[Delta]) -> None:
         if raw.get("error"):
@@ -205,6 +242,8 @@ class Reader:
     def _calls_in(self, pieces: list[Json], out: list[Delta]) -> None:
         self._close_prose(out)
         for position, piece in enumerate(pieces):
+            if self._more_arguments(piece, out):
+                continue
             kind = text_field(piece, "type", "") or ("custom" if "custom" in piece else "function")
             inner = object_field(piece, kind)
             number = piece.get("index")
@@ -221,6 +260,20 @@ class Reader:
                 call.pieces.append(text)
                 if call.raw.get("type") != "custom":
                     out.append(PartDelta(call.index, text))
+
+    def _more_arguments(self, piece: Json, out: list[Delta]) -> bool:
+        """One more piece of the arguments of a call that is open, and nothing else: nearly all pieces are that."""
+        inner = piece.get("function")
+        if len(piece) != 2 or type(inner) is not dict or len(cast(Json, inner)) != 1:
+            return False
+        text, number = cast(Json, inner).get("arguments"), piece.get("index")
+        call = self._calls.get(number) if type(number) is int else None
+        if call is None or type(text) is not str or call.raw.get("type") == "custom":
+            return False
+        if text:
+            call.pieces.append(text)
+            out.append(PartDelta(call.index, text))
+        return True
 
     def _call_at(self, slot: int, id: str, name: str, left: Json, out: list[Delta]) -> _Call:
         """The call that a piece belongs to, with the piece's other fields. A new id and name in an old place is new."""
