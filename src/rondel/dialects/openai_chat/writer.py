@@ -47,8 +47,7 @@ class Writer:
         self._head = b"data: " + head[: head.rindex(b"[]")] + b'[{"index":0,"delta":'
         self._shapes: dict[int, bytes] = {}
         self._lengths: dict[int, int] = {}
-        self._calls = 0
-        self._started_calls: dict[int, tuple[int, ToolCall]] = {}
+        self._calls: dict[int, tuple[int, ToolCall]] = {}
         self._parts: list[Part] = []
         self._content_length = 0
         self._started = self._done = False
@@ -103,18 +102,17 @@ class Writer:
             name = own(part, NAME).get("field", THINKING_FIELDS[0])
             self._shapes[index] = b"{%b:%%b}" % encode_json(name)
             return self._piece(index, part.text)
-        if isinstance(part, ToolCall) and own(part, NAME).get("type") != "custom":
-            raw = write_call(part)
-            raw["function"]["arguments"] = ""
-            number = self._number()
-            self._started_calls[index] = number, part
-            self._shapes[index] = b'{"tool_calls":[{"index":%d,"function":{"arguments":%%b}}]}' % number
-            return self._delta(encode_json({"tool_calls": [{"index": number, **raw}]}))
-        return b""
+        return self._start_call(index, part) if isinstance(part, ToolCall) else b""
 
-    def _number(self) -> int:
-        self._calls += 1
-        return self._calls - 1
+    def _start_call(self, index: int, part: ToolCall) -> bytes:
+        raw, number = write_call(part), len(self._calls)
+        self._calls[index] = number, part
+        if raw["type"] == "custom":  # its input is no JSON: it comes in one piece, at the end
+            raw["custom"]["input"] = ""
+        else:
+            raw["function"]["arguments"] = ""
+            self._shapes[index] = b'{"tool_calls":[{"index":%d,"function":{"arguments":%%b}}]}' % number
+        return self._delta(encode_json({"tool_calls": [{"index": number, **raw}]}))
 
     def _piece(self, index: int, text: str) -> bytes:
         shape = self._shapes.get(index)
@@ -139,11 +137,11 @@ class Writer:
         return written + (self._delta(encode_json(fields)) if fields else b"")
 
     def _late_call(self, index: int, part: ToolCall) -> Json:
-        """What is still to be written of a call: all of a custom tool's, or fields that came after its start."""
-        number, begun = self._started_calls.get(index, (-1, None))
-        if begun is None:
-            return {"tool_calls": [{"index": self._number(), **write_call(part)}]}
+        """What is still to be written of a call: a custom tool's input, and fields that came after its start."""
+        number, begun = self._calls[index]
         late = {key: value for key, value in own(part, NAME).items() if own(begun, NAME).get(key) != value}
+        if index not in self._shapes:
+            late["custom"] = {"input": write_call(part)["custom"]["input"]}
         return {"tool_calls": [{"index": number, **late}]} if late else {}
 
     def _finish(self, delta: ReplyFinished) -> bytes:

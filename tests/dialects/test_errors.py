@@ -1,0 +1,141 @@
+"""What a provider's refusal means, and how ours looks in each dialect."""
+
+from __future__ import annotations
+
+import pytest
+
+from rondel.dialects import DIALECTS
+from rondel.errors import (
+    EngineDenied,
+    EngineError,
+    EngineGarbled,
+    EngineOverloaded,
+    EngineTimeout,
+    EngineUnreachable,
+    PromptRejected,
+)
+
+from .helpers import NAMES
+
+ANTHROPIC_BODY = b'{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: too big"}}'
+OPENAI_BODY = b'{"error":{"message":"Incorrect API key","type":"invalid_request_error","code":"invalid_api_key"}}'
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, PromptRejected),
+        (401, EngineDenied),
+        (403, EngineDenied),
+        (404, PromptRejected),
+        (408, EngineTimeout),
+        (413, PromptRejected),
+        (422, PromptRejected),
+        (429, EngineOverloaded),
+        (500, EngineOverloaded),
+        (503, EngineOverloaded),
+        (529, EngineOverloaded),
+        (302, EngineGarbled),
+    ],
+)
+def test_a_status_means_an_error(name: str, status: int, kind: type[EngineError]) -> None:
+    error = DIALECTS[name]().read_error(status, b"", provider="acme", model="m")
+    assert type(error) is kind
+    assert str(error).startswith("acme ")
+    assert str(status) in str(error)
+    assert (error.provider, error.model) == ("acme", "m")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("body", "said", "code"),
+    [
+        (ANTHROPIC_BODY, "max_tokens: too big", "invalid_request_error"),
+        (OPENAI_BODY, "Incorrect API key", "invalid_api_key"),
+        (b'{"error":"model not loaded"}', "model not loaded", "400"),
+        (b'{"detail":[{"loc":["body"],"msg":"wrong"}]}', '"msg":"wrong"', "400"),
+        (b'[{"error":{"code":400,"message":"Bad","status":"INVALID_ARGUMENT"}}]', "Bad", "400"),
+        (b"upstream connect error", "upstream connect error", "400"),
+        (b"\xff\xfe", "\N{REPLACEMENT CHARACTER}", "400"),
+        (b"", "status 400", "400"),
+        (b"null", "status 400", "400"),
+    ],
+)
+def test_the_providers_own_words_are_quoted(name: str, body: bytes, said: str, code: str) -> None:
+    error = DIALECTS[name]().read_error(400, body)
+    assert said in str(error)
+    assert error.code == code
+
+
+def test_long_words_are_cut() -> None:
+    error = DIALECTS["anthropic"]().read_error(500, b"x" * 100_000)
+    assert len(str(error)) < 700
+    assert "xxx..." in str(error)
+
+
+def test_a_page_is_told_from_an_api() -> None:
+    page = b"\n <!DOCTYPE html><html><head><title>404 - nginx</title></head><body>" + b"x" * 10_000
+    error = DIALECTS["openai-chat"]().read_error(404, page)
+    assert "answered an HTML page, not JSON; is the base URL right?" in str(error)
+    assert "404 - nginx" in str(error)
+    assert len(str(error)) < 300
+
+
+ERRORS = [
+    (PromptRejected("bad"), 400, "invalid_request_error"),
+    (EngineDenied("bad"), 401, "authentication_error"),
+    (EngineDenied("bad", code="permission_error"), 403, "permission_error"),
+    (EngineOverloaded("bad", code="429"), 429, "rate_limit_error"),
+    (EngineError("bad"), 500, None),
+    (EngineUnreachable("bad"), 502, None),
+    (EngineGarbled("bad"), 502, None),
+    (EngineOverloaded("bad"), 503, None),
+    (EngineTimeout("bad"), 504, None),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("error", "status", "kind"), ERRORS)
+def test_an_error_has_the_envelope_of_its_dialect(name: str, error: EngineError, status: int, kind: str | None) -> None:
+    got, body = DIALECTS[name]().write_error(error)
+    assert got == (529 if (name, status) == ("anthropic", 503) else status)
+    assert body["error"]["message"] == "bad"
+    assert kind is None or body["error"]["type"] == kind
+    assert body.get("type") == ("error" if name == "anthropic" else None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("error", [error for error, _, _ in ERRORS])
+def test_an_error_in_a_stream_is_read_as_an_error(name: str, error: EngineError) -> None:
+    """X04: a stream that fails ends with an error, also for a reader of the same dialect."""
+    dialect = DIALECTS[name]()
+    raw = dialect.reply_writer(model="m", id="i").fail(error)
+    with pytest.raises(EngineError, match="bad"):
+        dialect.reply_reader().feed(raw)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_in_a_whole_reply_is_raised(name: str) -> None:
+    dialect = DIALECTS[name]()
+    _, body = dialect.write_error(EngineOverloaded("bad"))
+    with pytest.raises(EngineError, match="bad"):
+        dialect.read_reply(body)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "body", [{"choices": []}, {"content": 5, "output": 5}, {"output": [{"type": 5}], "content": [5]}]
+)
+def test_a_whole_reply_that_is_nonsense_is_garbled(name: str, body: dict[str, object]) -> None:
+    if name != "openai-chat" and "choices" in body:
+        return
+    with pytest.raises(EngineGarbled, match=f"does not follow the {name} protocol"):
+        DIALECTS[name]().read_reply(body)
+
+
+def test_keys_travel_as_each_dialect_wants() -> None:
+    assert DIALECTS["anthropic"]().headers("k") == {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+    assert DIALECTS["openai-chat"]().headers("k") == {"authorization": "Bearer k"}
+    assert DIALECTS["openai-responses"]().headers("k") == {"authorization": "Bearer k"}
+    assert DIALECTS["openai-chat"]().headers("") == {}
