@@ -27,7 +27,7 @@ from .plugin import Chain, Plugin
 from .question import Answer, Hold, Question, check_answer
 from .store import Store
 from .tool import CallContext, Tool
-from .turn import Crew, Turn, instructions_of
+from .turn import Crew, Turn
 from .values import AgentResult, Message, user
 
 JOURNALS_MAX = 1_000
@@ -108,8 +108,7 @@ class App:
         for tool in (*(self._find_tool(item, agent) for item in agent.tools), *chain.tools):
             if tools.setdefault(tool.name, tool) is not tool:
                 raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
-        specs = tuple(tool.spec for tool in tools.values())
-        return Crew(agent, self._find_engine(agent), chain, tools, specs, instructions_of(agent))
+        return Crew.of(agent, self._find_engine(agent), chain, tools)
 
     def _find_tool(self, item: Any, agent: Agent) -> Tool:
         if isinstance(item, Tool):

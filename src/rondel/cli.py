@@ -5,6 +5,7 @@ Nothing heavy is imported before it is needed: `rondel --version` costs hardly m
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     _quiet_logs()
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a byte that is no text is no reason to end
     from .commands.program import program
 
     code: Any = program(arguments, prog_name="rondel", standalone_mode=False)

@@ -7,7 +7,7 @@ plugin.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -127,14 +127,16 @@ class TurnView:
     async def __aiter__(self) -> AsyncIterator[Event]:
         ours = self._goes_on
         with self._watcher:
-            async for event in self._watcher:
-                if isinstance(event, TurnStarted):
-                    ours = event.turn == self.id
-                ended = isinstance(event, TurnFinished) and event.turn == self.id
-                if ours or ended:
-                    yield event
-                if ended:
-                    return
+            while True:
+                for event in await self._watcher.batch():
+                    kind = type(event)
+                    if kind is TurnStarted:
+                        ours = cast(TurnStarted, event).turn == self.id
+                    ended = kind is TurnFinished and cast(TurnFinished, event).turn == self.id
+                    if ours or ended:
+                        yield event
+                    if ended:
+                        return
 
     async def states(self) -> AsyncIterator[str]:
         """The turn's states by their A2A names: working, then completed, input-required, canceled or failed."""

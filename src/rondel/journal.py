@@ -119,24 +119,36 @@ class Watcher:
                 self._waiter.set_result(None)
             self._waiter = None
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            while self._queue:
-                seq, event = self._queue.popleft()
-                self.seq = seq or self.seq
-                yield event
+    async def batch(self) -> list[Event]:
+        """Wait until something happened; everything that did since the last time."""
+        while not self._queue:
             if self._lagged:
-                yield Lagged(self.seq)
-                # What comes while the store is read is put into the queue again; what it holds already is left out.
-                self._lagged = False
-                for entry in await self._store.read(self._journal.conversation, self.seq):
-                    self.seq = entry.seq
-                    yield entry.event
-                while self._queue and 0 < self._queue[0][0] <= self.seq:
-                    self._queue.popleft()
-                continue
+                return await self._catch_up()
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+        events: list[Event] = []
+        for seq, event in self._queue:
+            if seq:
+                if seq <= self.seq:
+                    continue  # the journal had it already when this watcher caught up
+                self.seq = seq
+            events.append(event)
+        self._queue.clear()
+        return events
+
+    async def _catch_up(self) -> list[Event]:
+        """What the journal kept. What happens while it is read is put into the queue again."""
+        self._lagged = False
+        events: list[Event] = [Lagged(self.seq)]
+        for entry in await self._store.read(self._journal.conversation, self.seq):
+            self.seq = entry.seq
+            events.append(entry.event)
+        return events
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            for event in await self.batch():
+                yield event
 
     def move_to(self, journal: Journal) -> None:
         self._journal = journal

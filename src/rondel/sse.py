@@ -96,6 +96,8 @@ class SseDecoder:
 
     def _event(self, block: bytes) -> SseEvent | None:
         self._check(len(block))
+        if self._started and block[:6] == b"data: " and b"\n" not in block:  # nearly every token looks so
+            return SseEvent("", block[6:].decode("utf-8", "replace"), self._last_id, None)
         if not self._started and block:
             self._started = True
             block = block.removeprefix(_BOM)

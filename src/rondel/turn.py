@@ -40,7 +40,7 @@ from .prompt import HISTORY, Node, Prompt, flatten
 from .question import Answer, Hold, Question
 from .tool import CallContext, Tool, error_of
 from .transcript import Transcript
-from .values import AgentResult, Message, Reply, ReplyBuilder, Text, ToolCall, ToolSpec
+from .values import AgentResult, Message, Options, Reply, ReplyBuilder, Text, ToolCall, ToolSpec
 
 log = logging.getLogger("rondel.turn")
 
@@ -53,7 +53,17 @@ class Crew(msgspec.Struct, frozen=True):
     chain: Chain
     tools: dict[str, Tool]
     specs: tuple[ToolSpec, ...]
+    nodes: tuple[Node, ...]
+    options: Options
     instructions: str
+
+    @classmethod
+    def of(cls, agent: Agent, engine: Engine, chain: Chain, tools: dict[str, Tool]) -> Crew:
+        options = agent.options
+        if agent.output is not None:
+            options = msgspec.structs.replace(options, output=agent.output)
+        specs = tuple(tool.spec for tool in tools.values())
+        return cls(agent, engine, chain, tools, specs, agent.nodes, options, _instructions_of(agent))
 
 
 class Host(Protocol):
@@ -100,9 +110,8 @@ class Turn:
         self._host = host
         self._journal = journal
         self._first_agent = agent
-        self._crew = host.crew(agent)
-        self._chain = self._crew.chain.for_turn(self)
-        self._watches = self._chain.watches
+        self.transcript: Transcript = journal.transcript
+        self._bind(self.transcript.agent if self.transcript.turn == id else agent)
         self._task: asyncio.Task[Any] | None = None
         self._started_at = host.clock.now()
 
@@ -112,42 +121,15 @@ class Turn:
     def conversation(self) -> str:
         return self._journal.conversation
 
-    @property
-    def transcript(self) -> Transcript:
-        return self._journal.transcript
-
-    @property
-    def crew(self) -> Crew:
-        """The agent that owes the next reply, with all that it has. A hand-off changes it."""
-        transcript = self.transcript
-        name = transcript.agent if transcript.turn == self.id else self._first_agent
-        if name != self._crew.agent.name:
-            self._crew = self._host.crew(name)
-            self._chain = self._crew.chain.for_turn(self)
-            self._watches = self._chain.watches
-        return self._crew
-
-    @property
-    def agent(self) -> Agent:
-        return self.crew.agent
-
-    @property
-    def engine(self) -> Engine:
-        return self.crew.engine
-
-    @property
-    def tools(self) -> dict[str, Tool]:
-        return self.crew.tools
-
-    @property
-    def limits(self) -> Limits:
-        return self.crew.agent.limits
-
-    @property
-    def plugins(self) -> Chain:
+    def _bind(self, agent: str) -> None:
+        """Let this agent owe the next reply, with all that it has."""
+        crew = self.crew = self._host.crew(agent)
+        self.agent: Agent = crew.agent
+        self.engine: Engine = crew.engine
+        self.tools: dict[str, Tool] = crew.tools
+        self.limits: Limits = crew.agent.limits
+        self.plugins: Chain = crew.chain.for_turn(self)
         """The plugins that take part in this turn, in order."""
-        _ = self.crew
-        return self._chain
 
     @property
     def level(self) -> int:
@@ -198,15 +180,15 @@ class Turn:
         Nothing is gained by waiting, unless something outside happens next: a side effect, or somebody is told that
         the turn is over.
         """
-        if self._watches:
+        if self.plugins.watches:
             for event in events:
-                self._chain.watch(self, event)
+                self.plugins.watch(self, event)
         await self._journal.append(*events, wait=wait)
 
     def emit(self, event: Event) -> None:
         """Tell whoever watches. Never waits."""
-        if self._watches:
-            self._chain.watch(self, event)
+        if self.plugins.watches:
+            self.plugins.watch(self, event)
         self._journal.emit(event)
 
     def progress(self, call_id: str, text: str) -> None:
@@ -215,16 +197,12 @@ class Turn:
     def prompt(self) -> Prompt:
         """What the agent's author wrote, with the conversation in its place, before the plugins edit it."""
         crew = self.crew
+        history = self.transcript.history()
         nodes = tuple(
-            msgspec.structs.replace(node, children=(*node.children, *self.transcript.history()))
-            if node.id == HISTORY
-            else node
-            for node in crew.agent.nodes
+            msgspec.structs.replace(node, children=(*node.children, *history)) if node.id == HISTORY else node
+            for node in crew.nodes
         )
-        options = crew.agent.options
-        if crew.agent.output is not None:
-            options = msgspec.structs.replace(options, output=crew.agent.output)
-        return Prompt(nodes, crew.specs, options)
+        return Prompt(nodes, crew.specs, crew.options)
 
     async def keep(self, reply: Reply, *, ran: bool, seconds: float, first_token_s: float | None) -> None:
         """Append a reply and what it says of where control goes, all or nothing."""
@@ -263,6 +241,8 @@ class Turn:
             *events,
             wait=False,
         )
+        if target.startswith("agent:"):
+            self._bind(target.removeprefix("agent:"))
 
     def own_message(self, text: str) -> Message:
         """Something that the agent says by itself, without an engine."""
@@ -345,7 +325,7 @@ class Turn:
             text = Text(f"The turn failed: {self.failure.message}" if self.failure else "The turn failed.")
             await self.append(MessageAdded(Message("error", (text,), id=self.new_id("msg"), duration=1)))
         outcome = self.outcome or Outcome.FAILED
-        await self._chain.end(self, outcome)
+        await self.plugins.end(self, outcome)
         usage, seconds = self.transcript.turn_usage, self.now() - self._started_at
         await self.append(TurnFinished(self.id, outcome, self.reason, self.failure, usage, seconds))
 
@@ -356,7 +336,7 @@ class Turn:
             message=str(error) or type(error).__name__,
             code=error.code if isinstance(error, EngineError) else "",
             provider=error.provider if isinstance(error, EngineError) else "",
-            agent=error.agent if isinstance(error, AgentFailed) else self._crew.agent.name,
+            agent=error.agent if isinstance(error, AgentFailed) else self.agent.name,
         )
         if not isinstance(error, RondelError):
             log.error("turn %s of conversation %s failed", self.id, self.conversation, exc_info=error)
@@ -396,7 +376,7 @@ class Turn:
             self._task.cancel()
 
 
-def instructions_of(agent: Agent) -> str:
+def _instructions_of(agent: Agent) -> str:
     """The agent's own words, flattened: what a trace shows as its prompt."""
     nodes: tuple[Node, ...] = tuple(node for node in agent.nodes if node.id != HISTORY)
     return "\n\n".join(message.text for message in flatten(nodes) if message.text)
