@@ -86,8 +86,18 @@ class _Call:
         return read_call({**self.raw, "id": self.id, kind: inner})
 
 
+class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    arguments: str
+
+
+class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
+    index: int
+    function: _Arguments
+
+
 class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True):
-    content: str
+    content: str | None = None
+    tool_calls: tuple[_PlainCall, ...] = ()
 
 
 class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,7 +108,8 @@ class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _PlainChunk(msgspec.Struct):
-    """A chunk that is one more piece of text and nothing else, as nearly all are: read at once, without a dict."""
+    """A chunk that is one more piece of a text or of a call's arguments and nothing else, as nearly all are: read at
+    once, without a dict."""
 
     choices: tuple[_PlainChoice]
     usage: None = None
@@ -142,23 +153,39 @@ class Reader:
                     break
                 if event.data == "[DONE]":
                     self._stop(out)
-                elif self._prose is None or self._prose.kind != "text" or not self._plain(event.data, out):
+                elif not self._plain(event.data, out):
                     self._chunk(parse_object(event.data), out)
         except WireError as error:
             raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
         return out
 
     def _plain(self, data: str, out: list[Delta]) -> bool:
-        """One more piece of the text that is open; False when the chunk is anything else."""
+        """One more piece of a part that is open; False when the chunk is anything else."""
+        if self._ending is not None or not (self._prose or self._calls):
+            return False
         try:
-            text = _read_plain(data).choices[0].delta.content
+            delta = _read_plain(data).choices[0].delta
         except msgspec.MsgspecError:
             return False
-        if self._ending is not None:
+        if delta.tool_calls:
+            return delta.content is None and self._more_arguments(delta.tool_calls, out)
+        if self._prose is None or self._prose.kind != "text":
             return False
-        if text:
+        if text := delta.content:
             self._piece("text", text, "", out)
             self._content_length += len(text)
+        return True
+
+    def _more_arguments(self, pieces: tuple[_PlainCall, ...], out: list[Delta]) -> bool:
+        if self._prose is not None:
+            return False
+        calls = [self._calls.get(piece.index) for piece in pieces]
+        if any(call is None or call.raw.get("type") == "custom" for call in calls):
+            return False
+        for call, piece in zip(calls, pieces, strict=True):
+            if call is not None and (text := piece.function.arguments):
+                call.pieces.append(text)
+                out.append(PartDelta(call.index, text))
         return True
 
     def _chunk(self, raw: Json, out: list[Delta]) -> None:
@@ -242,8 +269,6 @@ class Reader:
     def _calls_in(self, pieces: list[Json], out: list[Delta]) -> None:
         self._close_prose(out)
         for position, piece in enumerate(pieces):
-            if self._more_arguments(piece, out):
-                continue
             kind = text_field(piece, "type", "") or ("custom" if "custom" in piece else "function")
             inner = object_field(piece, kind)
             number = piece.get("index")
@@ -260,20 +285,6 @@ class Reader:
                 call.pieces.append(text)
                 if call.raw.get("type") != "custom":
                     out.append(PartDelta(call.index, text))
-
-    def _more_arguments(self, piece: Json, out: list[Delta]) -> bool:
-        """One more piece of the arguments of a call that is open, and nothing else: nearly all pieces are that."""
-        inner = piece.get("function")
-        if len(piece) != 2 or type(inner) is not dict or len(cast(Json, inner)) != 1:
-            return False
-        text, number = cast(Json, inner).get("arguments"), piece.get("index")
-        call = self._calls.get(number) if type(number) is int else None
-        if call is None or type(text) is not str or call.raw.get("type") == "custom":
-            return False
-        if text:
-            call.pieces.append(text)
-            out.append(PartDelta(call.index, text))
-        return True
 
     def _call_at(self, slot: int, id: str, name: str, left: Json, out: list[Delta]) -> _Call:
         """The call that a piece belongs to, with the piece's other fields. A new id and name in an old place is new."""
