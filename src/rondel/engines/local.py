@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -29,6 +29,7 @@ from ..values import (
     Media,
     Message,
     ModelFacts,
+    Notice,
     Options,
     PartDelta,
     PartFinished,
@@ -45,7 +46,6 @@ from ..values import (
 from ..weights import CATALOG, Card, Weights, path_of
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 TOKENS_MAX = 512
 STRING_CHARS_MAX = 2000
@@ -94,15 +94,17 @@ class LocalEngine:
 
     async def load(self) -> None:
         """Load the model now; its first use would. It takes up to some seconds."""
-        await self._loaded().run(lambda server: None)
+        model = self._shared()
+        await model.run(model.server)
 
     async def aclose(self) -> None:
         """Let go of the model; the last engine that does frees its memory, after the requests under way."""
         if self._model is not None:
             model, self._model = self._model, None
-            await _release(model)
+            if _release(model):
+                await model.run(model.free)
 
-    def _loaded(self) -> _Model:
+    def _shared(self) -> _Model:
         if self._model is None:
             self._model = _acquire(self._settings)
         return self._model
@@ -110,8 +112,10 @@ class LocalEngine:
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         question = _question(prompt, self._card)
         reader, usage, finish_reason, started = question.reader, Usage(), "", False
-        request = _Request(question)
-        self._loaded().submit(request.answer)
+        model, request = self._shared(), _Request(question)
+        if not model.is_loaded:
+            yield Notice(f"loading {self._name}")
+        model.submit(lambda: request.answer(model))
         try:
             async for chunk in request.chunks():
                 if error := chunk.get("error"):
@@ -180,32 +184,21 @@ class _Model:
     def __init__(self, settings: _Settings) -> None:
         self.settings, self.engines = settings, 0
         self._lock = threading.Lock()
-        self._jobs = deque[Callable[[Any], None]]()
+        self._jobs = deque[Callable[[], object]]()
         self._busy = False
         self._server: Any = None
 
-    def submit(self, job: Callable[[Callable[[], Any]], None]) -> None:
-        """Run a job on the model's thread. It gets a function that gives the server, loaded if need be."""
+    @property
+    def is_loaded(self) -> bool:
+        return self._server is not None
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Run a job on the model's thread. It must not raise."""
         with self._lock:
             self._jobs.append(job)
             if not self._busy:
                 self._busy = True
                 threading.Thread(target=self._work, name="rondel-local").start()
-
-    async def run(self, job: Callable[[Any], T]) -> T:
-        future = Future[T]()
-
-        def work(server: Callable[[], Any]) -> None:
-            try:
-                future.set_result(job(server()))
-            except BaseException as error:
-                future.set_exception(error)
-
-        self.submit(work)
-        return await asyncio.wrap_future(future)
-
-    def free(self, server: Callable[[], Any]) -> None:
-        self._server = None
 
     def _work(self) -> None:
         while True:
@@ -214,12 +207,33 @@ class _Model:
                     self._busy = False
                     return
                 job = self._jobs.popleft()
-            job(self._get)
+            job()
 
-    def _get(self) -> Any:
+    async def run(self, job: Callable[[], object]) -> None:
+        """Run a job on the model's thread and wait for its end."""
+        future = Future[None]()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                job()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        self.submit(work)
+        await asyncio.wrap_future(future)
+
+    def server(self) -> Any:
+        """The runtime with the model in it, loaded if need be. Only for the model's thread, as `free` is."""
         if self._server is None:
             self._server = _load(self.settings)
         return self._server
+
+    def free(self) -> None:
+        self._server = None
 
 
 _models: dict[_Settings, _Model] = {}
@@ -234,20 +248,13 @@ def _acquire(settings: _Settings) -> _Model:
         return model
 
 
-async def _release(model: _Model) -> None:
+def _release(model: _Model) -> bool:
+    """Whether that was the last engine of this model."""
     with _models_lock:
         model.engines -= 1
-        if model.engines:
-            return
-        _models.pop(model.settings, None)
-    freed = Future[None]()
-
-    def free(server: Callable[[], Any]) -> None:
-        model.free(server)
-        freed.set_result(None)
-
-    model.submit(free)
-    await asyncio.wrap_future(freed)
+        if not model.engines:
+            del _models[model.settings]
+        return not model.engines
 
 
 def _usable_threads() -> int:
@@ -325,24 +332,28 @@ def _require_model_file(path: Path) -> None:
 
 
 def _why(settings: _Settings) -> str:
-    """Why the runtime does not load a file: it writes that to stderr, so another process is asked to try."""
+    """Why the runtime does not load a file: it says so only on stderr, so another process is asked to try aloud."""
     import subprocess
 
-    code = (
-        "import sys, xllamacpp as x; p = x.CommonParams(); p.model.path = sys.argv[1]; p.n_ctx = int(sys.argv[2]); "
-        "p.verbosity = 1; p.no_extra_bufts = True; p.warmup = False; x.Server(p)"
-    )
+    code = "import sys; from rondel.engines import local; local.load_aloud(sys.argv[1], int(sys.argv[2]))"
+    command = [sys.executable, "-c", code, settings.path, str(settings.context_tokens)]
     try:
-        tried = subprocess.run(
-            [sys.executable, "-c", code, settings.path, str(settings.context_tokens)],
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        tried = subprocess.run(command, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
     lines = [line.strip() for line in tried.stderr.decode(errors="replace").splitlines()]
     return next((line for line in lines if "error" in line.lower() and not line.startswith("RuntimeError")), "")
+
+
+def load_aloud(path: str, context_tokens: int) -> None:
+    """Try to load a model's file with the runtime's own words on stderr."""
+    from tempfile import TemporaryDirectory
+
+    runtime = _runtime()
+    with TemporaryDirectory(prefix="rondel-") as folder:
+        params = _params(runtime, _Settings(path, context_tokens, 1), folder)
+        params.verbosity = 1
+        runtime.Server(params)
 
 
 class _Request:
@@ -375,7 +386,7 @@ class _Request:
             if ended:
                 return
 
-    def answer(self, server: Callable[[], Any]) -> None:
+    def answer(self, model: _Model) -> None:
         """On the model's thread: ask, and hand over what comes."""
         error: BaseException | None = None
         try:
@@ -383,7 +394,7 @@ class _Request:
                 body = self._question.body
                 if self._question.schema is not None:
                     body = body | {"grammar": _runtime().json_schema_to_grammar(self._question.schema)}
-                server().handle_chat_completions(msgspec.json.encode(body), self._take)
+                model.server().handle_chat_completions(msgspec.json.encode(body), self._take)
         except EngineError as failed:
             error = failed
         except ValueError as failed:
