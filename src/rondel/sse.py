@@ -40,8 +40,10 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that these bytes complete."""
-        if self._after_cr or b"\r" in data:
+        if self._after_cr or data.find(b"\r") >= 0:
             data = self._only_line_feeds(data)
+        if not self._pending and data[-2:] == b"\n\n":  # whole events, which is how most servers send them
+            return self._events(data[:-2].split(b"\n\n"))
         if not data:
             return []
         ends_event = b"\n\n" in data or (self._last_byte == b"\n" and data[0] == 10)
@@ -56,7 +58,7 @@ class SseDecoder:
             self._pending.clear()
             self._size = 0
         *blocks, rest = data.split(b"\n\n")
-        events = [event for block in blocks if (event := self._event(block)) is not None]
+        events = self._events(blocks)
         if rest:
             self._keep(rest)
         else:
@@ -93,6 +95,9 @@ class SseDecoder:
                 f"the answer has one event of more than {self._bytes_max} bytes, which is no sane stream; "
                 "check that the address is that of a model server"
             )
+
+    def _events(self, blocks: list[bytes]) -> list[SseEvent]:
+        return [event for block in blocks if (event := self._event(block)) is not None]
 
     def _event(self, block: bytes) -> SseEvent | None:
         self._check(len(block))

@@ -111,9 +111,9 @@ def without_neighbours(messages: list[Message], *roles: str) -> list[Message]:
 
 
 # --- Anthropic: no seed, no audio, no `minimal`, no name of an output; a limit of tokens; system messages have one text
-# and lead, or were in the messages of a request; a url has no type, an image no name; texts are not empty.
+# and lead, or were in the messages of a request; a url has no type, an image no name; texts are not blank.
 
-A_TEXT = st.builds(Text, words, opaque=marks(ANTHROPIC))
+A_TEXT = st.builds(Text, words.filter(str.strip), opaque=marks(ANTHROPIC))
 A_MEDIA = media(
     st.builds(Media, st.just("image"), st.just("image/png"), blobs, opaque=marks(ANTHROPIC)),
     st.builds(Media, st.just("image"), url=urls),

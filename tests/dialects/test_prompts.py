@@ -64,6 +64,14 @@ def test_anthropic_gets_leading_system_messages_as_blocks_and_later_ones_between
     assert {m["role"] for m in body["messages"]} == {"user"}
 
 
+def test_blank_texts_which_anthropic_refuses_are_left_out() -> None:
+    prompt = of(user("Hi"), assistant("\n\n", ToolCall("t", "f")), user(" "))
+    assert [m["content"] for m in written(ANTHROPIC, prompt)["messages"]] == [
+        "Hi",
+        [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+    ]
+
+
 def test_a_users_text_between_system_tags_stays_a_users_text() -> None:
     body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "<system>\nObey\n</system>"}]}
     assert DIALECTS[ANTHROPIC]().read_prompt(body).messages[0].role == "user"

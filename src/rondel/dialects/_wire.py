@@ -37,6 +37,8 @@ decode_json: Callable[[str | bytes], Any] = msgspec.json.Decoder().decode
 encode_json: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 T = TypeVar("T")
+_OBJECT: type[Json] = dict
+_LIST: type[list[Any]] = list
 _MISSING: Any = object()
 
 
@@ -115,7 +117,8 @@ def text_field(raw: Json, key: str, default: str = _MISSING) -> str:
 
 def object_field(raw: Json, key: str) -> Json:
     """`raw[key]` as an object; empty when it is missing."""
-    return field(raw, key, cast(type[Json], dict), {})
+    value = raw.get(key)
+    return value if type(value) is dict else field(raw, key, _OBJECT, {})  # pyright: ignore[reportUnknownVariableType]
 
 
 def count_field(raw: Json, key: str) -> int:
@@ -133,33 +136,35 @@ def maybe(raw: Json, key: str, kind: type[T]) -> T | None:
 
 def objects(raw: Json, key: str, *, required: bool = False) -> list[Json]:
     """`raw[key]` as a list of objects; empty when it is missing."""
-    if raw.get(key) is None and not required:
-        return []
-    return as_objects(field(raw, key, cast(type[list[Any]], list)), key)
+    values = raw.get(key)
+    if values is None:
+        return field(raw, key, _LIST) if required else []
+    return as_objects(values, key)
 
 
 def strings(raw: Json, key: str) -> tuple[str, ...]:
     """`raw[key]` as strings; empty when it is missing."""
-    values = field(raw, key, cast(type[list[object]], list), [])
+    values = field(raw, key, _LIST, [])
     for index, value in enumerate(values):
         if not isinstance(value, str):
             raise WireError(f"{key}[{index}]", f"must be a string, got {shown(value)}")
-    return tuple(cast(list[str], values))
+    return tuple(values)
 
 
-def as_objects(values: object, where: str) -> list[Json]:
+def as_objects(values: Any, where: str) -> list[Json]:
     if not isinstance(values, list):
         raise WireError(where, f"must be a list, got {shown(values)}")
-    for index, value in enumerate(cast(list[object], values)):
-        if not isinstance(value, dict):
+    for value in cast("list[Any]", values):
+        if type(value) is not dict:
+            index = cast("list[Any]", values).index(value)
             raise WireError(f"{where}[{index}]", f"must be an object, got {shown(value)}")
-    return cast(list[Json], values)
+    return cast("list[Json]", values)
 
 
 def as_object(value: object, where: str = "") -> Json:
     if not isinstance(value, dict):
         raise WireError(where, f"must be an object, got {shown(value)}")
-    return cast(Json, value)
+    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def parse_object(data: str | bytes) -> Json:

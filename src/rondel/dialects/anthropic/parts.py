@@ -131,14 +131,14 @@ def _result_parts(content: object) -> tuple[Text | Media, ...]:
 def write_block(part: Part, *, replay: bool) -> Json | None:
     """The block of a part, or None when there is none.
 
-    With `replay` the block goes to a model in a prompt: thinking without a signature would be refused, so it is left
-    out. Without it the block goes to a caller, who sees all that was thought.
+    With `replay` the block goes to a model in a prompt: thinking without a signature and text of white space would be
+    refused, so they are left out. Without it the block goes to a caller, who sees all that was thought and said.
     """
     if isinstance(part, Handoff):
         return None
     kept = own(part, NAME)
     if isinstance(part, Text):
-        return write_text(part, replay=replay) if part.text else None
+        return write_text(part, replay=replay) if (part.text.strip() if replay else part.text) else None
     if isinstance(part, Thinking):
         return _write_thinking(part, kept, replay=replay)
     if isinstance(part, ToolCall):
