@@ -81,21 +81,24 @@ class Terminal:
         with _signals(self._on_signal):
             async with asyncio.TaskGroup() as self._group:
                 spinner = self._group.create_task(self._spin())
+                self._flush()
+                self._reader.start(self._group)
                 await self.switch(conversation, go_on=go_on)
                 await self._converse()
+                self._reader.close()
                 spinner.cancel()
                 if self._watching is not None:
                     self._watching.cancel()
-        await self._flush()
+        self._flush()
 
     async def _converse(self) -> None:
         while not self._over:
-            await self._flush()
+            self._flush()
             if self._reader.waits_for_rest:
                 await self._until_rest()
             try:
                 line = await self._reader.read()
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
                 self._over = True
                 break
             self._hinted = False
@@ -119,7 +122,7 @@ class Terminal:
             await self._wake.wait()
         if self._question is not None:
             self._ask_plainly(self._question)
-        await self._flush()
+        self._flush()
 
     async def _handle(self, line: str) -> None:
         text = line.strip()
@@ -193,7 +196,7 @@ class Terminal:
             async for event in watcher:
                 self.screen.show(event)
                 await self._note(event)
-                await self._flush()
+                self._flush()
 
     async def _note(self, event: Event) -> None:
         """What an event means for the next line that is typed."""
@@ -292,10 +295,10 @@ class Terminal:
             lines.append(Text("type the answer; Ctrl-C stops", "dim"))
         return [*lines]
 
-    def toolbar(self) -> str:
-        engine = self.app.crew(self.conversation.agent).engine.name
-        state = "waits for your answer" if self._question else "at work: what you type steers it" if self._busy else ""
-        return f"\x1b[2m{' · '.join(part for part in (self.conversation.agent, engine, state, '/help') if part)}\x1b[0m"
+    def status(self) -> str:
+        who = f"{self.conversation.agent} · {self.app.crew(self.conversation.agent).engine.name}"
+        state = "waits for your answer" if self._question else "at work: type to steer it" if self._busy else ""
+        return f"\x1b[2m{state or one_line(who, 44)}\x1b[0m"
 
     def completions(self, text: str) -> Iterable[tuple[str, str]]:
         return completions(self, text)
@@ -317,15 +320,14 @@ class Terminal:
         else:
             self._hinted = True
             self.screen.note("Ctrl-C once more quits, and so does Ctrl-D.")
-            if self._group is not None:
-                self._group.create_task(self._flush())
+            self._flush()
 
     async def _stop_quietly(self) -> None:
         try:
             await self.stop()
         except RondelError as error:
             self.screen.note(f"✗ {error}", "red")
-            await self._flush()
+            self._flush()
 
     # --- what commands ask --------------------------------------------------------------------------------------------
 
@@ -342,13 +344,13 @@ class Terminal:
 
     # --- output -------------------------------------------------------------------------------------------------------
 
-    async def _flush(self) -> None:
+    def _flush(self) -> None:
         """Hand what the screen finished to the reader, which knows where it belongs."""
         self.screen.console.width = shutil.get_terminal_size().columns
         if text := self._sheet.getvalue():
             self._sheet.seek(0)
             self._sheet.truncate()
-            await self._reader.write(text)
+            self._reader.write(text)
         self._reader.refresh()
 
     async def _spin(self) -> None:

@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application.run_in_terminal import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 REDRAW_S = 0.04
+ESCAPE_S = 0.05
+"""How long an Escape waits for the key that makes it another one."""
+PROMPT = "\x1b[1;36m›\x1b[0m "
 
 
 class Desk(Protocol):
@@ -35,7 +40,9 @@ class Desk(Protocol):
         """The lines above the input, as ANSI text; they may change with every look."""
         ...
 
-    def toolbar(self) -> str: ...
+    def status(self) -> str:
+        """What stands at the right of the input, as ANSI text."""
+        ...
 
     def completions(self, text: str) -> Iterable[tuple[str, str]]:
         """Whole lines that this text may become, and what each means."""
@@ -54,11 +61,15 @@ class Reader(Protocol):
     waits_for_rest: bool
     """Lines come one after the other, each when the one before was dealt with."""
 
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to read; whatever that takes lives in this group."""
+        ...
+
     async def read(self) -> str:
         """The next line. Raises EOFError when there is none."""
         ...
 
-    async def write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print finished text, above what is live."""
         ...
 
@@ -82,15 +93,14 @@ class PlainReader:
     def __init__(self, source: IO[str] | None, target: IO[str]) -> None:
         self._source, self._target = source, target
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._thread: threading.Thread | None = None
         self._ended = False
 
+    def start(self, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        # A daemon: a read that nobody waits for any more must not keep the program from ending.
+        threading.Thread(target=self._run, args=(loop,), name="rondel-stdin", daemon=True).start()
+
     async def read(self) -> str:
-        if self._thread is None:
-            loop = asyncio.get_running_loop()
-            # A daemon: a read that nobody waits for any more must not keep the program from ending.
-            self._thread = threading.Thread(target=self._run, args=(loop,), name="rondel-stdin", daemon=True)
-            self._thread.start()
         line = None if self._ended else await self._lines.get()
         if line is None:
             self._ended = True
@@ -107,7 +117,7 @@ class PlainReader:
             with contextlib.suppress(RuntimeError):  # the loop ended first
                 loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
-    async def write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         self._target.write(text)
         self._target.flush()
 
@@ -133,57 +143,66 @@ class _Words(Completer):
 
 
 class TerminalReader:
-    """The prompt stays at the bottom while a turn works: what is live stands above it, what is finished scrolls."""
+    """The prompt stays at the bottom for the whole chat: what is live stands above it, what is finished scrolls away.
+
+    The terminal is never handed back in between, so no key is echoed or lost while something is printed.
+    """
 
     waits_for_rest = False
 
     def __init__(self, desk: Desk, history: Path | None = None) -> None:
         self._desk = desk
-        self._closed = False
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        output = create_output()
+        if isinstance(output, Vt100_Output):
+            output.enable_cpr = False  # where the cursor is need not be known, and some terminals never say it
         self._session: PromptSession[str] = PromptSession(
-            lambda: ANSI(self._message()),
+            lambda: ANSI(f"{desk.live()}\n{PROMPT}"),
+            output=output,
             history=_history(history),
             completer=_Words(desk),
             complete_while_typing=Condition(self._types_command),
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=self._bindings(),
-            bottom_toolbar=lambda: ANSI(desk.toolbar()),
-            style=Style.from_dict({"bottom-toolbar": "noreverse", "bottom-toolbar.text": ""}),
+            rprompt=lambda: ANSI(desk.status()),
+            style=Style.from_dict({"rprompt": ""}),
             erase_when_done=True,
             reserve_space_for_menu=6,
         )
         self._session.app.min_redraw_interval = REDRAW_S
-        self._session.app.ttimeoutlen = 0.05
+        self._session.app.ttimeoutlen = ESCAPE_S
 
-    @property
-    def columns(self) -> int:
-        return self._session.app.output.get_size().columns
+    def start(self, group: asyncio.TaskGroup) -> None:
+        group.create_task(self._run())
 
-    @property
-    def rows(self) -> int:
-        return self._session.app.output.get_size().rows
+    async def _run(self) -> None:
+        with contextlib.suppress(EOFError):
+            await self._session.prompt_async(handle_sigint=False)
+        self._lines.put_nowait(None)
 
     async def read(self) -> str:
-        if self._closed:
+        line = await self._lines.get()
+        if line is None:
             raise EOFError
-        return await self._session.prompt_async(handle_sigint=False)
+        return line
 
-    async def write(self, text: str) -> None:
-        def put() -> None:
+    def write(self, text: str) -> None:
+        app = self._session.app
+        if not app.is_running or app.is_done:
             sys.stdout.write(text)
             sys.stdout.flush()
-
-        if self._session.app.is_running:
-            await run_in_terminal(put)
-        else:
-            put()
+            return
+        app.renderer.erase()
+        app.output.write_raw(text.replace("\n", "\r\n"))
+        app.output.flush()
+        app.renderer.render(app, app.layout)
 
     def refresh(self) -> None:
         if self._session.app.is_running:
             self._session.app.invalidate()
 
     def close(self) -> None:
-        self._closed = True
+        self._lines.put_nowait(None)
         app = self._session.app
         if app.is_running and not app.is_done:
             app.exit(exception=EOFError)
@@ -191,23 +210,30 @@ class TerminalReader:
     def clear(self) -> None:
         self._session.default_buffer.reset()
 
-    def _message(self) -> str:
-        return f"{self._desk.live()}\n\x1b[1;36m›\x1b[0m "
-
     def _types_command(self) -> bool:
         text = self._session.default_buffer.text
         return text.startswith("/") and "\n" not in text
 
     def _bindings(self) -> KeyBindings:
         keys = KeyBindings()
-        empty = Condition(lambda: not self._session.default_buffer.text)
+        at_line = has_focus(DEFAULT_BUFFER)
+        empty = at_line & Condition(lambda: not self._session.default_buffer.text)
+
+        @keys.add("enter", filter=at_line)
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            self._lines.put_nowait(buffer.text)
+            buffer.reset(append_to_history=bool(buffer.text.strip()))
+
+        @keys.add("c-d", filter=empty)
+        def _(event: KeyPressEvent) -> None:
+            self._lines.put_nowait(None)
 
         @keys.add("c-c")
-        @keys.add("<sigint>")
         def _(event: KeyPressEvent) -> None:
             self._desk.interrupted(bool(event.current_buffer.text))
 
-        @keys.add("escape", "enter")
+        @keys.add("escape", "enter", filter=at_line)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 

@@ -1,0 +1,97 @@
+"""A project in a folder of its own, and ways to run the command line in it: in this process, or in one of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rondel.cli import main
+from tests.cli.model_server import ModelServer
+from tests.cli.pty_screen import PtyScreen
+
+WAIT_S = 60.0
+KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV")
+
+
+class Outcome:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+class Place:
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capture = folder, capture
+        self.project = folder / "project"
+        self.project.mkdir()
+        self.env = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.env |= {"HOME": str(folder / "home"), "TERM": "xterm-256color", "LANG": "C.UTF-8", "TZ": "UTC"}
+        for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
+            self.env[f"XDG_{kind}_HOME"] = str(folder / kind.lower())
+        self.env["RONDEL_CACHE"] = str(folder / "cache")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def uses(self, server: ModelServer) -> None:
+        """Let every agent of this project ask that server."""
+        self.write(
+            "rondel.toml",
+            f'engine = "test"\n[engines.test]\nbase_url = "{server.url}"\ndialect = "anthropic"\nmodel = "model"\n'
+            "retry = {attempts = 1}\n",
+        )
+
+    def rondel(self, *arguments: str) -> Outcome:
+        """Run a command in this process."""
+        self._capture.readouterr()
+        code = main(arguments)
+        captured = self._capture.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    def spawn(self, *arguments: str, stdin: bytes | None = b"", **env: str) -> Outcome:
+        """Run a command in a process of its own; without stdin it is closed."""
+        command = [sys.executable, "-m", "rondel", *arguments]
+        if stdin is None:
+            command = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+        done = subprocess.run(
+            command, input=stdin, cwd=self.project, env=self.env | env, capture_output=True, timeout=WAIT_S, check=False
+        )
+        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def terminal(self, *arguments: str, columns: int = 80, rows: int = 24, **env: str) -> PtyScreen:
+        return PtyScreen(
+            [sys.executable, "-m", "rondel", *arguments],
+            cwd=self.project,
+            env=self.env | env,
+            columns=columns,
+            rows=rows,
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Place]:
+    made = Place(tmp_path, capsys)
+    for name in set(os.environ) - set(KEPT):
+        monkeypatch.delenv(name)
+    for name, value in made.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(made.project)
+    log = logging.getLogger("rondel")
+    handlers, propagate = list(log.handlers), log.propagate
+    yield made
+    log.handlers[:], log.propagate = handlers, propagate
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    made = ModelServer()
+    yield made
+    made.close()

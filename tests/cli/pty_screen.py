@@ -1,0 +1,102 @@
+"""A program in a real terminal of 80 by 24, as a person sees it: wait for text on the screen, press keys."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pexpect
+import pyte
+
+WAIT_S = 30.0
+
+
+class _Screen(pyte.HistoryScreen):
+    """Answers what a program asks its terminal, such as where the cursor is."""
+
+    def __init__(self, columns: int, lines: int, child: pexpect.spawn) -> None:
+        self.child = child
+        super().__init__(columns, lines, history=2000, ratio=0.5)
+
+    def write_process_input(self, data: str) -> None:
+        self.child.send(data)
+
+
+class PtyScreen:
+    def __init__(self, command: list[str], *, cwd: Path, env: dict[str, str], columns: int, rows: int) -> None:
+        self._child = pexpect.spawn(
+            command[0], command[1:], cwd=str(cwd), env=env, dimensions=(rows, columns), encoding=None, timeout=WAIT_S
+        )
+        self._child.delaybeforesend = None
+        self._screen = _Screen(columns, rows, self._child)
+        self._stream = pyte.ByteStream(self._screen)
+        self.raw = b""
+        self._ended = False
+
+    @property
+    def text(self) -> str:
+        """Everything on the screen now, without the spaces at the ends of lines."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    @property
+    def all_text(self) -> str:
+        """What has scrolled away, and the screen."""
+        gone = [
+            "".join(line[x].data for x in range(self._screen.columns)).rstrip() for line in self._screen.history.top
+        ]
+        return "\n".join((*gone, self.text))
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def wait_for(self, wanted: str, *, count: int = 1, gone: str = "") -> str:
+        """Read until the text is there (so often), and the other text is not; fail with the screen if it never is."""
+        deadline = time.monotonic() + WAIT_S
+        while self.all_text.count(wanted) < count or (gone and gone in self.text):
+            if not self._read(deadline):
+                raise AssertionError(f"{wanted!r} never came; the screen is:\n{self.all_text}")
+        return self.text
+
+    def _read(self, deadline: float) -> bool:
+        try:
+            data = self._child.read_nonblocking(65536, timeout=max(0.0, deadline - time.monotonic()))
+        except pexpect.EOF:
+            self._ended = True
+            return False
+        except pexpect.TIMEOUT:
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return True
+
+    def press(self, keys: str) -> None:
+        self._child.send(keys)
+
+    def type(self, line: str) -> None:
+        self._child.send(f"{line}\r")
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._screen.resize(rows, columns)
+        self._child.setwinsize(rows, columns)
+
+    def kill(self, number: int) -> None:
+        self._child.kill(number)
+        self.wait_end()
+
+    def wait_end(self) -> int:
+        """Read to the end; the exit code, or minus the signal."""
+        deadline = time.monotonic() + WAIT_S
+        while self._read(deadline):
+            pass
+        assert self._ended, f"the program did not end; the screen is:\n{self.all_text}"
+        self._child.close()
+        return self._child.exitstatus if self._child.exitstatus is not None else -(self._child.signalstatus or 0)
+
+    def __enter__(self) -> PtyScreen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(pexpect.ExceptionPexpect, OSError):
+            self._child.close(force=True)

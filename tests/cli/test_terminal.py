@@ -1,0 +1,237 @@
+"""The chat in a real terminal, 80 columns by 24 lines, against a model on loopback."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from rondel.testing import call, calls, say
+from tests.cli.conftest import Place
+from tests.cli.model_server import ModelServer
+
+READY = "/help lists the commands"
+
+
+def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: ModelServer):
+    place.uses(server)
+    held = server.holds("# A title\n\nSome **bold** words\n\nand half a sen", "tence.")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        assert "rondel talks to test:model" in terminal.text
+        assert "rondel.toml:1 names it" in terminal.all_text.replace("\n", "")
+        terminal.type("hello")
+        terminal.wait_for("and half a sen")
+        assert "Some bold words" in terminal.wait_for("at work: type to steer it")
+        held.release()
+        terminal.wait_for("and half a sentence.", gone="at work")
+        assert terminal.all_text.count("Some bold words") == 1
+        terminal.press("\x04")
+        assert terminal.wait_end() == 0
+
+
+def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelServer):
+    """F05: the upstream request is aborted, what was said so far is kept, and the chat goes on."""
+    place.uses(server)
+    server.holds("I begin and never ")
+    server.says("Here I am again.")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        terminal.type("talk for ever")
+        terminal.wait_for("I begin and never")
+        terminal.press("\x03")
+        terminal.wait_for("Stopped.", gone="at work")
+        assert server.broken_off.wait(20)
+        terminal.type("and now?")
+        terminal.wait_for("Here I am again.")
+        assert "I begin and never " in server.texts(1)
+        terminal.press("\x03")
+        terminal.wait_for("Ctrl-C once more quits")
+        terminal.press("\x03")
+        assert terminal.wait_end() == 0
+
+
+def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
+    place.uses(server)
+    marker = place.project / "made"
+    server.calls("run_shell", "one", command=f"touch {marker.name}")
+    server.says("I did not do it.")
+    server.calls("run_shell", "two", command=f"touch {marker.name}; echo it is made")
+    server.says("Now it is there.")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        terminal.type("make the file")
+        terminal.wait_for("May run_shell run with")
+        terminal.wait_for("arrows or a number")
+        terminal.press("\r")  # an Enter too many allows nothing
+        terminal.wait_for("I did not do it.")
+        assert "denied by user" in terminal.all_text
+        assert not marker.exists()
+        terminal.type("please")
+        terminal.wait_for("it is made", count=1)
+        terminal.wait_for("arrows or a number")
+        terminal.type("y")
+        terminal.wait_for("Now it is there.")
+        assert marker.exists()
+        assert "✓ run_shell(command=" in terminal.all_text
+
+
+def test_options_are_chosen_by_arrow_by_number_and_by_words(place: Place, server: ModelServer):
+    place.uses(server)
+    for id in ("a", "b", "c"):
+        server.calls("ask_user", id, question=f"Which colour, {id}?", options=["red", "green", "blue"])
+        server.says(f"Noted {id}.")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        for id, keys in (("a", "\x1b[B\x1b[B\r"), ("b", "2\r"), ("c", "violet\r")):
+            terminal.type(f"ask {id}")
+            terminal.wait_for(f"Which colour, {id}?")
+            terminal.wait_for("› 1. red")
+            terminal.press(keys)
+            terminal.wait_for(f"Noted {id}.")
+    results = [server.requests[place]["messages"][-1]["content"][0]["content"] for place in (1, 3, 5)]
+    assert [result if isinstance(result, str) else result[0]["text"] for result in results] == [
+        "blue",
+        "green",
+        "violet",
+    ]
+
+
+def test_a_line_typed_while_it_works_steers_it(place: Place, server: ModelServer):
+    place.uses(server)
+    held = server.holds("I work ", "and finish.")
+    server.says("In French, then.")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        terminal.type("work")
+        terminal.wait_for("I work")
+        terminal.type("in French, please")
+        terminal.wait_for("› in French, please")
+        held.release()
+        terminal.wait_for("In French, then.")
+    assert server.texts(1)[-1] == "in French, please"
+
+
+def test_commands_complete_and_an_unknown_one_names_the_nearest(place: Place):
+    with place.terminal("--engine", "echo") as terminal:
+        terminal.wait_for(READY)
+        terminal.type("/help")
+        terminal.wait_for("begin a new conversation")
+        terminal.type("/halp")
+        terminal.wait_for("there is no command '/halp'; did you mean '/help'?")
+        terminal.press("/thi")
+        terminal.wait_for("show what the model thinks", count=2)
+        terminal.press("\t")
+        terminal.wait_for("› /thinking")
+        terminal.press(" o")
+        terminal.press("\x15")
+        terminal.type("/etc/hosts is a file")
+        terminal.wait_for("/etc/hosts is a file", count=2)
+        terminal.type("/tokens")
+        terminal.wait_for("This conversation used")
+        terminal.type("/quit")
+        assert terminal.wait_end() == 0
+
+
+def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
+    place.uses(server)
+    server.says("word " * 30)
+    server.says("word " * 30)
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        terminal.type("wide")
+        terminal.wait_for("word " * 15 + "word")
+        terminal.resize(40, 20)
+        terminal.type("narrow")
+        terminal.wait_for("\n" + "word " * 7 + "word\n", count=2)
+        assert all(len(line) <= 40 for line in terminal.text.split("\n"))
+
+
+def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place: Place):
+    with place.terminal("--engine", "echo") as terminal:
+        terminal.wait_for(READY)
+        terminal.press("\x1b[200~first line\nsecond line\x1b[201~")
+        terminal.wait_for("second line")
+        terminal.press("\r")
+        terminal.wait_for("first line second line")  # one answer, as Markdown joins lines
+        terminal.press("\x04")
+        terminal.wait_end()
+    history = Path(place.env["XDG_STATE_HOME"], "rondel", "history")
+    assert "+first line\n+second line" in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer):
+    place.uses(server)
+    server.calls("calculate", "sum", expression="6*7")
+    server.holds("The sum is ")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        terminal.type("what is six times seven?")
+        terminal.wait_for("The sum is")
+        terminal.kill(signal.SIGKILL)
+    server.says("The sum is 42, at last.", "You are welcome.")
+    with place.terminal() as terminal:
+        terminal.wait_for("was cut off")
+        terminal.press("\x04")
+        terminal.wait_end()
+    with place.terminal("resume") as terminal:
+        terminal.wait_for("what is six times seven?")
+        terminal.wait_for("Going on where it was cut off.")
+        terminal.wait_for("The sum is 42, at last.")
+        terminal.type("thank you")
+        terminal.wait_for("You are welcome.")
+    last = server.requests[2]["messages"]
+    assert [message["role"] for message in last] == ["user", "assistant", "user"]
+    assert "42" in str(last[-1])
+    assert len(server.requests) == 4
+
+
+def test_what_a_model_or_a_tool_says_cannot_command_the_terminal(place: Place, server: ModelServer):
+    place.uses(server)
+    evil = "\x1b]0;owned\x07\x1b[2J\x1b[31mred [bold]not markup[/bold] \u202eturned"
+    server.replies(calls(call("calculate", "a", expression=evil), call("current_time", "b", timezone=evil)))
+    server.replies(say(evil + "\n\nThe end.", thinking=evil))
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        seen = len(terminal.raw)
+        terminal.type("be evil")
+        terminal.wait_for("The end.")
+        shown = terminal.raw[seen:]
+        assert "red [bold]not markup[/bold]" in terminal.all_text
+    assert b"owned" not in shown.replace(b"]0;owned", b"") or b"\x1b]0;" not in shown
+    assert b"\x1b]0;" not in shown
+    assert b"\x1b[2J" not in shown
+    assert "\u202e".encode() not in shown
+
+
+def test_a_failure_is_one_sentence_and_the_chat_goes_on(place: Place, server: ModelServer):
+    place.uses(server)
+    server.fails(401)
+    server.says("Better now.")
+    with place.terminal() as terminal:
+        terminal.wait_for(READY)
+        terminal.type("hello")
+        terminal.wait_for("✗ ")
+        assert "Traceback" not in terminal.all_text
+        terminal.type("again")
+        terminal.wait_for("Better now.")
+
+
+def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, server: ModelServer):
+    place.uses(server)
+    place.write("agents/chief.md", "---\ntools: [scribe]\n---\nYou lead.\n")
+    place.write(
+        "agents/scribe.md", "---\ndescription: writes\ntools: [rondel.tools.calculate:calculate]\n---\nYou write.\n"
+    )
+    server.calls("scribe", "s", input="add")
+    server.calls("calculate", "k", expression="1+1")
+    server.says("two", "It is two.")
+    with place.terminal("chat", "chief") as terminal:
+        terminal.wait_for(READY)
+        terminal.type("go")
+        terminal.wait_for("It is two.")
+        assert '\n  ✓ scribe › calculate(expression="1+1")' in terminal.all_text
+        terminal.type("/trace short")
+        terminal.wait_for("└── scribe")
+        terminal.type("/agent scribe")
+        terminal.wait_for("scribe answers from now on.")
