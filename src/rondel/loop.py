@@ -13,9 +13,9 @@ from .errors import AgentFailed, LimitReached, ToolError, nearest
 from .events import CallFinished, CallHeld, CallStarted, MessageAdded, Outcome, RoundStarted
 from .prompt import Prompt
 from .question import Hold
-from .tool import CallContext, Tool, error_of, result_of
+from .tool import CallContext, error_of, result_of
 from .turn import Turn
-from .values import Delta, Message, Reply, ReplyBuilder, ToolCall, ToolResult, deltas_of
+from .values import Delta, Message, Notice, Reply, ReplyBuilder, ToolCall, ToolResult, deltas_of
 
 
 async def run_turn(turn: Turn) -> Outcome:
@@ -59,7 +59,8 @@ async def stream_reply(turn: Turn, prompt: Prompt) -> tuple[Reply, float | None]
     add, emit, held, first_token_at = builder.add, turn.emit, turn.plugins.holds_stream, None
     async with aclosing(cast(AsyncGenerator[Delta], turn.engine.stream(prompt))) as deltas:
         async for delta in deltas:
-            first_token_at = first_token_at or turn.now()
+            if first_token_at is None and type(delta) is not Notice:
+                first_token_at = turn.now()
             add(delta)
             if not held:
                 emit(delta)
@@ -115,37 +116,31 @@ async def answer_call(turn: Turn, call: ToolCall, deadline: float) -> None:
 
 async def perform(turn: Turn, call: ToolCall, deadline: float) -> ToolResult | Hold:
     """Run a call's tool. What a smarter model could have avoided becomes an error result that it reads."""
-    tool = turn.tools.get(call.name)
+    tool, name = turn.tools.get(call.name), call.name
     if tool is None:
-        return error_of(call, f"no tool is named {call.name!r}{nearest(call.name, list(turn.tools))}")
+        return error_of(call, f"no tool is named {name!r}{nearest(name, list(turn.tools))}")
     if call.broken:
-        return error_of(call, f"the arguments of {call.name!r} are not a JSON object: {call.broken[:200]!r}")
+        return error_of(call, f"the arguments of {name!r} are not a JSON object: {call.broken[:200]!r}")
     if turn.is_in_doubt(call.id) and not tool.idempotent:
-        return error_of(
-            call, f"interrupted: {call.name!r} was running when the program ended; it may have had its effect"
-        )
-    timeout = asyncio.timeout_at(tool_deadline(turn, tool, deadline))
+        return error_of(call, f"interrupted: the program ended while {name!r} ran; it may have had its effect")
     try:
         arguments = tool.validate(call.arguments)
-        await turn.append(CallStarted(call.id, call.name, call.arguments), wait=not tool.idempotent)
+    except ToolError as error:
+        return error_of(call, str(error))
+    await turn.append(CallStarted(call.id, name, call.arguments), wait=not tool.idempotent)
+    timeout = asyncio.timeout_at(turn.deadline_of(tool, deadline))
+    try:
         async with timeout:
             value = await tool.run(arguments, CallContext(call, turn, turn.answer_to(call.id)))
     except AgentFailed:
         raise
-    except (ToolError, LimitReached) as error:
-        return error_of(call, str(error), chars_max=turn.limits.result_chars)
     except Exception as error:
-        if isinstance(error, TimeoutError) and timeout.expired():
-            return error_of(call, f"{call.name!r} gave no result in time and was given up")
-        return error_of(
-            call, f"{call.name!r} failed: {type(error).__name__}: {error}", chars_max=turn.limits.result_chars
-        )
+        value = error_of(call, f"{name!r} gave no result in time" if timeout.expired() else explain(name, error))
     return value if isinstance(value, Hold) else result_of(call, value, chars_max=turn.limits.result_chars)
 
 
-def tool_deadline(turn: Turn, tool: Tool, deadline: float) -> float | None:
-    """When a call is given up: after the tool's own time, and no later than its batch. 0 is never."""
-    if tool.timeout_s == 0:
-        return None
-    timeout_s = turn.limits.call_s if tool.timeout_s is None else tool.timeout_s
-    return min(deadline, asyncio.get_running_loop().time() + timeout_s)
+def explain(name: str, error: Exception) -> str:
+    """What a model is told of a tool that raised. An error that was raised for it speaks for itself."""
+    if isinstance(error, (ToolError, LimitReached)):
+        return str(error)
+    return f"{name!r} failed: {type(error).__name__}: {error}"

@@ -163,6 +163,13 @@ class Turn:
         call = self.transcript.calls.get(call_id)
         return call is not None and call.started
 
+    def deadline_of(self, tool: Tool, batch: float) -> float | None:
+        """When a call is given up, by the loop's time: after the tool's own time, and no later than its batch."""
+        if tool.timeout_s == 0:
+            return None
+        timeout_s = self.limits.call_s if tool.timeout_s is None else tool.timeout_s
+        return min(batch, asyncio.get_running_loop().time() + timeout_s)
+
     async def take_inbox(self) -> bool:
         if not self.transcript.inbox:
             return False

@@ -10,6 +10,7 @@ from rondel.prompt import Prompt
 from rondel.values import (
     Delta,
     ModelFacts,
+    Notice,
     PartDelta,
     PartFinished,
     PartStarted,
@@ -30,7 +31,12 @@ def prompt() -> Prompt:
 
 
 async def collect(engine: Engine) -> list[Delta]:
-    return [delta async for delta in engine.stream(prompt())]
+    """The reply's deltas; what is only said to whoever waits is left out."""
+    return [delta async for delta in engine.stream(prompt()) if not isinstance(delta, Notice)]
+
+
+async def notices(engine: Engine) -> list[str]:
+    return [delta.text async for delta in engine.stream(prompt()) if isinstance(delta, Notice)]
 
 
 class Stepping:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
-from engines_in_steps import ANSWER, FINISHED, PART, STARTED, Stepping, collect, prompt
+from engines_in_steps import ANSWER, FINISHED, PART, STARTED, Stepping, collect, notices, prompt
 from scripted_http import run
 
 from rondel.engine import Engine
@@ -115,13 +115,9 @@ def test_the_last_error_is_raised_and_says_how_often_was_asked() -> None:
 
 
 def test_each_retry_is_told() -> None:
-    told: list[tuple[str, int, float]] = []
     inner = Stepping("a:m", [EngineOverloaded("x")], [EngineOverloaded("y", retry_after_s=3)], ANSWER)
-    engine = Retry(
-        inner, sleep=Waits(), random=lambda: 0.5, on_retry=lambda error, n, wait_s: told.append((str(error), n, wait_s))
-    )
-    run(collect(engine))
-    assert told == [("x", 1, 0.5), ("y", 2, 3)]
+    engine = Retry(inner, sleep=Waits(), random=lambda: 0.5)
+    assert run(notices(engine)) == ["x (attempt 1 of 3; the next in 0.5 s)", "y (attempt 2 of 3; the next in 3.0 s)"]
 
 
 def test_closing_the_stream_closes_the_engines_stream() -> None:

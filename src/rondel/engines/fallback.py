@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
 from ..engine import Engine
 from ..errors import EngineError
 from ..prompt import Prompt
-from ..values import Delta, ModelFacts, ReplyStarted
-
-OnFallback: TypeAlias = Callable[[EngineError, str], None]
-"""Told before the next engine is asked: the error of the one before, and the name of the next."""
+from ..values import Delta, ModelFacts, Notice, ReplyStarted
 
 
 class Fallback:
@@ -24,10 +21,10 @@ class Fallback:
     its notes name the others. `ReplyStarted.model` says which model answered.
     """
 
-    def __init__(self, *engines: Engine, on_fallback: OnFallback | None = None) -> None:
+    def __init__(self, *engines: Engine) -> None:
         if not engines:
             raise ValueError("Fallback() has no engine; give it at least one")
-        self._engines, self._on_fallback = engines, on_fallback
+        self._engines = engines
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self._engines))})"
@@ -43,8 +40,8 @@ class Fallback:
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         failures: list[EngineError] = []
         for engine in self._engines:
-            if failures and self._on_fallback is not None:
-                self._on_fallback(failures[-1], engine.name)
+            if failures:
+                yield Notice(f"{failures[-1]} (asking {engine.name} instead)")
             started = ReplyStarted(engine.name)
             shown = False
             deltas: Any = engine.stream(prompt)
@@ -54,7 +51,7 @@ class Fallback:
                     if not shown and isinstance(delta, ReplyStarted):
                         started = delta if delta.model else msgspec.structs.replace(delta, model=engine.name)
                         continue
-                    if not shown:
+                    if not shown and not isinstance(delta, Notice):
                         shown = True
                         yield started
                     yield delta

@@ -8,22 +8,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..engine import Engine
 from ..errors import EngineError
 from ..prompt import Prompt
-from ..values import Delta, ModelFacts, ReplyStarted
+from ..values import Delta, ModelFacts, Notice, ReplyStarted
 
 RETRY_AFTER_MAX_S = 60.0
 """A server that asks for more patience than this is given up at once."""
 
-OnRetry: TypeAlias = Callable[[EngineError, int, float], None]
-"""Told before each wait: the error, which attempt it ended (from 1), and the seconds until the next."""
-
 
 class Retry:
-    """An engine that is asked up to `attempts` times.
+    """An engine that is asked up to `attempts` times. Before each wait it says why, as a notice.
 
     It waits as long as the server asks for. Otherwise it waits a random time below `base_s`, then below twice that,
     four times that, and never above `cap_s`: many that failed together do not come back together.
@@ -38,12 +35,11 @@ class Retry:
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
-        on_retry: OnRetry | None = None,
     ) -> None:
         if attempts < 1:
             raise ValueError(f"attempts is {attempts!r}; an engine is asked at least once")
         self._engine, self._attempts, self._base_s, self._cap_s = engine, attempts, base_s, cap_s
-        self._sleep, self._random, self._on_retry = sleep, random, on_retry
+        self._sleep, self._random = sleep, random
 
     def __repr__(self) -> str:
         return f"Retry({self._engine!r}, attempts={self._attempts})"
@@ -67,7 +63,7 @@ class Retry:
                     if not shown and isinstance(delta, ReplyStarted):
                         started = delta
                         continue
-                    if not shown:
+                    if not shown and not isinstance(delta, Notice):
                         shown = True
                         if started is not None:
                             yield started
@@ -81,8 +77,7 @@ class Retry:
                 if hasattr(deltas, "aclose"):
                     await deltas.aclose()
             wait_s = self._wait_s(failure, attempt)
-            if self._on_retry is not None:
-                self._on_retry(failure, attempt, wait_s)
+            yield Notice(f"{failure} (attempt {attempt} of {self._attempts}; the next in {wait_s:.1f} s)")
             await self._sleep(wait_s)
 
     async def aclose(self) -> None:
