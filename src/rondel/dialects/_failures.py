@@ -87,7 +87,7 @@ def _words(body: bytes) -> tuple[str, str]:
         return "it answered an HTML page, not JSON; is the base URL right?" + _title(body), ""
     try:
         value = decode_json(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _cut(body.decode("utf-8", "replace")), ""
     if isinstance(value, list) and value:  # some servers wrap the envelope in a list
         value = value[0]  # pyright: ignore[reportUnknownVariableType]

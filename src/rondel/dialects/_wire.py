@@ -83,7 +83,7 @@ def reading_reply(dialect: str) -> Generator[None]:
 
 def shown(value: object) -> str:
     """A value for an error message: short."""
-    text = repr(value)
+    text = repr(value[:80] if isinstance(value, (str, bytes)) else value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -171,7 +171,7 @@ def parse_object(data: str | bytes) -> Json:
     """One event's or body's JSON object."""
     try:
         value = decode_json(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise WireError("", f"is not JSON: {shown(data)}") from None
     return as_object(value)
 

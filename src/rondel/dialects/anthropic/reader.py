@@ -111,7 +111,7 @@ class Reader:
     def _piece(self, data: str, out: list[Delta]) -> None:
         try:
             event = _decode_delta(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise WireError("", f"is no content_block_delta event: {error}") from None
         index, piece = event.index, event.delta
         block = self._blocks.get(index)

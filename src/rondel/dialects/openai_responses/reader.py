@@ -98,7 +98,7 @@ class Reader:
     def _piece(self, data: str, out: list[Delta]) -> None:
         try:
             piece = _decode_piece(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise WireError("", f"is no delta event: {error}") from None
         if not piece.delta:
             return
