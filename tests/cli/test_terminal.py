@@ -42,7 +42,7 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelSer
         terminal.wait_for("Stopped.", gone="at work")
         assert server.broken_off.wait(20)
         terminal.type("and now?")
-        terminal.wait_for("Here I am again.")
+        terminal.wait_for("Here I am again.", gone="at work")
         assert "I begin and never " in server.texts(1)
         terminal.press("\x03")
         terminal.wait_for("Ctrl-C once more quits")

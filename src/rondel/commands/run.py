@@ -132,7 +132,7 @@ async def _follow(view: TurnView, *, as_json: bool) -> TurnFinished | None:
         elif isinstance(event, watched):
             screen.show(event)
         elif isinstance(event, RoundFinished):
-            screen.learn(event)
+            screen.learn(event.message.calls)
     return finished
 
 

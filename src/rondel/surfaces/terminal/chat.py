@@ -171,6 +171,7 @@ class Terminal:
         assert self._group is not None
         self._watching = self._group.create_task(self._watch(watcher))
         transcript = await conversation.transcript()
+        self.screen.learn(open_call.call for open_call in transcript.calls.values())
         if not same:
             for role, text in messages_view(transcript.messages, EARLIER_MESSAGES):
                 self.screen.note(f"{'›' if role == 'user' else ' '} {one_line(text, 400)}")

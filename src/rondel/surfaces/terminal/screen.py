@@ -7,7 +7,7 @@ from a model or a tool is cleaned before it is printed, and never read as markup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -70,10 +70,10 @@ class Screen:
         self._rich = rich
         self._last: Kind = ""
         self._line_open = False
+        self._calls: dict[str, ToolCall] = {}
         self._reset_turn()
 
     def _reset_turn(self) -> None:
-        self._calls: dict[str, ToolCall] = {}
         self._running: dict[str, _Running] = {}
         self._reset_reply()
 
@@ -124,7 +124,7 @@ class Screen:
             self._print_text(clean(said))
         self._end_line()
         self._reset_reply()
-        self.learn(event)
+        self.learn(event.message.calls)
         if not event.ran:
             self.note("Nothing was asked: the prompt was blank.")
         elif event.stop == "length":
@@ -132,9 +132,9 @@ class Screen:
         elif event.stop == "refusal" and not said:
             self.note("The model refused to answer.", "yellow")
 
-    def learn(self, event: RoundFinished) -> None:
+    def learn(self, calls: Iterable[ToolCall]) -> None:
         """What was called with which arguments: a call that is denied never starts, and is shown all the same."""
-        self._calls.update({call.id: call for call in event.message.calls})
+        self._calls.update({call.id: call for call in calls})
 
     def _turn_finished(self, event: TurnFinished) -> None:
         self._finish_thinking()
@@ -248,7 +248,7 @@ class Screen:
         if isinstance(event, Nested):
             self._nested(event, depth + 1)
         elif isinstance(event, RoundFinished):
-            self.learn(event)
+            self.learn(event.message.calls)
         elif isinstance(event, (CallStarted, CallFinished, CallProgressed)):
             self._call_changed(event, nested.agent, depth)
         elif isinstance(event, (Notice, LimitHit, PluginFailed)):
@@ -271,7 +271,7 @@ class Screen:
     def _call_finished(self, event: CallFinished, agent: str, depth: int) -> None:
         result = event.result
         running = self._running.pop(result.call_id, None)
-        call = self._calls.get(result.call_id)
+        call = self._calls.pop(result.call_id, None)
         name = running.name if running else call.name if call else result.name
         arguments = running.arguments if running else call.arguments if call else {}
         mark, style = ("✗", "red") if result.is_error else ("✓", "green")

@@ -1,0 +1,144 @@
+"""The trace of a conversation: a tree from the journal's entries, as lines, Markdown and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from rondel import Agent, App, tool
+from rondel.events import Outcome, TurnFinished
+from rondel.testing import Pause, VirtualClock, call, calls, say
+from rondel.tools.ask_user import ask_user
+from rondel.trace import CUT_OFF, TraceNode, build, read
+from rondel.values import Usage
+from tests.helpers import events_of, of, play, scripted
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+def fail() -> str:
+    """Fail."""
+    raise ValueError("it is broken")
+
+
+async def trace_of(app: App, *texts: str) -> TraceNode:
+    conversation = app.conversation()
+    for text in texts:
+        await events_of(await conversation.send(text))
+    return await read(app.store, conversation.id)
+
+
+def test_the_tree_has_agent_input_prompt_rounds_calls_and_results():
+    """O01: a tree of agent, input, prompt, output, error, ran, time and tokens."""
+    agent, _ = scripted(
+        calls(call("add", "one", a=1, b=2), call("fail", "two")),
+        say("It is *3*.", usage=Usage(10, 5)),
+        prompt="You add.",
+        tools=[add, fail],
+    )
+    root = play(lambda app: trace_of(app, "1 + 2?"), agent, clock=VirtualClock())
+    (turn,) = root.children
+    assert (turn.kind, turn.name, turn.input, turn.prompt) == ("turn", "helper", "1 + 2?", "You add.")
+    assert (turn.outcome, turn.output, turn.ran, turn.usage) == ("done", "It is *3*.", True, Usage(10, 5))
+    first, second = turn.children
+    assert (first.kind, first.name, second.output) == ("round", "scripted:test", "It is *3*.")
+    added, failed = first.children
+    assert (added.name, added.arguments, added.output, added.outcome) == ("add", {"a": 1, "b": 2}, "3", "done")
+    assert (failed.error, failed.outcome) == ("'fail' failed: ValueError: it is broken", "failed")
+    assert added.seconds is not None
+    assert root.usage == Usage(10, 5)
+
+
+def test_a_line_says_what_was_called_at_which_depth():
+    """O01: "Depth d: called tool X with args ...", also inside agents that work for a call."""
+    inner, _ = scripted(call("add", "k", a=2, b=2), "four", name="adder", tools=[add])
+    outer, _ = scripted(call("adder", "c", input="2 + 2"), "It is four.", tools=[inner])
+    root = play(lambda app: trace_of(app, "ask the adder"), outer)
+    lines = root.lines()
+    assert 'Depth 1: called tool adder with args {"input":"2 + 2"}' in lines
+    assert 'Depth 2: called tool add with args {"a":2,"b":2}' in lines
+    assert lines[0] == "Depth 0: agent helper was asked 'ask the adder': done"
+    call_node = root.children[0].children[0].children[0]
+    (nested,) = call_node.children
+    assert (nested.kind, nested.name, nested.input, nested.output) == ("turn", "adder", "2 + 2", "four")
+    assert nested.inputs == {"input": "2 + 2"}
+
+
+def test_markdown_is_long_or_short_and_text_cannot_break_out_of_it():
+    """O01: Markdown, long and short."""
+    agent, _ = scripted(
+        call("add", "one", a=1, b=2), "Ticks: ``` and ````\n# not a heading", tools=[add], prompt="Add."
+    )
+    root = play(lambda app: trace_of(app, "go"), agent)
+    long, short = root.markdown(), root.markdown(short=True)
+    assert "## Agent helper" in long
+    assert "Instructions:\n\n```text\nAdd.\n```" in long
+    assert "`````text\nTicks: ``` and ````\n# not a heading\n`````" in long
+    assert '- `add` `{"a":1,"b":2}`' in short
+    assert "Add." not in short
+    assert len(short) < len(long)
+
+
+def test_json_has_no_cycle_and_reads_back_the_same():
+    """O01: JSON without cycles."""
+    inner, _ = scripted("deep", name="inner")
+    outer, _ = scripted(call("inner", "c", input="x"), "done", tools=[inner])
+    root = play(lambda app: trace_of(app, "one"), outer)
+    assert msgspec.json.decode(root.to_json(), type=TraceNode) == root
+
+
+def test_a_held_question_and_its_answer_are_in_the_trace_of_one_turn():
+    async def scene(app: App):
+        conversation = app.conversation()
+        await events_of(await conversation.send("paint it"))
+        waiting = await read(app.store, conversation.id)
+        await events_of(await conversation.answer("ask:q", "red", by="ann"))
+        return waiting, await read(app.store, conversation.id)
+
+    agent, _ = scripted(call("ask_user", "q", question="Which colour?"), "Red it is.", tools=[ask_user])
+    waiting, done = play(scene, agent)
+    held = waiting.children[0].children[0].children[0]
+    assert (waiting.outcome, held.outcome, held.question, held.answer) == ("waiting", "waiting", "Which colour?", "")
+    (turn,) = done.children
+    held = turn.children[0].children[0]
+    assert (turn.outcome, held.answer, held.output) == ("done", "red (by ann)", "red")
+
+
+def test_a_failure_a_steering_line_and_a_turn_at_work_are_told():
+    async def scene(app: App):
+        conversation = app.conversation()
+        await events_of(await conversation.send("fail"))
+        pause = Pause("I ", "am")
+        engine.add(pause, "heard")
+        view = await conversation.send("work")
+        await pause.reached.wait()
+        await conversation.steer("faster")
+        under_way = await read(app.store, conversation.id)
+        pause.release()
+        assert of(TurnFinished, await events_of(view))[0].outcome is Outcome.DONE
+        return under_way, await read(app.store, conversation.id)
+
+    agent, engine = scripted(ValueError("no luck"))
+    under_way, done = play(scene, agent)
+    assert under_way.children[1].outcome == CUT_OFF
+    failed, worked = done.children
+    assert (failed.outcome, "no luck" in failed.error) == ("failed", True)
+    assert [(node.name, node.output) for node in worked.children if node.kind == "note"] == [("steered", "faster")]
+    assert worked.output == "heard"
+
+
+def test_nothing_yet_is_an_empty_tree():
+    root = build([], {}, conversation="c")
+    assert (root.children, root.lines()) == ((), [])
+    assert asyncio.run(_read_missing()).children == ()
+
+
+async def _read_missing() -> TraceNode:
+    async with App(Agent("a"), engine="echo") as app:
+        return await read(app.store, "nobody")
