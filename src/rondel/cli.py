@@ -39,9 +39,17 @@ def _dispatch(arguments: list[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a byte that is no text is no reason to end
+    from typer import Exit
+    from typer.main import get_command
+
     from .commands.program import program
 
-    code: Any = program(arguments, prog_name="rondel", standalone_mode=False)
+    command = get_command(program)
+    try:
+        with command.make_context("rondel", arguments) as context:
+            code: Any = command.invoke(context)
+    except Exit as end:
+        code = end.exit_code
     sys.stdout.flush()
     return code if isinstance(code, int) else DONE
 

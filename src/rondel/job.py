@@ -48,7 +48,7 @@ class Runtime(Protocol):
         ...
 
     async def submit(self, job: Job) -> bool:
-        """Returns when the job is kept. False when it was submitted before."""
+        """Returns when the job is kept; it begins then. False when it was submitted before."""
         ...
 
     async def cancel(self, id: str) -> bool:

@@ -75,7 +75,9 @@ def calls(dialect: str, opaque: st.SearchStrategy[Opaque], *, may_break: bool) -
 
 
 def tool_specs(dialect: str, server: dict[str, Any]) -> st.SearchStrategy[tuple[ToolSpec, ...]]:
-    plain = st.builds(ToolSpec, names, st.just("") | words, schemas, st.none() | st.booleans(), marks(dialect))
+    """Responses knows no tool that leaves strict mode open: none and False are the same there."""
+    strict = st.none() | (st.just(True) if dialect == "openai-responses" else st.booleans())
+    plain = st.builds(ToolSpec, names, st.just("") | words, schemas, strict, marks(dialect))
     foreign = st.just(ToolSpec(server.get("name", server["type"]), opaque={dialect: server}))
     return st.lists(plain | foreign, max_size=2).map(tuple)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -39,8 +42,34 @@ async def pull_with_bar(weights: Weights) -> str:
             bar.update(task, completed=done, total=total, description=f"{weights.title}: {what}")
 
         try:
-            return str(await asyncio.to_thread(pull, weights, progress))
+            return str(await _in_thread(lambda: pull(weights, progress)))
         except asyncio.CancelledError:
             given_up.set()
             tell(f"Stopped; what has come is kept, and `rondel model pull {weights.name}` goes on from there.")
             raise
+
+
+async def _in_thread(work: Callable[[], Path]) -> Path:
+    """Like `asyncio.to_thread`, but nobody waits for the thread when this is cancelled: a place may be silent."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Path] = loop.create_future()
+
+    def settle(path: Path | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        elif path is not None:
+            done.set_result(path)
+
+    def run() -> None:
+        path, error = None, None
+        try:
+            path = work()
+        except BaseException as failed:
+            error = failed
+        with contextlib.suppress(RuntimeError):  # the loop ended first
+            loop.call_soon_threadsafe(settle, path, error)
+
+    threading.Thread(target=run, name="rondel-pull", daemon=True).start()
+    return await done

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..errors import ConfigError
+
 _SETTINGS = {"help_option_names": ["--help", "-h"]}
 
 program = typer.Typer(
@@ -60,7 +62,7 @@ def chat(
 
 def _chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str) -> None:
     if new + go_on + bool(conversation) > 1:
-        raise typer.BadParameter("--new, --continue and --conversation exclude each other; give one of them")
+        raise ConfigError("--new, --continue and --conversation exclude each other; give one of them")
     from .chat import Choice, chat
 
     chat(Choice(agent, engine, "last" if go_on else conversation))
@@ -151,6 +153,12 @@ def config(json: Json = False) -> None:
 def show_help(context: typer.Context) -> None:
     """Show this list."""
     typer.echo(context.find_root().get_help())
+
+
+@_model.callback(invoke_without_command=True)
+def model(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        model_list()
 
 
 @_model.command(name="list")

@@ -23,16 +23,15 @@ logger = logging.getLogger("rondel.runtime")
 class Work:
     """A job that this runtime has taken on; its task, once its key is free.
 
-    `cancelled` says that it is to be forgotten, not kept for a restart; `duplicate`, that the store had it already.
+    `cancelled` says that it is to be forgotten, not kept for a restart.
     """
 
-    __slots__ = ("cancelled", "duplicate", "job", "task")
+    __slots__ = ("cancelled", "job", "task")
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.task: asyncio.Task[bool] | None = None
         self.cancelled = False
-        self.duplicate = False
 
 
 class LocalRuntime:
@@ -79,22 +78,20 @@ class LocalRuntime:
                 logger.warning("job %r was left alone: nobody handles jobs of kind %r", job.id, job.kind)
 
     async def submit(self, job: Job) -> bool:
-        """The job begins while the store still commits it; a caller who is cancelled meanwhile takes nothing back."""
+        """The job begins when it is kept: nothing runs that a crash would make unheard of."""
         if self._group is None:
             raise RondelError(f"job {job.id!r} cannot be submitted: the runtime is not running; start it first")
         if job.kind not in self._handlers:
             raise RondelError(f"nobody handles jobs of kind {job.kind!r}{nearest(job.kind, [*self._handlers])}")
         if job.id in self._works:
             return False
-        work = self._take_on(job)
         try:
             kept = await self._store.put_job(job)
-        except Exception:
-            await self._withdraw(work)
+        except asyncio.CancelledError:  # which a store raises only when it is done: the job is kept, so it runs
+            self._take_on_kept(job)
             raise
-        if not kept:
-            work.duplicate = True
-            await self._withdraw(work)
+        if kept:
+            self._take_on_kept(job)
         return kept
 
     async def cancel(self, id: str) -> bool:
@@ -137,6 +134,11 @@ class LocalRuntime:
 
     # --- one job's way --------------------------------------------------------------------------------------------
 
+    def _take_on_kept(self, job: Job) -> None:
+        """Begin what was submitted, unless it was submitted twice or the runtime has stopped meanwhile."""
+        if self._group is not None and job.id not in self._works:
+            self._take_on(job)
+
     def _take_on(self, job: Job) -> Work:
         work = self._works[job.id] = Work(job)
         if job.at and job.at > self._clock.now():
@@ -175,7 +177,7 @@ class LocalRuntime:
     def _end(self, work: Work, task: asyncio.Task[bool]) -> None:
         self._works.pop(work.job.id, None)
         is_over = not task.cancelled() and task.exception() is None and task.result()
-        if (is_over or work.cancelled) and not work.duplicate:
+        if is_over or work.cancelled:
             self._store.finish_job(work.job.id)
         line = self._lines[work.job.key]
         line.popleft()
@@ -199,8 +201,7 @@ class LocalRuntime:
         else:
             self._later = [late for late in self._later if late[2] is not work]
             heapq.heapify(self._later)
-        if not work.duplicate:
-            self._store.finish_job(work.job.id)
+        self._store.finish_job(work.job.id)
 
     # --- jobs for later -------------------------------------------------------------------------------------------
 

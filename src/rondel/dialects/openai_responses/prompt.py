@@ -111,7 +111,9 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     kept = own(spec, NAME)
     if is_server_tool(spec):
         return kept if "type" in kept else None
-    tool: Json = {"type": "function", "name": spec.name, "parameters": spec.schema or None, "strict": spec.strict}
+    # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
+    strict = spec.strict or False
+    tool: Json = {"type": "function", "name": spec.name, "parameters": spec.schema or None, "strict": strict}
     if spec.description:
         tool["description"] = spec.description
     return merge(kept, tool)
@@ -252,7 +254,7 @@ def _read_tool(raw: Json) -> ToolSpec:
         text_field(raw, "name"),
         text_field(raw, "description", ""),
         object_field(raw, "parameters"),
-        maybe(raw, "strict", bool),
+        maybe(raw, "strict", bool) or None,
         opaque(NAME, extras(raw, "type", "name", "description", "parameters", "strict")),
     )
 
