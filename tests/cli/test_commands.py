@@ -1,0 +1,246 @@
+"""The other commands, each as a person types it: what it prints, what it says when something is wrong, how it ends."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from rondel import __version__
+from rondel.weights import DEFAULT, path_of
+from tests.cli.conftest import Place
+from tests.cli.model_server import ModelServer
+
+
+def test_the_version_costs_hardly_more_than_python_itself(place: Place):
+    def cpu_s(*arguments: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], check=True, env=place.env, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    base = min(cpu_s("-c", "import asyncio") for _ in range(3))
+    ours = min(cpu_s("-m", "rondel", "--version") for _ in range(3))
+    assert ours <= 2 * base
+    assert place.rondel("--version").out == f"rondel {__version__}\n"
+    assert place.rondel("-V").code == 0
+
+
+def test_help_lists_every_command(place: Place):
+    shown = place.rondel("help")
+    assert shown.code == 0
+    for command in ("chat", "run", "conversations", "resume", "trace", "plugins", "doctor", "init", "config", "model"):
+        assert f"\n  {command} " in shown.out
+    assert place.rondel("--help").out == shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["doktor"], "no such command 'doktor'. Did you mean 'doctor'?"),
+        (["run", "rondel", "hi", "--engin", "echo"], "no such option: --engin (Possible options: --engine)"),
+        (["run", "rondel"], "missing argument 'text'; `rondel help` lists the commands"),
+        (["chat", "--new", "--continue"], "--new, --continue and --conversation exclude each other; give one of them"),
+        (["conversations", "--limit", "many"], "invalid value for '--limit'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_with_the_nearest_word_and_2(place: Place, arguments: list[str], said: str):
+    done = place.rondel(*arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
+
+
+def test_a_broken_configuration_is_one_sentence_with_its_line(place: Place):
+    place.write("rondel.toml", "engine = \n")
+    for command in (["config"], ["run", "rondel", "hi"], ["conversations"], ["plugins"]):
+        done = place.rondel(*command)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "rondel.toml:1: " in done.err
+    assert place.rondel("doctor").code == 1
+
+
+def test_debug_shows_the_traceback(place: Place):
+    done = place.spawn("run", "nobody", "hi", RONDEL_DEBUG="1")
+    assert "Traceback" in done.err
+    assert done.code == 2
+
+
+def test_conversations_are_listed_newest_first(place: Place):
+    assert "no conversations yet" in place.rondel("conversations").out
+    for text in ("the first", "the second", "the third"):
+        place.rondel("run", "rondel", text, "--engine", "echo")
+    shown = place.rondel("conversations", "--limit", "2").out
+    assert shown.index("the third") < shown.index("the second")
+    assert "the first" not in shown
+    assert "\x1b" not in shown
+    listed = json.loads(place.rondel("conversations", "--json").out)
+    assert [info["title"] for info in listed] == ["the third", "the second", "the first"]
+    assert {info["state"] for info in listed} == {"done"}
+
+
+def test_a_trace_is_a_tree_json_or_markdown(place: Place, server: ModelServer):
+    place.uses(server)
+    server.calls("calculate", "k", expression="6*7")
+    server.says("42")
+    place.rondel("run", "rondel", "six times seven")
+    tree = place.rondel("trace", "last").out
+    assert "└── rondel six times seven" in tree
+    assert 'calculate {"expression":"6*7"}' in tree
+    assert "output: 42" in tree
+    assert "instructions" not in place.rondel("trace", "last", "--short").out
+    assert place.rondel("trace", "last", "--markdown").out.startswith("# Trace of c_")
+    assert json.loads(place.rondel("trace", "last", "--json").out)["children"][0]["input"] == "six times seven"
+
+
+def test_a_missing_conversation_is_named(place: Place):
+    nothing = place.rondel("trace", "last")
+    assert (nothing.code, "there are no conversations yet" in nothing.err) == (1, True)
+    place.rondel("run", "rondel", "hi", "--engine", "echo")
+    place.rondel("run", "rondel", "ho", "--engine", "echo")
+    missing = place.rondel("trace", "zzz")
+    assert (missing.code, "there is no conversation 'zzz'" in missing.err) == (1, True)
+    many = place.rondel("trace", "c_")
+    assert (many.code, "'c_' fits 2 conversations" in many.err) == (1, True)
+
+
+def test_plugins_are_shown_in_their_order(place: Place):
+    place.write("rondel.toml", 'plugins = ["mine:Terse"]\n')
+    place.write(
+        "mine.py",
+        "import rondel\n\nclass Terse(rondel.Plugin):\n    async def on_prompt(self, turn, prompt):\n"
+        '        return prompt.instruct("Be brief.")\n',
+    )
+    listed = json.loads(place.rondel("plugins", "--json").out)
+    names = [plugin["name"] for plugin in listed["plugins"]]
+    assert names.index("limits") < names.index("approval") < names.index("terse") < names.index("trim")
+    by_name = {plugin["name"]: plugin for plugin in listed["plugins"]}
+    assert by_name["approval"]["required"]
+    assert by_name["terse"]["hooks"] == ["on_prompt"]
+    shown = place.rondel("plugins").out
+    assert "terse" in shown
+    assert "prompts and calls go down" in shown
+
+
+def test_the_doctor_says_what_answers_and_hides_keys(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
+    done = place.rondel("doctor", "--json")
+    findings = json.loads(done.out)
+    assert done.code == 0
+    assert findings[-1]["what"] == "answers"
+    assert "OPENAI_API_KEY is set" in findings[-1]["text"]
+    assert "secret" not in done.out
+    assert "rondel model pull" in place.rondel("doctor").out
+
+
+def test_the_doctor_finds_a_damaged_store(place: Place):
+    place.rondel("run", "rondel", "hi", "--engine", "echo")
+    store = place.folder / "data" / "rondel" / "rondel.db"
+    store.write_bytes(b"this is no database at all" * 100)
+    findings = {finding["what"]: finding for finding in json.loads(place.rondel("doctor", "--json").out)}
+    assert findings["store"]["verdict"] == "broken"
+    listed = place.rondel("conversations")
+    assert (listed.code, listed.err.count("\n")) == (1, 1)
+
+
+def test_init_makes_a_project_that_works_and_changes_nothing_that_is_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    first = place.rondel("init", "new")
+    assert (first.code, first.out) == (0, "")
+    assert "cd new && rondel" in first.err
+    monkeypatch.chdir(place.project / "new")
+    assert place.rondel("run", "helper", "hi", "--engine", "echo").out == "hi\n"
+    helper = place.project / "new" / "agents" / "helper.md"
+    helper.write_text("---\n---\nMine.\n")
+    again = place.rondel("init")
+    assert (again.code, "kept" in again.err) == (0, True)
+    assert helper.read_text() == "---\n---\nMine.\n"
+
+
+def test_init_says_when_it_cannot_write(place: Place):
+    place.write("blocked", "a file")
+    done = place.rondel("init", "blocked")
+    assert (done.code, "cannot be written" in done.err) == (2, True)
+
+
+def test_config_shows_where_values_come_from_and_no_secret(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_KEY", "sk-very-secret-0123456789")
+    place.write(
+        "rondel.toml",
+        'engine = "mine"\n[engines.mine]\nbase_url = "http://127.0.0.1:1"\nmodel = "m"\nkey = "${MY_KEY}"\n',
+    )
+    shown = place.rondel("config")
+    assert shown.code == 0
+    assert "secret" not in shown.out + shown.err
+    rows = {row["key"]: row for row in json.loads(place.rondel("config", "--json").out)}
+    assert rows["engine"]["source"].endswith("rondel.toml:1")
+    assert rows["engines.mine.key"]["value"] == "***"
+    assert rows["limits.rounds"]["source"] == "default"
+
+
+def test_models_are_listed_and_removed(place: Place):
+    assert "no" in place.rondel("model", "list").out
+    path = path_of(DEFAULT)
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(DEFAULT.size_bytes)  # a hole in the file system, no bytes
+    assert json.loads(place.rondel("model", "list", "--json").out)[0]["present"]
+    assert place.rondel("model", "remove", DEFAULT.name).code == 0
+    assert not path.exists()
+    gone = place.rondel("model", "remove", DEFAULT.name)
+    assert (gone.code, "nothing to remove" in gone.err) == (1, True)
+    unknown = place.rondel("model", "pull", "smolm2-135m")
+    assert (unknown.code, "did you mean 'smollm2-135m'?" in unknown.err) == (2, True)
+
+
+def test_a_piped_chat_is_plain_text_line_by_line(place: Place):
+    done = place.spawn("--engine", "echo", stdin=b"**hello**\n/halp\n/tokens\nbye \xff\n")
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "\n**hello**\n" in done.out
+    assert "did you mean '/help'?" in done.out
+    assert "bye \ufffd" in done.out
+
+
+def test_questions_of_a_piped_chat_are_answered_by_the_next_line(place: Place, server: ModelServer):
+    place.uses(server)
+    server.calls("ask_user", "q", question="Which colour?", options=["red", "blue"])
+    server.says("Blue it is.")
+    done = place.spawn("chat", stdin=b"paint\n2\n")
+    assert "? Which colour?" in done.out
+    assert "  2. blue" in done.out
+    assert "Blue it is." in done.out
+
+
+@pytest.mark.parametrize("stdin", [b"", None])
+def test_a_chat_without_input_ends_at_once(place: Place, stdin: bytes | None):
+    done = place.spawn("--engine", "echo", stdin=stdin)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_colour_is_for_terminals_and_NO_COLOR_is_obeyed(place: Place):
+    with place.terminal("conversations") as terminal:
+        terminal.wait_for("no conversations yet")
+        terminal.wait_end()
+    place.rondel("run", "rondel", "hi", "--engine", "echo")
+    with place.terminal("conversations", NO_COLOR="1") as terminal:
+        terminal.wait_for("hi")
+        terminal.wait_end()
+        assert b"\x1b[32m" not in terminal.raw
+    with place.terminal("conversations") as terminal:
+        terminal.wait_for("hi")
+        terminal.wait_end()
+        assert b"\x1b[32m" in terminal.raw
+
+
+def test_a_dumb_terminal_gets_plain_lines(place: Place):
+    with place.terminal("--engine", "echo", TERM="dumb") as terminal:
+        terminal.wait_for("/help lists the commands")
+        terminal.type("**plain**")
+        terminal.wait_for("**plain**", count=2)
+        terminal.press("\x03")
+        assert terminal.wait_end() == 0
+    assert b"\x1b" not in terminal.raw

@@ -1,0 +1,95 @@
+"""Fetching weights while a person watches: it comes, it can be broken off, and it goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from rondel.commands._weights import pull_with_bar
+from rondel.weights import Url, Weights, path_of
+from tests.cli.conftest import Place
+
+CONTENT = b"weights " * 500_000
+
+
+class Source:
+    """Gives half of the content, then nothing until it may; after that all that is asked for."""
+
+    def __init__(self) -> None:
+        self.half_sent, self.may_go_on = threading.Event(), threading.Event()
+        self.ranges: list[str] = []
+        source = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked = self.headers.get("Range", "")
+                source.ranges.append(asked)
+                start = int(asked.removeprefix("bytes=").rstrip("-") or 0)
+                self.send_response(206 if start else 200)
+                self.send_header("Content-Length", str(len(CONTENT) - start))
+                self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
+                self.end_headers()
+                try:
+                    self.wfile.write(CONTENT[start : len(CONTENT) // 2])
+                    source.half_sent.set()
+                    source.may_go_on.wait(20)
+                    self.wfile.write(CONTENT[max(start, len(CONTENT) // 2) :])
+                except OSError:
+                    pass
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+
+
+@pytest.fixture
+def source() -> Iterator[Source]:
+    made = Source()
+    yield made
+    made.may_go_on.set()
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def weights_at(source: Source) -> Weights:
+    return Weights(
+        name="tiny",
+        title="Tiny",
+        description="nothing",
+        file="tiny.gguf",
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        size_bytes=len(CONTENT),
+        licence="none",
+        places=(Url(f"http://127.0.0.1:{source.server.server_port}/tiny.gguf"),),
+    )
+
+
+def test_a_fetch_that_is_broken_off_ends_at_once_and_keeps_what_has_come(
+    place: Place, source: Source, capsys: pytest.CaptureFixture[str]
+):
+    weights = weights_at(source)
+
+    async def break_off() -> None:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            fetching = group.create_task(pull_with_bar(weights))
+            await asyncio.to_thread(source.half_sent.wait, 20)
+            fetching.cancel()
+
+    asyncio.run(break_off())  # it returns while the place is silent
+    assert "`rondel model pull tiny` goes on from there" in capsys.readouterr().err
+    assert not path_of(weights).exists()
+    assert path_of(weights).with_name("tiny.gguf.part").exists()
+
+
+def test_a_fetch_gives_the_file(place: Place, source: Source):
+    source.may_go_on.set()
+    assert asyncio.run(pull_with_bar(weights_at(source))) == str(path_of(weights_at(source)))
+    assert path_of(weights_at(source)).read_bytes() == CONTENT
