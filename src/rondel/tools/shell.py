@@ -1,6 +1,7 @@
 """The tool that runs a shell command on the user's machine. It always asks first; what it prints is cut, not kept.
 
-The command runs in a process group of its own, which ends with the call: by its time-out, or when the turn is stopped.
+The command runs in a process group of its own, which ends with the call: when the command itself ends, by the tool's
+time-out, or when the turn is stopped.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Any
+import subprocess
 
 from ..errors import ToolError
 from ..tool import CallContext, tool
 
 COMMAND_S = 120.0
 OUTPUT_BYTES_MAX = 64_000
+GRACE_S = 0.5
+"""How long output is read on after the command ended: what it left in the background may hold the pipe open."""
 _CHUNK_BYTES = 16_384
 
 
@@ -28,41 +31,58 @@ async def run_shell(command: str, context: CallContext) -> str:
     """
     if not command.strip():
         raise ToolError("the command is empty; give a command line")
-    process = await asyncio.create_subprocess_shell(
+    # Started without a wait in between: a turn that is stopped at this very moment still knows what to end.
+    process = subprocess.Popen(  # noqa: ASYNC220
         command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    output = _Output()
     try:
-        assert process.stdout is not None
-        printed, left_out = await _read(process.stdout)
-        code = await process.wait()
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(output.read(process))
+            code = await asyncio.to_thread(process.wait)
+            await asyncio.wait([reading], timeout=GRACE_S)
+            reading.cancel()
     finally:
-        await _end(process)
-    text = printed.decode("utf-8", errors="replace")
-    if left_out:
-        text += f"\n[... cut: {left_out:,} more bytes were printed]"
+        _end(process)
+    text = output.text
     return f"exit code {code}\n{text}" if text.strip() else f"exit code {code}, nothing was printed"
 
 
-async def _read(stream: asyncio.StreamReader) -> tuple[bytes, int]:
+class _Output:
     """The first bytes, and how many more there were: a command that prints for ever must not fill the memory."""
-    kept, left_out = bytearray(), 0
-    while chunk := await stream.read(_CHUNK_BYTES):
-        room = OUTPUT_BYTES_MAX - len(kept)
-        kept += chunk[:room]
-        left_out += max(0, len(chunk) - room)
-    return bytes(kept), left_out
+
+    def __init__(self) -> None:
+        self._kept, self._left_out = bytearray(), 0
+
+    async def read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), process.stdout
+        )
+        try:
+            while chunk := await stream.read(_CHUNK_BYTES):
+                room = OUTPUT_BYTES_MAX - len(self._kept)
+                self._kept += chunk[:room]
+                self._left_out += max(0, len(chunk) - room)
+        finally:
+            transport.close()
+
+    @property
+    def text(self) -> str:
+        text = self._kept.decode("utf-8", errors="replace")
+        return text + f"\n[... cut: {self._left_out:,} more bytes were printed]" if self._left_out else text
 
 
-async def _end(process: Any) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Nothing that the command started in its group outlives the call."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
-        elif process.returncode is None:
+        else:
             process.kill()
-    if process.returncode is None:
-        await process.wait()

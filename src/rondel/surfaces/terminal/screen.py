@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from ...events import (
@@ -306,7 +305,8 @@ class Screen:
         return text.append(f"({one_line(written, room)})")
 
     def _indented(self, text: Text, depth: int) -> None:
-        self.console.print(Padding(text, (0, 0, 0, 2 * depth)) if depth else text)
+        for line in text.split("\n"):
+            self.console.print(Text("  " * depth).append_text(line))
 
     # --- other lines --------------------------------------------------------------------------------------------------
 
@@ -354,13 +354,13 @@ class Screen:
             return Text(text, "dim")
         return Text(f"{self._spin()} thinking … {len(text.split()):,} words, {self._now() - since:.0f} s", "dim")
 
-    def _live_call(self, running: _Running) -> RenderableType:
-        text = Text.assemble((f"{self._spin()} ", "cyan"))
+    def _live_call(self, running: _Running) -> Text:
+        text = Text.assemble("  " * running.depth, (f"{self._spin()} ", "cyan"))
         text.append_text(self._call_text(running.name, running.arguments, running.agent, running.depth + 1))
         text.append(f" {self._now() - running.started_at:.0f} s", "dim")
         if running.progress:
             text.append(f" {running.progress}", "dim")
-        return Padding(text, (0, 0, 0, 2 * running.depth))
+        return text
 
     def _spin(self) -> str:
         return SPINNER[int(self._now() * SPINS_PER_S) % len(SPINNER)]
