@@ -95,6 +95,26 @@ def test_finished_blocks_are_printed_once_and_the_open_one_is_live():
     assert paper.live == ""
 
 
+def test_a_long_block_of_code_grows_cheaply_and_is_printed_once():
+    paper = Paper()
+    paper.show(START, ROUND, PartStarted(0, Text("")), PartDelta(0, "```python\n"))
+    for number in range(3000):
+        paper.show(PartDelta(0, f"x{number} = '"), PartDelta(0, "~~~'\n"))
+    assert paper.text == ""
+    assert "x2999 = '~~~'" in paper.live
+    assert "x2900" not in paper.live
+    paper.show(PartDelta(0, "``"), PartDelta(0, "`\nBehind it.\n"))
+    assert paper.text.splitlines()[:2] == [" x0 = '~~~'", " x1 = '~~~'"]
+    assert "Behind it." in paper.live
+
+
+def test_a_long_line_of_a_result_is_cut_to_the_window():
+    paper = Paper(columns=40)
+    result = ToolResult("c", (Text("界" * 100),), "look")
+    paper.show(START, ROUND, RoundFinished(call("look", "c").message), CallFinished(result))
+    assert paper.text.splitlines()[1] == "  " + "界" * 18 + " …"
+
+
 def test_piped_text_comes_as_it_is_and_at_once():
     paper = Paper(rich=False)
     paper.show(START, ROUND, PartStarted(0, Text("")), PartDelta(0, "**as it "))

@@ -66,7 +66,7 @@ class Opened(msgspec.Struct, frozen=True):
 
     @property
     def model_line(self) -> str:
-        return f"{self.agent} talks to {self.engine.name}: {self.why}"
+        return f"{self.agent} talks to {self.engine.name} – {self.why}"
 
 
 def load_project() -> Project:

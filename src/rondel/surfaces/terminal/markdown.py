@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from markdown_it import MarkdownIt
@@ -61,11 +62,16 @@ def _without_tail(line: list[Segment]) -> list[Segment]:
     return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
 
 
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+
+
 class MarkdownStream:
     """Takes text in pieces and gives each block once, when nothing that follows can change it any more."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
+        self._fence = ""
+        """What will end the open block of code: until it comes, nothing needs to be read again."""
 
     @property
     def open(self) -> str:
@@ -77,15 +83,17 @@ class MarkdownStream:
     def feed(self, text: str) -> list[str]:
         """More text; gives the blocks that it finished."""
         self._pieces.append(text)
-        if "\n" not in text:
+        if "\n" not in text or (self._fence and self._fence not in self.open[-len(text) - len(self._fence) :]):
             return []
         blocks = split(self.open)
         self._pieces = blocks[-1:]
+        opening = _FENCE.match(self.open)
+        self._fence = opening[1] if opening else ""
         return blocks[:-1]
 
     def finish(self) -> list[str]:
         """The rest: nothing follows."""
-        rest, self._pieces = self.open, []
+        rest, self._pieces, self._fence = self.open, [], ""
         return split(rest)
 
 

@@ -44,6 +44,10 @@ from .markdown import Block, MarkdownStream, split
 Kind: TypeAlias = Literal["", "text", "call", "note", "person"]
 
 RESULT_LINES_MAX = 4
+RESULT_CHARS_MAX = 1_000
+"""Of one line of a result; the console cuts it to its own width."""
+LIVE_LINES_MAX = 80
+"""A block that is longer than this is shown as plain text while it grows: drawing it anew must stay cheap."""
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8
 
@@ -282,13 +286,12 @@ class Screen:
         if result.final and not result.is_error:
             self._print_text(clean(result.text))
             self._end_line()
-        elif shown := self._result_text(result, depth + 1):
+        elif shown := self._result_text(result):
             self._indented(Text(shown, "red" if result.is_error else "dim"), depth + 1)
 
-    def _result_text(self, result: ToolResult, depth: int) -> str:
-        width = max(20, self.console.width - 2 * depth - 2)
+    def _result_text(self, result: ToolResult) -> str:
         lines = [line.expandtabs(4) for line in clean(result.text).strip().split("\n") if line.strip()]
-        shown = [line if len(line) <= width else line[: width - 1] + "…" for line in lines[:RESULT_LINES_MAX]]
+        shown = [line[:RESULT_CHARS_MAX] for line in lines[:RESULT_LINES_MAX]]
         if len(lines) > RESULT_LINES_MAX:
             shown.append(f"… {len(lines) - RESULT_LINES_MAX:,} more lines")
         media = sum(not isinstance(part, TextPart) for part in result.parts)
@@ -306,7 +309,7 @@ class Screen:
 
     def _indented(self, text: Text, depth: int) -> None:
         for line in text.split("\n"):
-            self.console.print(Text("  " * depth).append_text(line))
+            self.console.print(Text("  " * depth).append_text(line), no_wrap=True, overflow="ellipsis")
 
     # --- other lines --------------------------------------------------------------------------------------------------
 
@@ -344,7 +347,8 @@ class Screen:
         if self._thinking_since is not None:
             shown.append(self._live_thinking(self._thinking_since))
         if open_text := self._text.open.strip("\n"):
-            shown.append(Block(open_text))
+            lines = open_text.split("\n")
+            shown.append(Block(open_text) if len(lines) <= LIVE_LINES_MAX else Text("\n".join(lines[-LIVE_LINES_MAX:])))
         shown += [self._live_call(running) for running in self._running.values()]
         return shown or [Text(f"{self._spin()} working …", "dim")]
 
