@@ -12,7 +12,7 @@ import msgspec
 
 from .dialect import Dialect, Json
 from .growing import Growing
-from .prompt import Prompt
+from .prompt import HISTORY, Node, Prompt, flatten, only_messages
 from .values import Message, user
 
 _ANCHOR = user("-")
@@ -22,24 +22,48 @@ _ANCHOR = user("-")
 class PromptEncoder:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._wire = Growing(b"", self._add, whole=lambda message: message.role == "tool")
+        # Pieces, and not one text: joined once, in the end, because copying a long conversation is what it costs.
+        self._wire = Growing[tuple[bytes, ...]]((), self._add, whole=lambda message: message.role == "tool")
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
-        messages = prompt.messages
-        instructions = tuple(takewhile(lambda message: message.role == "system", messages))
+        field = self._dialect.messages_field
+        instructions, history = _parted(prompt)
         body = self._dialect.write_prompt(prompt.replace(nodes=instructions), model=model, stream=stream)
-        body[self._dialect.messages_field] = msgspec.Raw(b"[%b]" % self._wire.of(messages))
+        first = msgspec.json.encode(body.pop(field))[1:-1]
         if more:
             body |= more
             body = {name: value for name, value in body.items() if more.get(name, ...) is not None}
-        return msgspec.json.encode(body)
+        pieces = self._wire.of(history)
+        return b"".join(
+            (
+                b'{"%b":[' % field.encode(),
+                first,
+                *(pieces if first else (piece[1:] if n == 0 else piece for n, piece in enumerate(pieces))),
+                b"],",
+                msgspec.json.encode(body)[1:],
+            )
+        )
 
-    def _add(self, written: bytes, messages: tuple[Message, ...]) -> bytes:
-        field = self._dialect.messages_field
-        if written:
-            wire = self._dialect.write_prompt(Prompt.of(_ANCHOR, *messages), model="")[field][1:]
-        else:
-            wire = self._dialect.write_prompt(Prompt.of(*messages), model="")[field]
-        more = msgspec.json.encode(wire)[1:-1]
-        return b"%b,%b" % (written, more) if written and more else written or more
+    def _add(self, written: tuple[bytes, ...], messages: tuple[Message, ...]) -> tuple[bytes, ...]:
+        """One more piece, with a comma before it."""
+        wire = self._dialect.write_prompt(Prompt.of(_ANCHOR, *messages), model="")[self._dialect.messages_field][1:]
+        return (*written, b"," + msgspec.json.encode(wire)[1:-1]) if wire else written
+
+
+def _parted(prompt: Prompt) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The instructions at the beginning of a prompt, and what follows them."""
+    *others, last = prompt.nodes or (Node(HISTORY),)
+    if (
+        isinstance(last, Node)
+        and last.id == HISTORY
+        and last.enabled
+        and not last.text
+        and (kept := only_messages(last))
+    ):
+        instructions = tuple(flatten(others))
+        if all(message.role == "system" for message in instructions) and kept[0].role != "system":
+            return instructions, kept
+    messages = prompt.messages
+    instructions = tuple(takewhile(lambda message: message.role == "system", messages))
+    return instructions, messages[len(instructions) :]

@@ -22,7 +22,7 @@ class Growing(Generic[T]):
     """`add(made, messages)` makes the value of a longer history from that of a shorter one; `nothing` is the empty one.
     Where a history may not be cut, `whole` says so of the message behind the cut, and all of it is worked on anew.
 
-    Which history it is, its first message that is no instruction tells. The least recently used are forgotten.
+    Which history it is, its first message tells. The least recently used are forgotten.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Growing(Generic[T]):
 
     def of(self, messages: tuple[Message, ...]) -> T:
         # The known tuple keeps its messages alive, so an id stands for the same message as long as it is a key here.
-        key = next((id(message) for message in messages if message.role != "system"), 0)
+        key = id(messages[0]) if messages else 0
         known, made = self._known.pop(key, ((), self._nothing))
         self._messages -= len(known)
-        if messages[: len(known)] != known or (len(messages) > len(known) and self._whole(messages[len(known)])):
+        if not begins_with(messages, known) or (len(messages) > len(known) and self._whole(messages[len(known)])):
             known, made = (), self._nothing
         if rest := messages[len(known) :]:
             made = self._add(made, rest)
@@ -51,3 +51,15 @@ class Growing(Generic[T]):
             _, (forgotten, _) = self._known.popitem(last=False)
             self._messages -= len(forgotten)
         return made
+
+
+def begins_with(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
+    """Whether one tuple is the beginning of the other.
+
+    In the order of tuples a beginning comes first. Asking for that order looks at no message that is the same object in
+    both and copies nothing, as a slice would; two messages that differ have no order, and Python says so.
+    """
+    try:
+        return known <= messages  # pyright: ignore[reportOperatorIssue]
+    except TypeError:
+        return False

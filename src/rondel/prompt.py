@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeGuard, cast
 
 import msgspec
 
-from .values import Message, Opaque, Options, Role, Text, ToolSpec, Value
+from .values import Message, Messages, Opaque, Options, Role, Text, ToolSpec, Value
 
 HISTORY = "history"
 """The id of the node that holds the conversation."""
@@ -54,9 +54,7 @@ class Prompt(Value, frozen=True):
     @property
     def is_blank(self) -> bool:
         """Nothing is asked: no message has any content but white space."""
-        return not any(
-            not isinstance(part, Text) or part.text.strip() for message in flatten(self.nodes) for part in message.parts
-        )
+        return not any(map(_has_content, reversed(self.nodes)))
 
     def replace(self, **fields: object) -> Prompt:
         return msgspec.structs.replace(self, **fields)
@@ -77,25 +75,42 @@ class Prompt(Value, frozen=True):
 
     def with_history(self, messages: Iterable[Message]) -> Prompt:
         """The same prompt with another history: the history node's children, or the bare messages after the nodes."""
-        kept = tuple(messages)
-        if any(isinstance(child, Node) and child.id == HISTORY for child in self.nodes):
-            nodes = tuple(
-                msgspec.structs.replace(child, children=(*(c for c in child.children if isinstance(c, Node)), *kept))
-                if isinstance(child, Node) and child.id == HISTORY
-                else child
-                for child in self.nodes
-            )
-        else:
-            nodes = (*(c for c in self.nodes if isinstance(c, Node) or c.role == "system"), *kept)
-        return self.replace(nodes=nodes)
+        kept = Messages(messages)
+        if not any(_is_history(child) for child in self.nodes):
+            return self.replace(nodes=(*(c for c in self.nodes if isinstance(c, Node) or c.role == "system"), *kept))
+        return self.replace(nodes=tuple(_refill(c, kept) if _is_history(c) else c for c in self.nodes))
 
     @property
     def history(self) -> tuple[Message, ...]:
         """The conversation's messages in this prompt, without the instructions."""
         for child in self.nodes:
-            if isinstance(child, Node) and child.id == HISTORY:
-                return tuple(c for c in child.children if isinstance(c, Message))
+            if _is_history(child):
+                return only_messages(child) or tuple(c for c in child.children if isinstance(c, Message))
         return tuple(c for c in self.nodes if isinstance(c, Message) and c.role != "system")
+
+    @property
+    def instructions(self) -> tuple[Message, ...]:
+        """What the prompt says besides the conversation."""
+        if any(_is_history(child) for child in self.nodes):
+            return tuple(flatten(child for child in self.nodes if not _is_history(child)))
+        return tuple(flatten(child for child in self.nodes if isinstance(child, Node) or child.role == "system"))
+
+
+def _has_content(child: Child) -> bool:
+    """Whether a model would be told anything. The newest message is looked at first: it nearly always says yes."""
+    if isinstance(child, Message):
+        return any(not isinstance(part, Text) or part.text.strip() for part in child.parts)
+    return child.enabled and (bool(child.text.strip()) or any(map(_has_content, reversed(child.children))))
+
+
+def _is_history(child: Child) -> TypeGuard[Node]:
+    return isinstance(child, Node) and child.id == HISTORY
+
+
+def _refill(node: Node, messages: tuple[Message, ...]) -> Node:
+    """The node with other messages; what its author wrote there stays, before them."""
+    nodes = () if only_messages(node) else tuple(child for child in node.children if isinstance(child, Node))
+    return msgspec.structs.replace(node, children=nodes + messages if nodes else messages)
 
 
 def _is_instruction(child: Child) -> bool:
@@ -120,14 +135,22 @@ def _runs(nodes: Iterable[Child]) -> Iterator[Iterable[Message]]:
             yield (child if child.role != "error" else msgspec.structs.replace(child, role="user"),)
         elif not child.enabled:
             continue
-        elif child.id == HISTORY and not child.text and _MESSAGE.issuperset(map(type, child.children)):
-            yield cast("tuple[Message, ...]", child.children)  # as it is: it may hold ten thousand messages
+        elif child.id == HISTORY and not child.text and (messages := only_messages(child)):
+            yield messages
         else:
             text, inner = _gather(child)
             pending.extend(reversed(inner))
             if text or child.role is not None:
                 role = child.role or "system"
                 yield (Message("user" if role == "error" else role, (Text(text),), id=child.id),)
+
+
+def only_messages(node: Node) -> tuple[Message, ...]:
+    """A node's children when all are messages, else none. A history of ten thousand must not be walked in Python."""
+    children = cast("tuple[Message, ...]", node.children)
+    if type(children) is Messages:
+        return children
+    return children if _MESSAGE.issuperset(map(type, children)) else ()
 
 
 _MESSAGE = frozenset((Message,))

@@ -27,7 +27,7 @@ from .events import (
     TurnStarted,
 )
 from .question import Answer, Question
-from .values import Message, ToolCall, ToolResult, Usage
+from .values import Message, Messages, ToolCall, ToolResult, Usage
 
 
 class OpenCall:
@@ -87,14 +87,14 @@ class Transcript:
     def questions(self) -> list[Question]:
         return [c.question for c in self.calls.values() if c.question is not None]
 
-    def history(self) -> tuple[Message, ...]:
+    def history(self) -> Messages:
         """The messages that models are sent. One with a duration of n is sent for n rounds, then kept unsent.
 
         Errors go as user messages: no model knows their role.
         """
         if not self._fleeting:
-            return tuple(self.messages)
-        return tuple(
+            return Messages(self.messages)
+        return Messages(
             message if message.role != "error" else msgspec.structs.replace(message, role="user")
             for message, born in zip(self.messages, self._born, strict=True)
             if message.duration is None or self.rounds - born < message.duration

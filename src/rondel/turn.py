@@ -206,7 +206,9 @@ class Turn:
         crew = self.crew
         history = self.transcript.history()
         nodes = tuple(
-            msgspec.structs.replace(node, children=(*node.children, *history)) if node.id == HISTORY else node
+            msgspec.structs.replace(node, children=node.children + history if node.children else history)
+            if node.id == HISTORY
+            else node
             for node in crew.nodes
         )
         return Prompt(nodes, crew.specs, crew.options)

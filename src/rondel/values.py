@@ -124,6 +124,12 @@ class Message(Value, frozen=True, tag="message"):
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
+class Messages(tuple[Message, ...]):
+    """Messages and nothing else: who is given ten thousand of them need not look at each."""
+
+    __slots__ = ()
+
+
 def text_of(parts: Iterable[Part]) -> str:
     """The plain text of some parts, joined with nothing between them."""
     return "".join(part.text for part in parts if isinstance(part, Text))

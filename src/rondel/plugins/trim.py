@@ -99,10 +99,8 @@ class Trim(Plugin):
 
     def _fixed_cost(self, prompt: Prompt) -> int:
         """What the instructions and the tools take, whatever is left out."""
-        instructions = prompt.with_history(()).messages
-        return sum(message_tokens(message, self._estimate) for message in instructions) + tools_tokens(
-            prompt.tools, self._estimate
-        )
+        instructions = sum(message_tokens(message, self._estimate) for message in prompt.instructions)
+        return instructions + tools_tokens(prompt.tools, self._estimate)
 
 
 def newest_within(history: Sequence[Message], costs: Sequence[int], budget: int) -> list[int]:
