@@ -23,35 +23,42 @@ from bench.turns import ignore
 from rondel.dialects import DIALECTS
 from rondel.endpoint import Endpoint
 from rondel.engines.http import HttpEngine
+from rondel.events import MessageAdded, RoundFinished
 from rondel.stores.sqlite import SqliteStore
-from rondel.values import ModelFacts
+from rondel.values import ModelFacts, assistant, user
 
 MODEL = "deltas-20"
 WINDOW = ModelFacts(window_tokens=1_000_000)
 """A window that is known, so that the trim plugin counts what it would have to leave out."""
 
 
-async def added_cost(app: rondel.App, conversation: str, model: bare.HttpModel, first: int, last: int) -> float:
-    """The median CPU that our turns add to the bare loop's, for the turns between `first` and `last`."""
-    added: list[float] = []
-    talk = app.conversation(conversation)
-    for turn in range(last):
-        if turn < first:
-            await (await talk.send(f"question {turn}")).result()
-            continue
-        messages = [{"role": m.role, "content": m.text} for m in (await talk.transcript()).messages]
-        messages.append({"role": "user", "content": f"question {turn}"})
-        gc.disable()
-        start = time.process_time()
-        async for event in await talk.send(f"question {turn}"):
-            ignore(event)
-        ours = time.process_time() - start
-        start = time.process_time()
-        await bare.run_turn(model, messages, ignore)
-        theirs = time.process_time() - start
-        gc.enable()
-        added.append(ours - theirs)
-    return statistics.median(added)
+SAMPLES = 60
+
+
+async def prepared(app: rondel.App, id: str, turns: int) -> rondel.Conversation:
+    """A kept conversation of so many turns."""
+    conversation = app.conversation(id)
+    journal = await app.journal(id)
+    for n in range(turns):
+        await journal.append(
+            MessageAdded(user(f"question {n}", id=f"{n}")),
+            RoundFinished(assistant("".join(f"word{k} " for k in range(20)))),
+            wait=n == turns - 1,
+        )
+    return conversation
+
+
+async def added_cost(conversation: rondel.Conversation, model: bare.HttpModel) -> float:
+    """The CPU that one more turn of ours adds to the same turn of the bare loop, which sends the same history."""
+    messages = [{"role": m.role, "content": m.text} for m in (await conversation.transcript()).messages]
+    messages.append({"role": "user", "content": "one more"})
+    start = time.process_time()
+    async for event in await conversation.send("one more"):
+        ignore(event)
+    ours = time.process_time() - start
+    start = time.process_time()
+    await bare.run_turn(model, messages, ignore)
+    return ours - (time.process_time() - start)
 
 
 async def growth() -> Ratio:
@@ -63,11 +70,18 @@ async def growth() -> Ratio:
         agent = rondel.Agent("bench", engine=engine)
         app = await stack.enter_async_context(rondel.App(agent, store=SqliteStore(folder / "growth.db")))
         model = bare.HttpModel(base_url, MODEL, session)
-        await added_cost(app, "warm", model, 5, 20)
-        early = statistics.median([await added_cost(app, f"early-{n}", model, 5, 15) for n in range(5)])
-        late = await added_cost(app, "late", model, 980, 1020)
-    what = "turn 1,000 against turn 10, beyond sending the prompt"
-    return Ratio(what, late / early, 1.3, shown(late), shown(early))
+        old = await prepared(app, "old", 1000 - SAMPLES // 2)
+        young = [await prepared(app, f"young-{n}", 8) for n in range(SAMPLES)]
+        late: list[float] = []
+        early: list[float] = []
+        gc.collect()
+        gc.freeze()
+        for conversation in young:  # in turn, so that a slow moment of the machine hits both
+            await added_cost(conversation, model)
+            early.append(await added_cost(conversation, model))
+            late.append(await added_cost(old, model))
+    a, b = statistics.median(late), statistics.median(early)
+    return Ratio("turn 1,000 against turn 10, beyond sending the prompt", a / b, 1.3, shown(a), shown(b))
 
 
 def run() -> list[Ratio]:

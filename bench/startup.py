@@ -33,9 +33,9 @@ def python(code: str) -> list[str]:
 
 
 def memory_of(code: str) -> float:
-    """The peak memory of a process that runs the code, in megabytes."""
-    shown_peak = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    return float(subprocess.run(python(shown_peak), check=True, capture_output=True, text=True).stdout) / 1024
+    """The memory of a process that has run the code, in megabytes."""
+    code += "\nimport os; print(int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE'))"
+    return float(subprocess.run(python(code), check=True, capture_output=True, text=True).stdout) / 1e6
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,12 @@ def run() -> list[Ratio]:
     memory = memory_of("import rondel; rondel.Agent, rondel.App, rondel.tool, rondel.Plugin") - memory_of("pass")
     app = "import rondel, with Agent, App, tool and Plugin"
     return [
-        Ratio("import rondel against import asyncio", (rondel - nothing) / base, 2, shown(rondel - nothing), shown(base)),
-        Ratio(f"{app} against import asyncio", (everything - nothing) / base, 2, shown(everything - nothing), shown(base)),
+        Ratio(
+            "import rondel against import asyncio", (rondel - nothing) / base, 2, shown(rondel - nothing), shown(base)
+        ),
+        Ratio(
+            f"{app} against import asyncio", (everything - nothing) / base, 2, shown(everything - nothing), shown(base)
+        ),
         Ratio(f"{app}, memory against 15 MB", memory / 15, 1, f"{memory:.1f} MB", "15 MB"),
         Ratio("rondel --version against python -c 'import asyncio'", version / plain, 2, shown(version), shown(plain)),
         agent_cost(),
