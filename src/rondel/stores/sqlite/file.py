@@ -91,6 +91,15 @@ def open_file(
     return connection
 
 
+def open_eagerly(path: Path) -> sqlite3.Connection:
+    """A second connection to a file that is open: it waits for nobody and syncs nothing, and any thread may use it."""
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    connection.execute("pragma synchronous = normal")
+    connection.execute("pragma wal_autocheckpoint = 0")
+    connection.execute("pragma foreign_keys = on")
+    return connection
+
+
 def _make(path: Path) -> None:
     try:
         if path.is_dir():

@@ -1,6 +1,7 @@
 """A thread that serves requests in the order in which they came, all that wait at once, and wakes the loop once.
 
-Knows no SQL: what serves a group of requests is handed in.
+Two threads that wake each other cost more than most requests. So what can be served without waiting for anything is
+served on the loop's own thread, while the lane's is idle. Knows no SQL: what serves a group of requests is handed in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
+
+CROWD_S = 0.0002
+"""Requests that follow each other faster than this are served together."""
 
 
 class Request:
@@ -30,14 +34,25 @@ R = TypeVar("R", bound=Request)
 
 
 class Lane(Generic[R]):
-    """`serve` answers groups of requests on the lane's thread; `finish` is its last act there."""
+    """`serve` answers groups of requests on the lane's thread; `finish` is its last act there.
 
-    def __init__(self, name: str, serve: Callable[[list[R]], None], finish: Callable[[], None]) -> None:
-        self._serve, self._finish = serve, finish
+    `at_once` answers a group on the loop's thread. It must not wait for anything, and says False when it would have to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[list[R]], None],
+        finish: Callable[[], None],
+        at_once: Callable[[list[R]], bool] | None = None,
+    ) -> None:
+        self._serve, self._finish, self._at_once = serve, finish, at_once
+        self._serving = threading.Lock()
         self._requests: deque[R] = deque()
         # A token wakes the thread, once for all that was asked in one pass of the loop; False ends it.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._waking = False
+        self._asked_at = 0.0
         self._end = Request()
         # A daemon, so that a program that forgets to close can end. What was acknowledged is on disk.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -65,7 +80,21 @@ class Lane(Generic[R]):
 
     def _wake(self) -> None:
         self._waking = False
-        self._tokens.put(True)
+        if self._at_once is None or not self._serve_here(self._at_once):
+            self._tokens.put(True)
+
+    def _serve_here(self, at_once: Callable[[list[R]], bool]) -> bool:
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
+            group = self._take()
+            if group and not at_once(group):
+                self._requests.extendleft(reversed(group))
+                return False
+        finally:
+            self._serving.release()
+        _settle(group)
+        return True
 
     async def ask(self, request: R) -> Any:
         """Ask and wait for the answer.
@@ -73,8 +102,13 @@ class Lane(Generic[R]):
         The request is in its place before the first wait, and a caller who is cancelled meanwhile is told so only when
         it was served: whoever sees CancelledError come out of here knows that it was done.
         """
+        assert self.loop is not None, "a lane is started before it is asked"
         self._requests.append(request)
-        self.wake()
+        # Alone, it is served here and now. In a crowd, whoever asks in the same pass of the loop is served together.
+        now = self.loop.time()
+        crowd, self._asked_at = self._waking or now - self._asked_at < CROWD_S, now
+        if crowd or self._at_once is None or not self._serve_here(self._at_once):
+            self.wake()
         return await self._answer(request)
 
     async def aclose(self) -> None:
@@ -102,9 +136,11 @@ class Lane(Generic[R]):
         going_on = True
         while going_on:
             going_on = self._tokens.get()
-            group = self._take()
+            with self._serving:
+                group = self._take()
+                if group:
+                    self._answer_group(group)
             if group:
-                self._answer_group(group)
                 self._tell_loop(group)
         try:
             self._finish()

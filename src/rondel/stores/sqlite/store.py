@@ -50,7 +50,7 @@ class SqliteStore:
         self.path = Path(path).absolute()
         writer = Writer(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
         reader = Reader(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
-        self._writing: Lane[Write] = Lane("rondel-store-writer", writer.serve, writer.close)
+        self._writing: Lane[Write] = Lane("rondel-store-writer", writer.serve, writer.close, writer.serve_at_once)
         self._reading: Lane[Read] = Lane("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -81,7 +81,7 @@ class SqliteStore:
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
         if self._writing.has_posted:
-            await self._write(lambda writer: None)  # what is on its way is read, too
+            await self._writing.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
         return await self._read(lambda reader: reader.entries(conversation, after))
 
     async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
@@ -101,7 +101,8 @@ class SqliteStore:
             raise StoreError(
                 f"the payload of job {job.id!r} cannot be written as JSON ({error}): put only plain values into it"
             ) from error
-        return await self._write(lambda writer: writer.put_job(job, payload))
+        self._use()
+        return await self._writing.ask(Call(lambda writer: writer.put_job(job, payload), small=True))
 
     def finish_job(self, id: str) -> None:
         if self._closed:

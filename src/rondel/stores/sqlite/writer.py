@@ -1,4 +1,8 @@
-"""What the writing thread does: a whole group of requests in one transaction.
+"""What writing is: a whole group of requests in one transaction.
+
+A small group is committed on the loop's own thread when nothing can make it wait: the file is open, nobody else writes,
+and no fsync is due. That takes some 40 µs; handing it to a thread and back takes several times as long. Everything else
+is the thread's: opening, waiting for another process, large groups, checkpoints, and all of it with full durability.
 
 Rows are inserted many at a time with one statement: each statement lets go of the interpreter's lock and must get it
 back from a busy event loop, so their number, not their size, is what a group costs. Knows no event loop.
@@ -17,13 +21,13 @@ from typing import TypeAlias
 import msgspec
 
 from ...errors import StoreBusy, StoreConflict, StoreError
-from ...events import Entry
+from ...events import Entry, MessageAdded, TurnFinished, TurnStarted
 from ...job import Job
 from ...store import ConversationInfo
 from . import worker
-from .file import Durability, fault_of, open_file
+from .file import Durability, fault_of, open_eagerly, open_file
 from .lane import Request
-from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
+from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, job_of, load_info, row_of
 from .worker import Worker
 
 logger = logging.getLogger("rondel.store")
@@ -32,6 +36,12 @@ ROWS_MAX = 64
 """Rows per statement; sizes are powers of two, so that few statements are ever prepared."""
 KNOWN_MAX = 4_096
 """How many conversations' summaries are kept at hand."""
+AT_ONCE_BYTES_MAX = 64 * 1024
+AT_ONCE_COMMITS_MAX = 250
+"""Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
+
+_TURNING_POINTS = (TurnStarted, MessageAdded, TurnFinished)
+"""When a conversation's summary is written; in between it lags behind its entries, which bring it forward."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,29 +67,33 @@ class FinishJob(Request):
 class Call(Request):
     """Anything else: `call` runs inside the group's transaction, with its place in the order."""
 
-    __slots__ = ("call",)
+    __slots__ = ("call", "small")
 
-    def __init__(self, call: Callable[[Writer], object]) -> None:
+    def __init__(self, call: Callable[[Writer], object], *, small: bool = False) -> None:
         super().__init__()
-        self.call = call
+        self.call, self.small = call, small
 
 
 Write: TypeAlias = Append | FinishJob | Call
 
 
 class Writer:
-    """Everything here runs on one thread."""
+    """One thread at a time is in here: the lane sees to that."""
 
     def __init__(self, path: Path, *, durability: Durability, busy_timeout_s: float) -> None:
         self._path = path
         self._durability: Durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._connection: sqlite3.Connection | None = None
+        self._patient: sqlite3.Connection | None = None
+        self._eager: sqlite3.Connection | None = None
+        self._eager_commits = 0
         self._worker: Worker | None = None
-        self._data_version = -1
+        self._data_versions: dict[sqlite3.Connection, int] = {}
         self._known: dict[str, ConversationInfo] = {}
         # What the open transaction has gathered and not yet written.
         self._changed: dict[str, ConversationInfo] = {}
+        self._due: set[str] = set()
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
         self._untold: dict[str, Exception] = {}
@@ -92,6 +106,8 @@ class Writer:
             return self._fail(group, fault_of(error, self._path))
         try:
             self._commit(connection, group)
+            if self._eager_commits >= AT_ONCE_COMMITS_MAX:
+                self._checkpoint(connection)
         except Exception as error:
             self._roll_back(connection)
             fault = fault_of(error, self._path)
@@ -100,6 +116,28 @@ class Writer:
             for request in group:
                 request.error = None
                 self.serve([request])
+
+    def serve_at_once(self, group: list[Write]) -> bool:
+        """Commit a group without waiting for anything. False, and nothing done, when that cannot be."""
+        connection = self._eager
+        if connection is None or self._eager_commits >= AT_ONCE_COMMITS_MAX or not _is_small(group):
+            return False
+        try:
+            self._commit(connection, group)
+        except Exception:  # whatever it is: the thread has the time to find out
+            self._roll_back(connection)
+            for request in group:
+                request.error = request.result = None
+            return False
+        self._eager_commits += 1
+        return True
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Move the log into the database. The first commit after that syncs the log's new beginning: make one here."""
+        self._eager_commits = 0
+        connection.execute("pragma wal_checkpoint(passive)").fetchone()
+        version: int = connection.execute("pragma user_version").fetchone()[0]
+        connection.execute(f"pragma user_version = {version}")
 
     def _fail(self, group: Sequence[Write], fault: Exception) -> None:
         for request in group:
@@ -112,8 +150,9 @@ class Writer:
 
     def close(self) -> None:
         try:
-            if self._connection is not None:
-                self._connection.close()
+            for connection in (self._eager, self._patient):
+                if connection is not None:
+                    connection.close()
         except sqlite3.Error as error:
             logger.warning("%s", fault_of(error, self._path))
         finally:
@@ -121,11 +160,14 @@ class Writer:
                 self._worker.close()
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_file(self._path, durability=self._durability, busy_timeout_s=self._busy_timeout_s)
-        return self._connection
+        if self._patient is None:
+            self._patient = open_file(self._path, durability=self._durability, busy_timeout_s=self._busy_timeout_s)
+            if self._durability == "normal":
+                self._eager = open_eagerly(self._path)
+        return self._patient
 
     def _commit(self, connection: sqlite3.Connection, group: list[Write]) -> None:
+        self._connection = connection
         connection.execute("begin immediate")
         self._heed_others(connection)
         for request in group:
@@ -141,6 +183,7 @@ class Writer:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
+        self._due.clear()
         self._rows.clear()
         self._finished.clear()
         try:
@@ -148,16 +191,19 @@ class Writer:
                 connection.execute("rollback")
         except sqlite3.Error:
             # A connection in this state is of no more use; the next group opens the file again.
-            connection.close()
-            self._connection = None
+            for stale in (self._eager, self._patient):
+                if stale is not None:
+                    stale.close()
+            self._eager = self._patient = None
+            self._data_versions.clear()
 
     # --- entries --------------------------------------------------------------------------------------------------
 
     def _heed_others(self, connection: sqlite3.Connection) -> None:
-        """Forget the summaries when another process has written since."""
+        """Forget the summaries when somebody else has written since."""
         version: int = connection.execute("pragma data_version").fetchone()[0]
-        if version != self._data_version:
-            self._data_version = version
+        if version != self._data_versions.get(connection):
+            self._data_versions[connection] = version
             self._known.clear()
 
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
@@ -172,6 +218,8 @@ class Writer:
             )
             self._tell_later(request)
             return
+        if not info.seq or any(isinstance(entry.event, _TURNING_POINTS) for entry in request.entries):
+            self._due.add(id)
         self._changed[id] = info.after(*request.entries)
         self._rows.extend(request.rows)
 
@@ -185,13 +233,13 @@ class Writer:
             self._untold.setdefault(request.conversation, request.error)
 
     def _load(self, connection: sqlite3.Connection, id: str) -> ConversationInfo:
-        row = connection.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (id,)).fetchone()
-        return info_of(row) if row else ConversationInfo(id)
+        return load_info(connection, id) or ConversationInfo(id)
 
     def _flush(self, connection: sqlite3.Connection) -> None:
         """Write what was gathered: summaries first, because entries refer to them."""
-        if self._changed:
-            _insert(connection, _upsert_infos, [row_of(info) for info in self._changed.values()])
+        if self._due:
+            _insert(connection, _upsert_infos, [row_of(self._changed[id]) for id in self._due])
+            self._due.clear()
         if self._rows:
             _insert(connection, _insert_entries, self._rows)
             self._rows.clear()
@@ -207,7 +255,7 @@ class Writer:
             del self._known[next(iter(self._known))]
 
     def delete(self, conversation: str) -> bool:
-        connection = self._open()
+        connection = self._in_use()
         self._flush(connection)
         # `0` is the character behind `/`: everything that begins with `conversation/` is between the two.
         deleted = connection.execute(
@@ -220,7 +268,7 @@ class Writer:
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def put_job(self, job: Job, payload: str) -> bool:
-        connection = self._open()
+        connection = self._in_use()
         if job.id in self._finished:
             self._forget_jobs(connection)
         put = connection.execute(
@@ -231,7 +279,7 @@ class Writer:
 
     def orphaned_jobs(self) -> list[Job]:
         """The jobs that no other living worker holds. They are this worker's from now on."""
-        connection = self._open()
+        connection = self._in_use()
         self._flush(connection)
         own = self._alive().id
         for (id,) in connection.execute("select distinct worker from jobs where worker <> ?", (own,)).fetchall():
@@ -250,10 +298,24 @@ class Writer:
             )
         self._finished.clear()
 
+    def _in_use(self) -> sqlite3.Connection:
+        assert self._connection is not None, "requests are served inside a transaction"
+        return self._connection
+
     def _alive(self) -> Worker:
         if self._worker is None:
             self._worker = Worker.of(self._path)
         return self._worker
+
+
+def _is_small(group: list[Write]) -> bool:
+    size = 0
+    for request in group:
+        if isinstance(request, Append):
+            size += sum(len(row[4]) for row in request.rows)
+        elif isinstance(request, Call) and not request.small:
+            return False
+    return size <= AT_ONCE_BYTES_MAX
 
 
 def _insert(connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
