@@ -16,10 +16,12 @@ from ...events import Entry
 from ...store import ConversationInfo
 from .file import Durability, damaged, fault_of, open_file
 from .lane import Request
-from .rows import INFO_COLUMNS, decode_entries, info_of, joined_bodies, load_info
+from .rows import INFO_COLUMNS, info_of
 
 CHUNK_ENTRIES = 512
 """Entries that are read with one statement: the interpreter's lock is held for about a millisecond at a time."""
+
+_decode_entries = msgspec.json.Decoder(list[Entry]).decode
 
 
 class Read(Request):
@@ -89,10 +91,21 @@ class Reader:
         return [info_of(row) for row in rows]
 
     def info(self, conversation: str) -> ConversationInfo | None:
-        return load_info(self._open(), conversation)
+        query = f"select {INFO_COLUMNS} from conversations where id = ?"
+        row = self._open().execute(query, (conversation,)).fetchone()
+        return info_of(row) if row else None
 
     def _decode(self, conversation: str, after: int, bodies: bytes) -> list[Entry]:
         try:
-            return decode_entries(b"[" + bodies + b"]")
+            return _decode_entries(b"[" + bodies + b"]")
         except msgspec.MsgspecError as error:
             raise damaged(self._path, f"conversation {conversation!r} behind entry {after!r}: {error}") from error
+
+
+def joined_bodies(connection: sqlite3.Connection, conversation: str, after: int, limit: int) -> bytes:
+    bodies: bytes | None = connection.execute(
+        "select cast(group_concat(body, ',') as blob) from "
+        "(select body from entries where conversation = ? and seq > ? order by seq limit ?)",
+        (conversation, after, limit),
+    ).fetchone()[0]
+    return bodies or b""

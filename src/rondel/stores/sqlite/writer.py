@@ -21,13 +21,13 @@ from typing import TypeAlias
 import msgspec
 
 from ...errors import StoreBusy, StoreConflict, StoreError
-from ...events import Entry, MessageAdded, TurnFinished, TurnStarted
+from ...events import Entry
 from ...job import Job
 from ...store import ConversationInfo
 from . import worker
 from .file import Durability, fault_of, open_eagerly, open_file
 from .lane import Request
-from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, job_of, load_info, row_of
+from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
 from .worker import Worker
 
 logger = logging.getLogger("rondel.store")
@@ -39,9 +39,6 @@ KNOWN_MAX = 4_096
 AT_ONCE_BYTES_MAX = 64 * 1024
 AT_ONCE_COMMITS_MAX = 250
 """Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
-
-_TURNING_POINTS = (TurnStarted, MessageAdded, TurnFinished)
-"""When a conversation's summary is written; in between it lags behind its entries, which bring it forward."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -93,7 +90,6 @@ class Writer:
         self._known: dict[str, ConversationInfo] = {}
         # What the open transaction has gathered and not yet written.
         self._changed: dict[str, ConversationInfo] = {}
-        self._due: set[str] = set()
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
         self._untold: dict[str, Exception] = {}
@@ -183,7 +179,6 @@ class Writer:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
-        self._due.clear()
         self._rows.clear()
         self._finished.clear()
         try:
@@ -218,8 +213,6 @@ class Writer:
             )
             self._tell_later(request)
             return
-        if not info.seq or any(isinstance(entry.event, _TURNING_POINTS) for entry in request.entries):
-            self._due.add(id)
         self._changed[id] = info.after(*request.entries)
         self._rows.extend(request.rows)
 
@@ -233,13 +226,13 @@ class Writer:
             self._untold.setdefault(request.conversation, request.error)
 
     def _load(self, connection: sqlite3.Connection, id: str) -> ConversationInfo:
-        return load_info(connection, id) or ConversationInfo(id)
+        row = connection.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (id,)).fetchone()
+        return info_of(row) if row else ConversationInfo(id)
 
     def _flush(self, connection: sqlite3.Connection) -> None:
         """Write what was gathered: summaries first, because entries refer to them."""
-        if self._due:
-            _insert(connection, _upsert_infos, [row_of(self._changed[id]) for id in self._due])
-            self._due.clear()
+        if self._changed:
+            _insert(connection, _upsert_infos, [row_of(info) for info in self._changed.values()])
         if self._rows:
             _insert(connection, _insert_entries, self._rows)
             self._rows.clear()
