@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
 import pyte
 
 WAIT_S = 30.0
+REST = re.compile(r" \w+ · \S+\n›\s*$")
 
 
 class _Screen(pyte.HistoryScreen):
@@ -51,13 +54,20 @@ class PtyScreen:
     def pid(self) -> int:
         return self._child.pid
 
-    def wait_for(self, wanted: str, *, count: int = 1, gone: str = "") -> str:
-        """Read until the text is there (so often), and the other text is not; fail with the screen if it never is."""
+    def wait_for(self, wanted: str, *, count: int = 1) -> str:
+        """Read until the text is there (so often); fail with the screen if it never is."""
+        self._wait(lambda: self.all_text.count(wanted) >= count, wanted)
+        return self.text
+
+    def wait_for_rest(self) -> None:
+        """Read until the chat waits for a line: the agent and its engine stand above an empty prompt."""
+        self._wait(lambda: REST.search(self.text) is not None, "an empty prompt")
+
+    def _wait(self, is_there: Callable[[], bool], wanted: str) -> None:
         deadline = time.monotonic() + WAIT_S
-        while self.all_text.count(wanted) < count or (gone and gone in self.text):
+        while not is_there():
             if not self._read(deadline):
                 raise AssertionError(f"{wanted!r} never came; the screen is:\n{self.all_text}")
-        return self.text
 
     def _read(self, deadline: float) -> bool:
         try:

@@ -9,7 +9,11 @@ import sys
 
 import pytest
 
-from rondel import __version__
+from rondel import Agent, App, __version__
+from rondel.commands._project import Opened
+from rondel.commands.chat import Choice, opening
+from rondel.store import ConversationInfo
+from rondel.testing import Echo
 from rondel.weights import DEFAULT, path_of
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
@@ -213,6 +217,31 @@ def test_questions_of_a_piped_chat_are_answered_by_the_next_line(place: Place, s
     assert "? Which colour?" in done.out
     assert "  2. blue" in done.out
     assert "Blue it is." in done.out
+
+
+def test_a_question_from_before_is_answered_after_a_resume(place: Place, server: ModelServer):
+    place.uses(server)
+    server.calls("run_shell", "sh", command="echo it ran")
+    server.says("It did.")
+    assert place.rondel("run", "rondel", "run it").code == 3
+    assert "waits for you" in place.rondel("conversations").out
+    done = place.spawn("resume", stdin=b"yes\n")
+    assert '✓ run_shell(command="echo it ran")' in done.out
+    assert "It did." in done.out
+    assert place.rondel("resume", "nothing").code == 1
+
+
+def test_the_first_lines_say_who_answers_why_and_what_would_be_better():
+    opened = Opened(App(Agent("a")), "a", Echo(), "it is there", ("`rondel model pull big` gives more", "two", "three"))
+    cut_off = ConversationInfo("c_0123456789abcdef", title="the plan", state="working")
+    assert opening(opened, Choice(), [cut_off], ("mind the file",)) == [
+        "mind the file",
+        "a talks to echo – it is there.",
+        "`rondel model pull big` gives more.",
+        "Two.",
+        "The last conversation (the plan) was cut off; `rondel resume 6789abcdef` goes on.",
+        "/help lists the commands; Ctrl-C stops a turn, Ctrl-D quits.",
+    ]
 
 
 @pytest.mark.parametrize("stdin", [b"", None])

@@ -9,21 +9,20 @@ from rondel.testing import call, calls, say
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
 
-READY = "/help lists the commands"
-
 
 def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: ModelServer):
     place.uses(server)
     held = server.holds("# A title\n\nSome **bold** words\n\nand half a sen", "tence.")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for("/help lists the commands")
         assert "rondel talks to test:model" in terminal.text
         assert "rondel.toml:1 names it" in terminal.all_text.replace("\n", "")
         terminal.type("hello")
         terminal.wait_for("and half a sen")
         assert "Some bold words" in terminal.wait_for("at work: type to steer it")
         held.release()
-        terminal.wait_for("and half a sentence.", gone="at work")
+        terminal.wait_for("and half a sentence.")
+        terminal.wait_for_rest()
         assert terminal.all_text.count("Some bold words") == 1
         terminal.press("\x04")
         assert terminal.wait_end() == 0
@@ -35,14 +34,17 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelSer
     server.holds("I begin and never ")
     server.says("Here I am again.")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("talk for ever")
         terminal.wait_for("I begin and never")
         terminal.press("\x03")
-        terminal.wait_for("Stopped.", gone="at work")
+        terminal.wait_for("Stopped.")
+        terminal.wait_for_rest()
+        assert terminal.raw.count(b"I begin and never") == 2  # live, then finished: no drawing in between is stale
         assert server.broken_off.wait(20)
         terminal.type("and now?")
-        terminal.wait_for("Here I am again.", gone="at work")
+        terminal.wait_for("Here I am again.")
+        terminal.wait_for_rest()
         assert "I begin and never " in server.texts(1)
         terminal.press("\x03")
         terminal.wait_for("Ctrl-C once more quits")
@@ -58,7 +60,7 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
     server.calls("run_shell", "two", command=f"touch {marker.name}; echo it is made")
     server.says("Now it is there.")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("make the file")
         terminal.wait_for("May run_shell run with")
         terminal.wait_for("arrows or a number")
@@ -81,7 +83,7 @@ def test_options_are_chosen_by_arrow_by_number_and_by_words(place: Place, server
         server.calls("ask_user", id, question=f"Which colour, {id}?", options=["red", "green", "blue"])
         server.says(f"Noted {id}.")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         for id, keys in (("a", "\x1b[B\x1b[B\r"), ("b", "2\r"), ("c", "violet\r")):
             terminal.type(f"ask {id}")
             terminal.wait_for(f"Which colour, {id}?")
@@ -101,7 +103,7 @@ def test_a_line_typed_while_it_works_steers_it(place: Place, server: ModelServer
     held = server.holds("I work ", "and finish.")
     server.says("In French, then.")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("work")
         terminal.wait_for("I work")
         terminal.type("in French, please")
@@ -113,7 +115,7 @@ def test_a_line_typed_while_it_works_steers_it(place: Place, server: ModelServer
 
 def test_commands_complete_and_an_unknown_one_names_the_nearest(place: Place):
     with place.terminal("--engine", "echo") as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("/help")
         terminal.wait_for("begin a new conversation")
         terminal.type("/halp")
@@ -137,7 +139,7 @@ def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
     server.says("word " * 30)
     server.says("word " * 30)
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("wide")
         terminal.wait_for("word " * 15 + "word")
         terminal.resize(40, 20)
@@ -148,7 +150,7 @@ def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
 
 def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place: Place):
     with place.terminal("--engine", "echo") as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.press("\x1b[200~first line\nsecond line\x1b[201~")
         terminal.wait_for("second line")
         terminal.press("\r")
@@ -165,7 +167,7 @@ def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer
     server.calls("calculate", "sum", expression="6*7")
     server.holds("The sum is ")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("what is six times seven?")
         terminal.wait_for("The sum is")
         terminal.kill(signal.SIGKILL)
@@ -192,7 +194,7 @@ def test_what_a_model_or_a_tool_says_cannot_command_the_terminal(place: Place, s
     server.replies(calls(call("calculate", "a", expression=evil), call("current_time", "b", timezone=evil)))
     server.replies(say(evil + "\n\nThe end.", thinking=evil))
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         seen = len(terminal.raw)
         terminal.type("be evil")
         terminal.wait_for("The end.")
@@ -209,7 +211,7 @@ def test_a_failure_is_one_sentence_and_the_chat_goes_on(place: Place, server: Mo
     server.fails(401)
     server.says("Better now.")
     with place.terminal() as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("hello")
         terminal.wait_for("✗ ")
         assert "Traceback" not in terminal.all_text
@@ -227,7 +229,7 @@ def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, se
     server.calls("calculate", "k", expression="1+1")
     server.says("two", "It is two.")
     with place.terminal("chat", "chief") as terminal:
-        terminal.wait_for(READY)
+        terminal.wait_for_rest()
         terminal.type("go")
         terminal.wait_for("It is two.")
         assert '\n  ✓ scribe › calculate(expression="1+1")' in terminal.all_text

@@ -38,7 +38,7 @@ async def _chat(choice: Choice) -> None:
             await pull_with_bar(opened.picked.needs_pull)
         terminal = Terminal(
             opened.app,
-            opening=_opening(opened, choice, newest, project.config.warnings),
+            opening=opening(opened, choice, newest, project.config.warnings),
             model_line=opened.model_line,
             history=state_folder() / "history",
         )
@@ -55,7 +55,8 @@ async def _conversation(opened: Opened, choice: Choice, newest: list[Conversatio
     return await open_conversation(opened.app, id, choice.agent)
 
 
-def _opening(opened: Opened, choice: Choice, newest: list[ConversationInfo], warnings: tuple[str, ...]) -> list[str]:
+def opening(opened: Opened, choice: Choice, newest: list[ConversationInfo], warnings: tuple[str, ...]) -> list[str]:
+    """What is said first: which model answers and why, what would be better, and what was left undone."""
     lines = [*warnings, f"{opened.model_line}."]
     lines += [f"{hint[0].upper()}{hint[1:]}." for hint in opened.hints[:2]]
     if newest and newest[0].state == "working" and not choice.conversation:

@@ -81,7 +81,6 @@ class Terminal:
         with _signals(self._on_signal):
             async with asyncio.TaskGroup() as self._group:
                 spinner = self._group.create_task(self._spin())
-                self._flush()
                 self._reader.start(self._group)
                 await self.switch(conversation, go_on=go_on)
                 await self._converse()

@@ -195,6 +195,7 @@ class TerminalReader:
         app.renderer.erase()
         app.output.write_raw(text.replace("\n", "\r\n"))
         app.output.flush()
+        app.render_counter += 1  # what is live was read for the last drawing, and has changed since
         app.renderer.render(app, app.layout)
 
     def refresh(self) -> None:
