@@ -12,11 +12,17 @@ from collections.abc import AsyncIterator, Generator
 from typing import Protocol
 
 from .clock import Clock
-from .events import Event, Kept, Lagged
+from .events import CallHeld, Event, Kept, Lagged, TurnFinished
 from .store import Store
 from .transcript import Transcript
 
 WATCHER_EVENTS_MAX = 4_096
+WAKE_S = 0.005
+"""A watcher is woken at most this often: tokens come faster than anybody reads, and each wake-up costs as much as
+several of them. What ends a wait (a turn at rest, a question) wakes it at once."""
+
+
+URGENT = (TurnFinished, CallHeld)
 
 
 class Listener(Protocol):
@@ -97,13 +103,15 @@ class Journal:
 class Watcher:
     """An iterator over a conversation's events. `seq` is the entry seen last: a cursor to come back with."""
 
-    __slots__ = ("_journal", "_lagged", "_queue", "_store", "_waiter", "seq")
+    __slots__ = ("_journal", "_lagged", "_queue", "_store", "_timer", "_waiter", "_woken_at", "seq")
 
     def __init__(self, journal: Journal, store: Store) -> None:
         self._journal = journal
         self._store = store
         self._queue: deque[tuple[int, Event]] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken_at = 0.0
         self._lagged = False
         self.seq = journal.seq
 
@@ -114,10 +122,24 @@ class Watcher:
         if len(self._queue) > WATCHER_EVENTS_MAX:
             self._queue.clear()
             self._lagged = True
-        if self._waiter is not None:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
-            self._waiter = None
+        if self._waiter is not None and self._timer is None:
+            loop = self._waiter.get_loop()
+            wait_s = self._woken_at + WAKE_S - loop.time()
+            if wait_s <= 0 or isinstance(event, URGENT):
+                self._wake()
+            else:
+                self._timer = loop.call_later(wait_s, self._wake)
+        elif self._timer is not None and isinstance(event, URGENT):
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiter is not None and not self._waiter.done():
+            self._woken_at = self._waiter.get_loop().time()
+            self._waiter.set_result(None)
+        self._waiter = None
 
     async def batch(self) -> list[Event]:
         """Wait until something happened; everything that did since the last time."""
@@ -155,6 +177,8 @@ class Watcher:
 
     def close(self) -> None:
         self._journal.unwatch(self)
+        if self._timer is not None:
+            self._timer.cancel()
 
     def __enter__(self) -> Watcher:
         return self

@@ -36,6 +36,7 @@ from .._wire import (
     objects,
     opaque,
     parse_object,
+    read_arguments,
     text_field,
 )
 from .parts import (
@@ -80,19 +81,24 @@ class _Call:
         self.raw: Json = {}
 
     def part(self) -> ToolCall:
+        if not self.raw:
+            return ToolCall(self.id, self.name, *read_arguments("".join(self.pieces)))
         kind = self.raw.get("type", "function")
         inner = object_field(self.raw, kind)
         inner = {**inner, "name": self.name, "input" if kind == "custom" else "arguments": "".join(self.pieces)}
         return read_call({**self.raw, "id": self.id, kind: inner})
 
 
-class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
-    arguments: str
+class _Function(msgspec.Struct, forbid_unknown_fields=True):
+    arguments: str = ""
+    name: str = ""
 
 
 class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
     index: int
-    function: _Arguments
+    function: _Function
+    id: str = ""
+    type: Literal["function"] = "function"
 
 
 class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,8 +114,8 @@ class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _PlainChunk(msgspec.Struct):
-    """A chunk that is one more piece of a text or of a call's arguments and nothing else, as nearly all are: read at
-    once, without a dict."""
+    """A chunk that is one more piece of a text or of calls and nothing else, as nearly all are: read at once, without a
+    dict."""
 
     choices: tuple[_PlainChoice]
     usage: None = None
@@ -161,14 +167,14 @@ class Reader:
 
     def _plain(self, data: str, out: list[Delta]) -> bool:
         """One more piece of a part that is open; False when the chunk is anything else."""
-        if self._ending is not None or not (self._prose or self._calls):
+        if self._ending is not None or not self._started:
             return False
         try:
             delta = _read_plain(data).choices[0].delta
         except msgspec.MsgspecError:
             return False
         if delta.tool_calls:
-            return delta.content is None and self._more_arguments(delta.tool_calls, out)
+            return delta.content is None and self._plain_calls(delta.tool_calls, out)
         if self._prose is None or self._prose.kind != "text":
             return False
         if text := delta.content:
@@ -176,14 +182,21 @@ class Reader:
             self._content_length += len(text)
         return True
 
-    def _more_arguments(self, pieces: tuple[_PlainCall, ...], out: list[Delta]) -> bool:
+    def _plain_calls(self, pieces: tuple[_PlainCall, ...], out: list[Delta]) -> bool:
+        for piece in pieces:
+            call = self._calls.get(piece.index)
+            begins = bool(piece.id and piece.function.name)
+            if begins if call is not None else not begins:
+                return False  # a call in another's place, or one that has no name yet: the long way knows
+            if call is not None and call.raw.get("type") == "custom":
+                return False
         if self._prose is not None:
-            return False
-        calls = [self._calls.get(piece.index) for piece in pieces]
-        if any(call is None or call.raw.get("type") == "custom" for call in calls):
-            return False
-        for call, piece in zip(calls, pieces, strict=True):
-            if call is not None and (text := piece.function.arguments):
+            self._close_prose(out)
+        for piece in pieces:
+            call = self._calls.get(piece.index)
+            if call is None:
+                call = self._call_at(piece.index, piece.id, piece.function.name, {}, out)
+            if text := piece.function.arguments:
                 call.pieces.append(text)
                 out.append(PartDelta(call.index, text))
         return True

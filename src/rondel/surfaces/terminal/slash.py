@@ -91,7 +91,8 @@ async def _new(chat: Chat, rest: str) -> Shown:
 
 async def _conversations(chat: Chat, rest: str) -> Shown:
     chat.recent = await chat.app.store.conversations(limit=LISTED_MAX)
-    return conversations_table(chat.recent, chat.app.clock.now())
+    at_work = chat.conversation.id if chat.app.running_turn(chat.conversation.id) else ""
+    return conversations_table(chat.recent, chat.app.clock.now(), at_work=at_work)
 
 
 async def _resume(chat: Chat, rest: str) -> Shown:

@@ -18,6 +18,8 @@ from ...values import Message
 from .clean import clean, one_line
 
 OUTPUT_CHARS_MAX = 300
+_STATES = {"working": "cut off", "waiting": "waits for you"}
+"""What a state means to a person: a conversation at work that nobody works on was cut off."""
 _STYLES = {"done": "green", "waiting": "yellow", "failed": "red", "stopped": "yellow", "working": "cyan"}
 
 
@@ -29,7 +31,8 @@ def table(*columns: str) -> Table:
     return made
 
 
-def conversations_table(infos: Sequence[ConversationInfo], now: float) -> RenderableType:
+def conversations_table(infos: Sequence[ConversationInfo], now: float, *, at_work: str = "") -> RenderableType:
+    """`at_work` is the conversation that a turn is really at work in, here and now."""
     if not infos:
         return Text("There are no conversations yet.")
     made = table()
@@ -40,7 +43,7 @@ def conversations_table(infos: Sequence[ConversationInfo], now: float) -> Render
     made.add_column("agent", no_wrap=True, max_width=16)
     made.add_column("about", no_wrap=True, overflow="ellipsis")
     for info in infos:
-        state = state_of(info.state)
+        state = "at work" if info.id == at_work else _STATES.get(info.state, info.state)
         made.add_row(
             short_id(info.id),
             when(info.updated_at, now),
@@ -49,11 +52,6 @@ def conversations_table(infos: Sequence[ConversationInfo], now: float) -> Render
             Text(one_line(info.title, 120) or "(nothing was said)"),
         )
     return made
-
-
-def state_of(state: str) -> str:
-    """What a state means to a person: a conversation at work that nobody works on was cut off."""
-    return {"working": "cut off", "waiting": "waits for you"}.get(state, state)
 
 
 def short_id(id: str) -> str:
