@@ -106,6 +106,8 @@ def test_a_line_typed_while_it_works_steers_it(place: Place, server: ModelServer
         terminal.wait_for_rest()
         terminal.type("work")
         terminal.wait_for("I work")
+        terminal.type("/conversations")
+        terminal.wait_for("at work ", count=1)
         terminal.type("in French, please")
         terminal.wait_for("› in French, please")
         held.release()
@@ -237,3 +239,16 @@ def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, se
         terminal.wait_for("└── scribe")
         terminal.type("/agent scribe")
         terminal.wait_for("scribe answers from now on.")
+
+
+def test_a_terminated_chat_leaves_its_turn_to_be_resumed(place: Place, server: ModelServer):
+    place.uses(server)
+    server.holds("Half a ")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("go on and on")
+        terminal.wait_for("Half a")
+        terminal.kill(signal.SIGTERM)
+    assert "cut off" in place.rondel("conversations").out
+    server.says("The whole sentence.")
+    assert "The whole sentence." in place.spawn("resume").out
