@@ -10,6 +10,7 @@ from rondel import Agent, App, tool
 from rondel.events import Outcome, TurnFinished
 from rondel.testing import Pause, VirtualClock, call, calls, say
 from rondel.tools.ask_user import ask_user
+from rondel.tools.finish import finish
 from rondel.trace import CUT_OFF, TraceNode, build, read
 from rondel.values import Usage
 from tests.helpers import events_of, of, play, scripted
@@ -131,6 +132,12 @@ def test_a_failure_a_steering_line_and_a_turn_at_work_are_told():
     assert (failed.outcome, "no luck" in failed.error) == ("failed", True)
     assert [(node.name, node.output) for node in worked.children if node.kind == "note"] == [("steered", "faster")]
     assert worked.output == "heard"
+
+
+def test_a_tool_that_ends_the_turn_gives_its_output():
+    agent, _ = scripted(call("finish", "f", text="All done."), tools=[finish])
+    root = play(lambda app: trace_of(app, "go"), agent)
+    assert root.children[0].output == "All done."
 
 
 def test_nothing_yet_is_an_empty_tree():

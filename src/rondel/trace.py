@@ -263,6 +263,8 @@ class _Folder:
             call.at, call.started, call.arguments = at, True, event.arguments
         elif isinstance(event, CallFinished):
             call.finished = event
+            if event.result.final:
+                self.turns[-1].output = event.result.text
         else:
             call.question, call.question_id, call.answer = event.question.text, event.question.id, ""
 
