@@ -176,7 +176,11 @@ class App:
 
     def conversation(self, id: str = "", *, agent: str = "") -> Conversation:
         """A conversation by its id, or a new one."""
-        return Conversation(self, id or self.new_id("c"), agent)
+        if not id:
+            id = self.new_id("c")
+            self._journals[id] = Journal(id, self.store, self.clock)  # nobody else knows this id: nothing is to be read
+            self._forget_idle_journals()
+        return Conversation(self, id, agent)
 
     async def journal(self, conversation: str) -> Journal:
         """The open journal of a conversation; read from the store when it is not in memory."""
@@ -203,12 +207,10 @@ class App:
         return fresh
 
     def _forget_idle_journals(self) -> None:
-        excess = len(self._journals) - JOURNALS_MAX
-        if excess <= 0:
-            return
-        idle = [c for c, journal in self._journals.items() if not journal.is_watched and c not in self._turns]
-        for conversation in idle[:excess]:
-            del self._journals[conversation]
+        for _ in range(min(4, len(self._journals) - JOURNALS_MAX)):
+            conversation, journal = self._journals.popitem(last=False)
+            if journal.is_watched or conversation in self._turns:
+                self._journals[conversation] = journal  # in use, so it is not among the oldest
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,12 @@ Opaque: TypeAlias = dict[str, Any]
 """What a dialect knows and our values do not, by the dialect's name."""
 
 
-class Value(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The base of every value: frozen, compared by content, small on disk."""
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The base of every value: frozen, compared by content, small on disk.
+
+    Frozen values form no cycles, so the garbage collector need not look at them: with thousands of conversations in
+    memory that is most of its work.
+    """
 
 
 class Citation(Value, frozen=True):
@@ -252,7 +256,7 @@ class PartStarted(Value, frozen=True, tag="part_started"):
     part: Part
 
 
-class PartDelta(Value, frozen=True, tag="part_delta", gc=False):
+class PartDelta(Value, frozen=True, tag="part_delta"):
     """More of a part: of its text, its thinking, or of the JSON text of a call's arguments."""
 
     index: int
