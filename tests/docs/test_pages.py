@@ -1,0 +1,78 @@
+"""What holds for every page: links lead somewhere, nothing is left to do, and nobody's own machine is in it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, text_of, without_blocks
+from tests.docs.runner import script
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    """The names that a page's headings have in links."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(path: Path):
+    for link in _LINK.findall(without_blocks(path)):
+        if re.match(r"\w+:", link):
+            assert link.startswith("https://"), link
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / unquote(file)).resolve() if file else path
+        assert target.exists(), f"{name_of(path)}: {link} leads nowhere"
+        assert target.is_relative_to(ROOT), f"{name_of(path)}: {link} leads out of the repository"
+        assert not anchor or anchor in _anchors(target), f"{name_of(path)}: {link} names no heading"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_nothing_is_left_to_do_and_no_machine_is_named(path: Path):
+    text = path.read_text(encoding="utf-8")
+    for word in ("TODO", "FIXME", "XXX", "/home/", "/root", "/work/"):
+        assert word not in text, f"{name_of(path)} says {word!r}"
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        links = (link.partition("#")[0] for link in _LINK.findall(page.read_text()) if "://" not in link)
+        waiting += [(page.parent / link).resolve() for link in links if link]
+    assert set(PAGES) <= reached
+
+
+def test_the_hello_of_the_readme_is_the_example():
+    first = next(block for block in blocks_of(ROOT / "README.md") if block.language == "python")
+    assert first.text == text_of("examples/hello.py")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+def test_every_example_runs_and_is_listed(path: Path):
+    printed = script(name_of(path))
+    for expected in re.findall(r"^\s*print\(.*\)  # (.+)$", path.read_text(), re.M):
+        assert expected in printed
+    assert f"({path.name})" in text_of("examples/README.md")
+
+
+def test_the_picture_is_drawn_from_a_real_terminal():
+    module = runpy.run_path(str(ROOT / "docs" / "terminal.py"))
+    session = module["talk"](["Is anybody there?"], engine="echo")
+    drawn = module["picture"](session.screen, "rondel").replace("&#160;", " ")
+    assert "rondel talks to echo" in drawn
+    assert drawn.count("Is anybody there?") == 2  # what was typed, and what came back
+    kept = text_of("docs/terminal.svg").replace("&#160;", " ")
+    assert "rondel talks to local:" in kept
+    assert "May run_shell run with" in kept

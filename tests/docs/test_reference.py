@@ -1,0 +1,165 @@
+"""The tables of the documentation say what the code says: commands, keys, hooks, defaults, tools, providers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import typer.main
+
+from rondel import Plugin, default_plugins
+from rondel.agent_files import AgentSettings, NodeSettings
+from rondel.commands.program import program
+from rondel.commands.run import EXIT_CODES
+from rondel.config import OVERRIDES, _File  # pyright: ignore[reportPrivateUsage]
+from rondel.dialects import DIALECTS
+from rondel.endpoint import PROVIDERS
+from rondel.limits import Limits
+from rondel.lookup import PLUGINS, TOOLS, find_plugin, find_tool
+from rondel.plugin import EDITING, HOOKS
+from rondel.settings import EngineSettings, FactSettings, RetrySettings, StoreSettings
+from rondel.surfaces.terminal.slash import COMMANDS
+from rondel.values import Options
+from tests.docs.pages import ROOT, codes_in, rows_after, text_of
+
+COMMAND_LINE = "docs/commands-and-terminal.md"
+CONFIGURATION = "docs/configuration.md"
+
+
+def _keys(name: str, heading: str) -> list[str]:
+    return [key for row in rows_after(name, heading) for key in codes_in(row[0])]
+
+
+def _fields(struct: type[msgspec.Struct]) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(struct)}
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def _commands(group: Any, path: str = "rondel") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def _usage(path: str, command: Any) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    shown = [p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments]
+    return " ".join((path, *shown))
+
+
+def _options(command: Any) -> list[list[str]]:
+    return [p.opts for p in command.params if p.param_type_name == "option"]
+
+
+def test_every_command_is_listed_with_its_arguments_its_help_and_its_options():
+    root: Any = typer.main.get_command(program)
+    expected = {"rondel": ("Without a command: talk to one.", [names[0] for names in _options(root)])}
+    for path, command in _commands(root):
+        said = command.help.partition(" Exit codes:")[0]
+        expected[_usage(path, command)] = (said, [names[0] for names in _options(command)])
+    listed = {codes_in(row[0])[0]: (row[1], codes_in(row[2])) for row in rows_after(COMMAND_LINE, "## Commands")}
+    assert listed == expected
+
+
+def test_every_option_is_explained_with_its_short_form():
+    root: Any = typer.main.get_command(program)
+    options = {tuple(names) for command in (root, *(c for _, c in _commands(root))) for names in _options(command)}
+    explained = re.findall(r"^\| (`--.*?) \|", text_of(COMMAND_LINE), re.M)
+    known = {name for cell in explained for name in codes_in(cell)}
+    assert {name for names in options for name in names} | {"--help", "-h"} == known
+
+
+def test_the_exit_codes_are_those_of_the_program():
+    from rondel.cli import DONE, FAILED, INTERRUPTED, USAGE
+
+    codes = {*EXIT_CODES.values(), DONE, FAILED, USAGE, INTERRUPTED}
+    assert {int(codes_in(row[0])[0]) for row in rows_after(COMMAND_LINE, "## Exit codes")} == codes
+
+
+def test_every_command_of_the_chat_is_listed():
+    expected = [
+        f"| `/{c.name} {c.usage.replace('|', chr(92) + '|')}".rstrip() + f"` | {c.description} |" for c in COMMANDS
+    ]
+    listed = re.findall(r"^\| `/.*$", text_of(COMMAND_LINE), re.M)
+    assert listed == expected
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def test_every_key_of_rondel_toml_is_listed():
+    assert set(_keys(CONFIGURATION, "## rondel.toml")) == _fields(_File)
+    assert set(_keys(CONFIGURATION, "## Engines")) == _fields(EngineSettings)
+    assert set(_keys(CONFIGURATION, "## Store")) == _fields(StoreSettings)
+    assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
+
+
+def test_the_keys_of_retry_and_facts_are_listed_in_their_order():
+    rows = {codes_in(row[0])[0]: codes_in(row[1]) for row in rows_after(CONFIGURATION, "## Engines")}
+    assert rows["retry"] == [field.name for field in msgspec.structs.fields(RetrySettings)]
+    assert rows["facts"] == [field.name for field in msgspec.structs.fields(FactSettings)]
+
+
+def test_every_limit_is_listed_with_its_default():
+    listed = {codes_in(row[0])[0]: float(row[1]) for row in rows_after(CONFIGURATION, "## Limits")}
+    assert listed == msgspec.structs.asdict(Limits())
+
+
+def test_every_key_of_an_agent_file_is_listed():
+    assert set(_keys(CONFIGURATION, "## Agent files")) == _fields(AgentSettings) | {"name"}
+    assert set(_keys(CONFIGURATION, "## Nodes of a prompt")) == _fields(NodeSettings)
+
+
+def test_every_variable_of_ours_is_listed():
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    used = set(re.findall(r"RONDEL_[A-Z]+", source))
+    assert {*OVERRIDES, *used, "NO_COLOR"} == set(_keys(CONFIGURATION, "## Variables"))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_hooks_is_that_of_the_plugin_class():
+    rows = rows_after("docs/plugins.md", "## Hooks")
+    assert [codes_in(row[0])[0] for row in rows] == list(HOOKS)
+    for hook, row in zip(HOOKS, rows, strict=True):
+        method = getattr(Plugin, hook)
+        assert codes_in(row[1]) == list(inspect.signature(method).parameters)[1:], hook
+        assert (row[2] != "nothing") == (hook in EDITING), hook
+        assert row[3] == (method.__doc__ or "").strip(), hook
+
+
+def test_the_default_plugins_are_listed_in_their_order():
+    mine = type("Mine", (Plugin,), {})()
+    listed = [row for row in rows_after("docs/plugins.md", "## Order")]
+    names = [codes_in(row[1])[0] if codes_in(row[1]) else mine.name for row in listed]
+    plugins = default_plugins(mine)
+    assert names == [plugin.name for plugin in plugins]
+    required = {plugin.name for plugin in plugins if plugin.required}
+    assert {name for name, row in zip(names, listed, strict=True) if row[3] == "yes"} == required
+    assert {find_plugin(name).name for name in PLUGINS} == set(names) - {mine.name}
+
+
+def test_the_tools_that_come_with_rondel_are_listed():
+    rows = rows_after("docs/tools.md", "## Tools that come with Rondel")
+    listed = {codes_in(row[0])[0]: row[2] == "yes" for row in rows}
+    assert listed == {name: find_tool(name).approval is not None for name in TOOLS}
+
+
+def test_the_providers_are_listed_with_their_dialects_variables_and_models():
+    listed = {
+        codes_in(row[0])[0]: (codes_in(row[1])[0], tuple(codes_in(row[2])), "".join(codes_in(row[3])))
+        for row in rows_after("docs/engines.md", "## Providers")
+    }
+    assert listed == {name: (p.dialect, p.key_variables, p.model) for name, p in PROVIDERS.items()}
+
+
+def test_the_dialects_are_listed():
+    assert _keys("docs/dialects.md", "# Dialects") == list(DIALECTS)
