@@ -29,7 +29,7 @@ T = TypeVar("T")
 BUSY_TIMEOUT_S = 5.0
 FINISH_DELAY_S = 0.05
 """How long a finished job may wait to be forgotten together with something else."""
-APPEND_DELAY_S = 0.005
+APPEND_DELAY_S = 0.01
 """How long an append that nobody waits for may wait to be written together with something else."""
 
 _encode = msgspec.json.Encoder().encode

@@ -89,7 +89,8 @@ class Writer:
         self._data_versions: dict[sqlite3.Connection, int] = {}
         self._known: dict[str, ConversationInfo] = {}
         # What the open transaction has gathered and not yet written.
-        self._changed: dict[str, ConversationInfo] = {}
+        self._changed: dict[str, list[Entry]] = {}
+        self._infos: dict[str, ConversationInfo] = {}
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
         self._untold: dict[str, Exception] = {}
@@ -179,6 +180,7 @@ class Writer:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
+        self._infos = {}
         self._rows.clear()
         self._finished.clear()
         try:
@@ -204,16 +206,22 @@ class Writer:
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
         """The fence: an append that is not the next one fails alone."""
         id = request.conversation
-        info = self._changed.get(id) or self._known.get(id) or self._load(connection, id)
+        entries = self._changed.get(id)
+        if entries is None:
+            if id not in self._known:
+                self._known[id] = self._load(connection, id)
+            entries = []
+        last = entries[-1].seq if entries else self._known[id].seq
         seq = request.entries[0].seq
-        if seq != info.seq + 1:
+        if seq != last + 1:
             request.error = self._untold.get(id) or StoreConflict(
-                f"conversation {id!r} is at entry {info.seq!r}, so entry {seq!r} cannot follow: "
+                f"conversation {id!r} is at entry {last!r}, so entry {seq!r} cannot follow: "
                 "another worker appended first; read it again and go on from there"
             )
             self._tell_later(request)
             return
-        self._changed[id] = info.after(*request.entries)
+        entries.extend(request.entries)
+        self._changed[id] = entries
         self._rows.extend(request.rows)
 
     def _tell_later(self, request: Append) -> None:
@@ -232,7 +240,8 @@ class Writer:
     def _flush(self, connection: sqlite3.Connection) -> None:
         """Write what was gathered: summaries first, because entries refer to them."""
         if self._changed:
-            _insert(connection, _upsert_infos, [row_of(info) for info in self._changed.values()])
+            self._infos = {id: self._known[id].after(*entries) for id, entries in self._changed.items()}
+            _insert(connection, _upsert_infos, [row_of(info) for info in self._infos.values()])
         if self._rows:
             _insert(connection, _insert_entries, self._rows)
             self._rows.clear()
@@ -240,9 +249,10 @@ class Writer:
             self._forget_jobs(connection)
 
     def _remember(self) -> None:
-        for id, info in self._changed.items():
+        for id, info in self._infos.items():
             self._known.pop(id, None)
             self._known[id] = info
+        self._infos = {}
         self._changed.clear()
         while len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
@@ -255,6 +265,7 @@ class Writer:
             "delete from conversations where id = ?1 or (id > ?1 || '/' and id < ?1 || '0')", (conversation,)
         ).rowcount
         self._changed.clear()
+        self._infos = {}
         self._known.clear()
         return deleted > 0
 
