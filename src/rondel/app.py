@@ -182,6 +182,10 @@ class App:
             self._forget_idle_journals()
         return Conversation(self, id, agent)
 
+    def open_journal(self, conversation: str) -> Journal | None:
+        """The journal of a conversation, if it is in memory."""
+        return self._journals.get(conversation)
+
     async def journal(self, conversation: str) -> Journal:
         """The open journal of a conversation; read from the store when it is not in memory."""
         journal = self._journals.get(conversation)

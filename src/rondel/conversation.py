@@ -32,7 +32,9 @@ class Conversation:
 
     @property
     def agent(self) -> str:
-        return self._agent or self.app.agent().name
+        """Who answers: the agent that was named, else the one that the conversation began with, once it is read."""
+        journal = self.app.open_journal(self.id)
+        return self._agent_in(journal) if journal else self._agent or self.app.agent().name
 
     async def send(
         self, content: str | Message | Sequence[str | Text | Media], *, author: str = "", id: str = ""
@@ -56,6 +58,11 @@ class Conversation:
         """Go on where a crash or a failure cut the conversation off. None when nothing is left to do."""
         journal = await self.app.journal(self.id)
         transcript = journal.transcript
+        watcher = journal.watch()
+        if jobs := await self.app.runtime.recover(self.id):
+            turn = jobs[-1].payload["turn"]
+            return TurnView(self, watcher, turn, goes_on=turn == transcript.turn)
+        watcher.close()
         if not (transcript.unanswered or transcript.owed or transcript.inbox):
             return None
         goes_on = bool(transcript.turn) and transcript.outcome is None

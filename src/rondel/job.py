@@ -37,8 +37,9 @@ class JobStore(Protocol):
         """Forget a job. Does not wait: a job that is forgotten too late is run again, and its handler knows."""
         ...
 
-    async def orphaned_jobs(self) -> list[Job]:
-        """The pending jobs that no living worker holds, in the order in which they came; this worker holds them now."""
+    async def orphaned_jobs(self, key: str = "") -> list[Job]:
+        """The pending jobs that no other living worker holds, of one key or of all, in the order in which they came.
+        This worker holds them now."""
         ...
 
 
@@ -49,6 +50,10 @@ class Runtime(Protocol):
 
     async def submit(self, job: Job) -> bool:
         """Returns when the job is kept; it begins then. False when it was submitted before."""
+        ...
+
+    async def recover(self, key: str) -> list[Job]:
+        """Run what a dead worker left of one key, when `start` did not. What it took up."""
         ...
 
     async def cancel(self, id: str) -> bool:

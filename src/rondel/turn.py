@@ -113,6 +113,7 @@ class Turn:
         self.transcript: Transcript = journal.transcript
         self._bind(self.transcript.agent if self.transcript.turn == id else agent)
         self._task: asyncio.Task[Any] | None = None
+        self._resting = False
         self._started_at = host.clock.now()
 
     # --- who and where ------------------------------------------------------------------------------------------------
@@ -293,6 +294,14 @@ class Turn:
 
     async def __aenter__(self) -> Turn:
         self._task = asyncio.current_task()
+        try:
+            await self._begin()
+        except BaseException as error:
+            if not await self.__aexit__(type(error), error, None):
+                raise
+        return self
+
+    async def _begin(self) -> None:
         events: list[Kept] = []
         if self.transcript.turn != self.id or self.transcript.outcome is not None:
             crew = self.crew
@@ -301,11 +310,13 @@ class Turn:
         if events:
             await self.append(*events, wait=False)  # the job that brought them is kept already
         await self.plugins.start(self)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if self._resting:
+            return True
+        self._resting = True
         if isinstance(error, asyncio.CancelledError):
             if not self.stopping:
                 return False  # the app goes down, or the turn above was stopped: the transcript says how to go on
@@ -313,9 +324,7 @@ class Turn:
                 self._task.uncancel()
         try:
             await self._come_to_rest(error)
-        except (StoreError, asyncio.CancelledError) as broken:
-            if isinstance(broken, asyncio.CancelledError) and not self.stopping:
-                raise
+        except RondelError as broken:  # the disk, or a required plugin at the very end
             self._fail(broken)
             self.emit(TurnFinished(self.id, Outcome.FAILED, failure=self.failure))
         return True
@@ -375,11 +384,13 @@ class Turn:
 
     async def settle(self) -> None:
         """A person stops a turn that only waits: its questions are closed, its calls get an answer."""
-        self.stopping = True
+        self.stopping = self._resting = True
         await self._come_to_rest(asyncio.CancelledError())
 
     def stop(self) -> None:
         """A person stops the turn: what runs is cancelled, the upstream request is closed, what was said is kept."""
+        if self._resting:
+            return  # too late: it ends anyway
         self.stopping = True
         if self._task is not None:
             self._task.cancel()

@@ -10,14 +10,17 @@ import sys
 import textwrap
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from rondel import Agent, App, Approval, Outcome, QuestionError, tool
+from rondel import Agent, App, Approval, Outcome, Plugin, QuestionError, tool
 from rondel.errors import StoreFull
 from rondel.events import CallFinished, Kept, MessageAdded, TurnFinished
+from rondel.job import Job
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, VirtualClock, call, say
+from rondel.turn import Turn
 from rondel.values import ToolResult, user
 from tests.helpers import events_of, of, play, scripted
 
@@ -285,3 +288,82 @@ def test_an_app_that_closes_lets_go_of_its_turns_and_the_next_takes_them_up(tmp_
     play(leave, agent("unused"), store=SqliteStore(path))
     waiter = Agent("waiter", engine=Scripted("it waited"), tools=[wait])
     assert play(find, waiter, store=SqliteStore(path)) == "it waited"
+
+
+def test_a_stop_that_comes_while_the_turn_ends_is_too_late_and_harmless():
+    """F05."""
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(Plugin):
+        async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
+            reached.set()
+            await go.wait()
+
+    agent, _ = scripted("hi", plugins=[Slow()])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        view = await conversation.send("x")
+        await reached.wait()
+        await view.stop()
+        go.set()
+        return of(TurnFinished, await events_of(view))[0], await conversation.entries()
+
+    finished, entries = play(scene, agent)
+    assert finished.outcome is Outcome.DONE
+    assert isinstance(entries[-1].event, TurnFinished)
+
+
+def test_a_required_plugin_that_fails_at_the_start_or_the_end_fails_the_turn_and_the_chat_goes_on():
+    class Broken(Plugin):
+        required = True
+        hook = "on_turn_start"
+
+        async def on_turn_start(self, turn: Turn) -> None:
+            if self.hook == "on_turn_start":
+                raise ValueError("not today")
+
+        async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
+            if self.hook == "on_turn_end":
+                raise ValueError("not today")
+
+    plugin = Broken()
+    agent, _ = scripted("one", "two", plugins=[plugin])
+
+    async def scene(app: App):
+        conversation = app.conversation()
+        errors = []
+        for hook in ("on_turn_start", "on_turn_end", ""):
+            plugin.hook = hook
+            errors.append((await (await conversation.send("x")).result()).error)
+        return errors
+
+    at_start, at_end, fine = play(scene, agent)
+    assert at_start == "plugin 'broken', on_turn_start: ValueError: not today"
+    assert at_end == "plugin 'broken', on_turn_end: ValueError: not today"
+    assert fine == ""
+
+
+def test_a_message_that_only_its_job_remembers_is_found_by_resume(tmp_path: Path):
+    """Q02: the crash came between the job and the first entry, and nobody recovers at the start."""
+    path = tmp_path / "rondel.db"
+
+    async def leave() -> None:
+        async with SqliteStore(path) as store:
+            message = msgspec.to_builtins(user("are you there?", id="m1"))
+            await store.put_job(Job("t1", "turn", "c", {"turn": "t1", "agent": "helper", "message": message}))
+            await store.put_job(Job("t2", "turn", "other", {"turn": "t2", "agent": "helper", "message": message}))
+
+    async def scene(app: App):
+        await app.drain()
+        conversation = app.conversation("c")
+        before = (await conversation.transcript()).messages[:]
+        view = await conversation.resume()
+        assert view is not None
+        other = await app.conversation("other").transcript()
+        return before, (await view.result()).output, other.messages, await conversation.resume()
+
+    asyncio.run(leave())
+    agent, _ = scripted("I am.")
+    before, output, others, nothing = play(scene, agent, store=SqliteStore(path), recover=False)
+    assert (before, output, others, nothing) == ([], "I am.", [], None)

@@ -94,6 +94,12 @@ class LocalRuntime:
             self._take_on_kept(job)
         return kept
 
+    async def recover(self, key: str) -> list[Job]:
+        orphans = [job for job in await self._store.orphaned_jobs(key) if job.id not in self._works]
+        for job in orphans:
+            self._take_on_kept(job)
+        return orphans
+
     async def cancel(self, id: str) -> bool:
         work = self._works.get(id)
         if work is None:

@@ -91,9 +91,9 @@ class MemoryStore:
     def finish_job(self, id: str) -> None:
         self._jobs.pop(id, None)
 
-    async def orphaned_jobs(self) -> list[Job]:
+    async def orphaned_jobs(self, key: str = "") -> list[Job]:
         self._check_open()
-        return list(self._jobs.values())
+        return [job for job in self._jobs.values() if not key or job.key == key]
 
     async def aclose(self) -> None:
         self._closed = True

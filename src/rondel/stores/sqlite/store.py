@@ -112,8 +112,8 @@ class SqliteStore:
         self._writing.post(FinishJob(id))
         self._write_within(FINISH_DELAY_S)
 
-    async def orphaned_jobs(self) -> list[Job]:
-        return await self._write(lambda writer: writer.orphaned_jobs())
+    async def orphaned_jobs(self, key: str = "") -> list[Job]:
+        return await self._write(lambda writer: writer.orphaned_jobs(key))
 
     async def aclose(self) -> None:
         """Write what waits, then let go of the file. A second time does nothing."""

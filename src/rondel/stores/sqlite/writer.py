@@ -281,16 +281,18 @@ class Writer:
         )
         return put.rowcount == 1
 
-    def orphaned_jobs(self) -> list[Job]:
+    def orphaned_jobs(self, key: str) -> list[Job]:
         """The jobs that no other living worker holds. They are this worker's from now on."""
         connection = self._in_use()
         self._flush(connection)
-        own = self._alive().id
+        own, wanted = self._alive().id, "(?1 = '' or key = ?1)"
         for (id,) in connection.execute("select distinct worker from jobs where worker <> ?", (own,)).fetchall():
             if worker.is_dead(self._path, id):
-                connection.execute("update jobs set worker = ? where worker = ?", (own, id))
+                connection.execute(f"update jobs set worker = ?2 where worker = ?3 and {wanted}", (key, own, id))
         worker.tidy(self._path)
-        rows = connection.execute(f"select {JOB_COLUMNS} from jobs where worker = ? order by position", (own,))
+        rows = connection.execute(
+            f"select {JOB_COLUMNS} from jobs where worker = ?2 and {wanted} order by position", (key, own)
+        )
         return [job_of(row) for row in rows]
 
     def _forget_jobs(self, connection: sqlite3.Connection) -> None:
