@@ -2,7 +2,7 @@
 
 Blocks that name files are written to them before anything runs, so that a page builds a project from its blocks. Python
 is executed in one namespace per page; configuration is loaded; commands are run in this process with the echo engine. A
-comment behind a `print(...)` is what it prints.
+comment behind a `print(...)` is the line that it prints.
 """
 
 from __future__ import annotations
@@ -67,10 +67,7 @@ class Page:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(code, self._names)
-        rest = printed.getvalue()
-        for expected in _PRINTS.findall(block.text):
-            assert expected in rest, f"{block.where}: {expected!r} was not printed, but {printed.getvalue()!r}"
-            rest = rest.partition(expected)[2]
+        check_prints(block.text, printed.getvalue(), block.where)
 
     def _configuration(self, block: Block) -> None:
         """Whatever the file is, the project as a whole must load with it."""
@@ -145,6 +142,15 @@ class Page:
             code = main(arguments)
         assert code == 0, f"{block.where}: `rondel {shlex.join(arguments)}` ended with {code}:\n{printed.getvalue()}"
         return printed.getvalue()
+
+
+def check_prints(code: str, printed: str, where: str) -> None:
+    """The comments behind prints are lines that were printed, in this order; one that ends in `...` is a beginning."""
+    lines = iter(printed.splitlines())
+    for expected in _PRINTS.findall(code):
+        start = expected.removesuffix("...")
+        found = any(line == expected or (start != expected and line.startswith(start)) for line in lines)
+        assert found, f"{where}: {expected!r} was not printed, but:\n{printed}"
 
 
 def _parse(arguments: list[str]) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, text_of, without_blocks
-from tests.docs.runner import script
+from tests.docs.runner import check_prints, script
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -61,9 +61,7 @@ def test_the_hello_of_the_readme_is_the_example():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
 def test_every_example_runs_and_is_listed(path: Path):
-    printed = script(name_of(path))
-    for expected in re.findall(r"^\s*print\(.*\)  # (.+)$", path.read_text(), re.M):
-        assert expected in printed
+    check_prints(path.read_text(), script(name_of(path)), name_of(path))
     assert f"({path.name})" in text_of("examples/README.md")
 
 
