@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,18 @@ def test_every_folder_of_parts_has_a_contract_that_keeps_its_members_apart():
     apart |= {container for c in _contracts() if c["type"] == "layers" for container in c["containers"]}
     folders = {f"rondel.{path.parent.name}" for path in (ROOT / "src" / "rondel").glob("*/__init__.py")}
     assert folders - apart == set()
+
+
+def test_every_library_stands_behind_few_files():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["local"]]
+    names = {re.split(r"[\[<>=~! ]", text)[0].lower() for text in needed} - {"msgspec"}  # which is everywhere
+    kept = {module for c in _contracts() if c["type"] == "forbidden" for module in c["forbidden_modules"]}
+    homes = {
+        module: {name.lower().replace("_", "-") for name in found} for module, found in packages_distributions().items()
+    }
+    bound = {name for module in kept for name in homes.get(module, {module})}
+    assert names - bound == set()
 
 
 def test_the_loop_fits_on_a_screen_or_two():
