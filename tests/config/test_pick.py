@@ -246,6 +246,7 @@ def test_a_fetch_that_nobody_waits_for_any_more_is_given_up() -> None:
     def pull(weights: Weights, progress: Callable[[int, int, str], None]) -> None:
         try:
             progress(0, 10, "")
+            begun.set()
             gate.wait(10)
             progress(1, 10, "")
         except Exception as error:
@@ -256,9 +257,10 @@ def test_a_fetch_that_nobody_waits_for_any_more_is_given_up() -> None:
         stream = PullFirst(Echo(), DEFAULT, pull=pull).stream(Prompt.of(user("hi")))
         async with contextlib.aclosing(stream) as deltas:  # type: ignore[type-var]
             assert isinstance(await anext(deltas), Notice)
+            await asyncio.to_thread(begun.wait, 10)
         gate.set()
 
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
     asyncio.run(main())  # its end waits for the threads of its executor
     assert ended == ["_GivenUp"]
 
