@@ -81,11 +81,6 @@ class Page:
         env = {"HOME": str(self.folder), **VARIABLES}
         load_agents(load(self.folder, env), env)
 
-    def forget_modules(self) -> None:
-        """The next page may have other modules of the same names."""
-        for name in [name for name, module in sys.modules.items() if _is_below(module, self.folder)]:
-            del sys.modules[name]
-
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def _commands(self, block: Block) -> None:
@@ -170,6 +165,9 @@ def script(name: str) -> str:
     return printed.getvalue()
 
 
-def _is_below(module: Any, folder: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return bool(file) and Path(file).is_relative_to(folder)
+def forget_modules(folder: Path) -> None:
+    """Forget what was imported from below a folder: another page or test may have other modules of the same names."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(folder):
+            del sys.modules[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, blocks_of, name_of
-from tests.docs.runner import VARIABLES, Page
+from tests.docs.runner import VARIABLES, Page, forget_modules
 
 KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV")
 
@@ -27,9 +27,9 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     monkeypatch.chdir(folder)
     log = logging.getLogger("rondel")
     handlers, propagate = list(log.handlers), log.propagate
-    made = Page(folder, monkeypatch)
-    yield made
-    made.forget_modules()
+    forget_modules(tmp_path.parent)
+    yield Page(folder, monkeypatch)
+    forget_modules(tmp_path.parent)
     log.handlers[:], log.propagate = handlers, propagate
 
 
