@@ -9,17 +9,18 @@ import asyncio
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from .agent import Agent
+from .assembly import Step, assemble
 from .clock import Clock, SystemClock
 from .conversation import Conversation
 from .engine import Engine
 from .errors import AgentFailed, LimitReached, QuestionError, RondelError, nearest
-from .events import Event, Failure, Nested, Outcome, QuestionAnswered, TurnFinished
+from .events import Event, Failure, MessageAdded, Nested, Outcome, QuestionAnswered, TurnFinished, TurnStarted
 from .job import Job, Runtime
 from .journal import Journal
 from .loop import run_turn
@@ -252,6 +253,15 @@ class App:
         await journal.append(TurnFinished(turn, Outcome.STOPPED, "stopped before it began"))
         self._settle(turn, AgentResult(agent=journal.transcript.home, ran=False))
         return True
+
+    async def preview(self, agent: str, message: Message) -> AsyncIterator[Step]:
+        """How the prompt of a first round would come about, step by step. Nobody is asked, and nothing is kept."""
+        journal = Journal("preview", _memory_store(), self.clock)
+        turn = Turn(self, journal, id="preview", agent=self.agent(agent).name, messages=(message,))
+        await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
+        await turn.plugins.start(turn)
+        async for step in assemble(turn):
+            yield step
 
     async def drain(self) -> None:
         """Wait until no turn is at work and none is queued. Questions may be open."""

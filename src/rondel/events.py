@@ -73,8 +73,8 @@ class InboxTaken(Value, frozen=True, tag="inbox_taken"):
 class RoundFinished(Value, frozen=True, tag="round_finished"):
     """An engine answered.
 
-    `next` is where control goes: `human`, `self`, `agent:<id>`, or `message` when a message that follows owes a reply.
-    `ran` is False for a blank prompt that asked nobody.
+    `next` is where control goes: `human`, `self`, `agent:<id>`, `message` when a message that follows owes a reply, or
+    `again` when this reply was thrown away. `ran` is False for a blank prompt that asked nobody.
     """
 
     message: Message
@@ -132,6 +132,13 @@ class PluginFailed(Value, frozen=True, tag="plugin_failed"):
     message: str
 
 
+class Warned(Value, frozen=True, tag="warned"):
+    """Something is not as its author meant it; the turn goes on without it."""
+
+    plugin: str
+    message: str
+
+
 class LimitHit(Value, frozen=True, tag="limit_hit"):
     name: str
     message: str
@@ -163,6 +170,7 @@ Kept: TypeAlias = (
     | HandedOff
     | Trimmed
     | PluginFailed
+    | Warned
     | LimitHit
     | TurnFinished
 )

@@ -58,10 +58,15 @@ class Plugin:
     """Override what you need; every default changes nothing."""
 
     name: ClassVar[str] = ""
+    entry: str = ""
+    """Which of several entries of this plugin in one agent; what it inserts bears it as its source."""
     required: ClassVar[bool] = False
     """A policy plugin fails closed: when it raises, the turn fails. Any other is reported and skipped."""
     tools: Sequence[Tool] = ()
     commands: Sequence[Command] = ()
+    moves_prefix: ClassVar[bool] = False
+    """What this plugin puts into a prompt changes from round to round before its end: a provider's prompt cache, which
+    lives on a common beginning, helps less."""
     holds_stream: bool = False
     """This plugin must see the reply before anybody else does: nothing streams until `on_reply` is through."""
 
@@ -144,6 +149,15 @@ class Chain:
     def tools(self) -> list[Tool]:
         return [tool for plugin in self.plugins for tool in plugin.tools]
 
+    @property
+    def editors(self) -> list[tuple[Plugin, Callable[[Turn, Prompt], Awaitable[Prompt]]]]:
+        """The plugins that edit prompts, in order, each with its edit."""
+
+        def guarded(plugin: Plugin, hook: Callable[..., Any]) -> Callable[[Turn, Prompt], Awaitable[Prompt]]:
+            return lambda turn, prompt: self._edit(turn, plugin, "on_prompt", hook(turn, prompt), prompt)
+
+        return [(plugin, guarded(plugin, hook)) for plugin, hook in self._hooks["on_prompt"]]
+
     async def prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         for plugin, hook in self._hooks["on_prompt"]:
             prompt = await self._edit(turn, plugin, "on_prompt", hook(turn, prompt), prompt)
@@ -212,11 +226,12 @@ async def _report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> No
 
 
 def keep_stronger_next(before: Reply, after: Reply) -> Reply:
-    """Where control goes, when plugins disagree: a hand-off beats self, self beats human; of equals the first stays."""
+    """Where control goes, when plugins disagree: once more beats a hand-off, a hand-off beats self, self beats human;
+    of equals the first stays."""
     if _strength(before.next) < _strength(after.next) or before.next == after.next == "human":
         return after
     return msgspec.structs.replace(after, next=before.next, next_message=before.next_message or after.next_message)
 
 
 def _strength(target: str) -> int:
-    return 0 if target == "human" else 1 if target == "self" else 2
+    return {"human": 0, "self": 1, "again": 3}.get(target, 2)

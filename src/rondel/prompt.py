@@ -6,14 +6,17 @@ Editing returns a new prompt. Knows no plugin, no engine, and no wire format.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias, TypeGuard, cast
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 import msgspec
 
-from .values import Message, Messages, Opaque, Options, Role, Text, ToolSpec, Value
+from .errors import RondelError, nearest
+from .values import ROLES, Message, Messages, Opaque, Options, Role, Text, ToolSpec, Value
 
+DEPTH_MAX = 100
+"""How deep an author may nest nodes. What plugins build may be deeper: nothing that runs on it is recursive."""
 HISTORY = "history"
 """The id of the node that holds the conversation."""
 
@@ -32,6 +35,18 @@ class Node(Value, frozen=True, tag="node"):
     tags: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     """The path back to what the author wrote: `("prompts", "system", "children", "tone")`, or `("plugins", id)`."""
+
+    def __post_init__(self) -> None:
+        if self.role is not None and self.role not in ROLES:
+            raise RondelError(f"node {self.id!r} has the unknown role {self.role!r}{nearest(self.role, ROLES)}")
+
+
+class Found(NamedTuple):
+    """A node or a message in a tree, its siblings (itself included), and its place among them."""
+
+    child: Child
+    siblings: tuple[Child, ...]
+    index: int
 
 
 class Prompt(Value, frozen=True):
@@ -69,6 +84,45 @@ class Prompt(Value, frozen=True):
         """Add messages after everything else."""
         return self.replace(nodes=(*self.nodes, *messages))
 
+    # --- editing by id: a target that is not there changes nothing; ask `find` first to tell ------------------------
+
+    def find(self, id: str) -> Found | None:
+        """The first node or message with this id, depth first."""
+        path = _path_to(self.nodes, id)
+        if path is None:
+            return None
+        siblings = self.nodes
+        for index in path[:-1]:
+            siblings = cast(Node, siblings[index]).children
+        return Found(siblings[path[-1]], siblings, path[-1])
+
+    def insert_before(self, id: str, *children: Child) -> Prompt:
+        return self._edit(id, lambda child: (*children, child))
+
+    def insert_after(self, id: str, *children: Child) -> Prompt:
+        return self._edit(id, lambda child: (child, *children))
+
+    def insert_into(self, id: str, *children: Child) -> Prompt:
+        """As the last children of a node."""
+        return self._edit(id, lambda child: (_grown(child, children),))
+
+    def replace_node(self, id: str, *children: Child) -> Prompt:
+        """These in the place of the one with this id; none removes it."""
+        return self._edit(id, lambda _: children)
+
+    def _edit(self, id: str, edit: Callable[[Child], tuple[Child, ...]]) -> Prompt:
+        path = _path_to(self.nodes, id)
+        if path is None:
+            return self
+        levels: list[tuple[Child, ...]] = [self.nodes]
+        for index in path[:-1]:
+            levels.append(cast(Node, levels[-1][index]).children)
+        edited = _spliced(levels[-1], path[-1], edit(levels[-1][path[-1]]))
+        for siblings, index in zip(reversed(levels[:-1]), reversed(path[:-1]), strict=True):
+            parent = msgspec.structs.replace(cast(Node, siblings[index]), children=edited)
+            edited = _spliced(siblings, index, (parent,))
+        return self.replace(nodes=edited)
+
     def lend(self, *tools: ToolSpec) -> Prompt:
         """Offer more tools, first in the list."""
         return self.replace(tools=(*tools, *self.tools))
@@ -98,9 +152,17 @@ class Prompt(Value, frozen=True):
 
 def _has_content(child: Child) -> bool:
     """Whether a model would be told anything. The newest message is looked at first: it nearly always says yes."""
-    if isinstance(child, Message):
-        return any(not isinstance(part, Text) or part.text.strip() for part in child.parts)
-    return child.enabled and (bool(child.text.strip()) or any(map(_has_content, reversed(child.children))))
+    pending: list[Child] = [child]
+    while pending:
+        child = pending.pop()
+        if isinstance(child, Message):
+            if any(not isinstance(part, Text) or part.text.strip() for part in child.parts):
+                return True
+        elif child.enabled:
+            if child.text.strip():
+                return True
+            pending.extend(child.children)
+    return False
 
 
 def _is_history(child: Child) -> TypeGuard[Node]:
@@ -175,3 +237,95 @@ def _gather(node: Node) -> tuple[str, list[Child]]:
             texts.append(child.text)
             pending.extend(reversed(child.children))
     return "".join(texts).strip(), messages
+
+
+# --- finding, and the way back to what was written --------------------------------------------------------------------
+
+
+def walk(nodes: Iterable[Child]) -> Iterator[tuple[tuple[str, ...], Child]]:
+    """Every node and message with the ids on the way to it, depth first. Not recursive."""
+    pending: list[tuple[tuple[str, ...], Child]] = []
+    pending.extend(((child.id,), child) for child in reversed(tuple(nodes)))
+    while pending:
+        ids, child = pending.pop()
+        yield ids, child
+        if isinstance(child, Node):
+            pending.extend(((*ids, inner.id), inner) for inner in reversed(child.children))
+
+
+def _path_to(nodes: tuple[Child, ...], id: str) -> tuple[int, ...] | None:
+    """The indexes on the way to the first child with this id. Each step keeps its parent's, so that depth costs no
+    more than breadth."""
+    pending: list[tuple[Any, int, Child]] = [(None, index, child) for index, child in enumerate(nodes)][::-1]
+    while pending:
+        step = pending.pop()
+        child = step[2]
+        if child.id == id:
+            path: list[int] = []
+            while step is not None:
+                path.append(step[1])
+                step = step[0]
+            return tuple(reversed(path))
+        if isinstance(child, Node):
+            pending.extend((step, index, inner) for index, inner in reversed(list(enumerate(child.children))))
+    return None
+
+
+def _spliced(siblings: tuple[Child, ...], index: int, instead: tuple[Child, ...]) -> tuple[Child, ...]:
+    return (*siblings[:index], *instead, *siblings[index + 1 :])
+
+
+def _grown(child: Child, children: tuple[Child, ...]) -> Child:
+    if isinstance(child, Message):
+        raise RondelError(f"nothing can be inserted into the message {child.id!r}: insert before or after it")
+    return msgspec.structs.replace(child, children=(*child.children, *children))
+
+
+def with_sources(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes with the path back to their author on each that has none: ids, which insertions do not shift."""
+    if (depth := _depth(nodes)) > DEPTH_MAX:
+        raise RondelError(f"a prompt is nested {depth:,} levels deep; write it with {DEPTH_MAX} at the most")
+    return tuple(cast("list[Node]", _sourced(nodes, ("prompts",))))
+
+
+def _depth(nodes: Iterable[Child]) -> int:
+    deepest, level = 0, list(nodes)
+    while level:
+        deepest += 1
+        level = [inner for child in level if isinstance(child, Node) for inner in child.children]
+    return deepest
+
+
+def _sourced(nodes: Iterable[Child], path: tuple[str, ...]) -> list[Child]:
+    return [
+        msgspec.structs.replace(
+            child,
+            source=child.source or (*path, child.id),
+            children=tuple(_sourced(child.children, (*path, child.id, "children"))),
+        )
+        if isinstance(child, Node)
+        else child
+        for child in nodes
+    ]
+
+
+def source_paths(nodes: Iterable[Child], plugins: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Where each id comes from: `("prompts", id, "children", id, …)`, and `("plugins", id)` for the entries."""
+    paths = {child.id: _as_path(ids) for ids, child in walk(nodes) if child.id}
+    return paths | {id: ("plugins", id) for id in plugins}
+
+
+def _as_path(ids: tuple[str, ...]) -> tuple[str, ...]:
+    return ("prompts", *chain.from_iterable((id, "children") for id in ids[:-1]), ids[-1])
+
+
+def duplicate_ids(nodes: Iterable[Child]) -> list[str]:
+    """Ids that stand more than once, in the order in which they repeat."""
+    seen: set[str] = set()
+    twice: dict[str, None] = {}
+    for _, child in walk(nodes):
+        if isinstance(child, Node):
+            if child.id in seen:
+                twice[child.id] = None
+            seen.add(child.id)
+    return list(twice)

@@ -143,7 +143,7 @@ def _deltas(step: Step) -> Iterable[Delta]:
     if isinstance(step, Exception):
         raise step
     if isinstance(step, list):
-        return step
+        return cast("list[Delta]", step)
     if isinstance(step, str):
         step = say(step)
     if isinstance(step, Message):

@@ -71,6 +71,7 @@ class Transcript:
         self.turn_rounds = 0
         self.turn_usage = Usage()
         self.handoffs = 0
+        self.rerolls = 0
         self._heard_a_person()
 
     def _heard_a_person(self) -> None:
@@ -151,6 +152,9 @@ class Transcript:
         self.usage += event.usage
         self.turn_usage += event.usage
         self.ran = event.ran
+        if event.next == "again":
+            self.rerolls += 1
+            return
         if event.message.parts:
             self._add(event.message)
         calls = event.message.calls

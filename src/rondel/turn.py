@@ -32,11 +32,12 @@ from .events import (
     RoundFinished,
     TurnFinished,
     TurnStarted,
+    Warned,
 )
 from .journal import Journal
 from .limits import Limits
 from .plugin import Chain, State
-from .prompt import HISTORY, Node, Prompt, flatten
+from .prompt import HISTORY, Node, Prompt, flatten, with_sources
 from .question import Answer, Hold, Question
 from .tool import CallContext, Tool, error_of
 from .transcript import Transcript
@@ -63,7 +64,7 @@ class Crew(msgspec.Struct, frozen=True):
         if agent.output is not None:
             options = msgspec.structs.replace(options, output=agent.output)
         specs = tuple(tool.spec for tool in tools.values())
-        return cls(agent, engine, chain, tools, specs, agent.nodes, options, _instructions_of(agent))
+        return cls(agent, engine, chain, tools, specs, with_sources(agent.nodes), options, _instructions_of(agent))
 
 
 class Host(Protocol):
@@ -114,6 +115,7 @@ class Turn:
         self._bind(self.transcript.agent if self.transcript.turn == id else agent)
         self._task: asyncio.Task[Any] | None = None
         self._resting = False
+        self._warned: set[tuple[str, str]] = set()
         self._started_at = host.clock.now()
 
     # --- who and where ------------------------------------------------------------------------------------------------
@@ -201,6 +203,12 @@ class Turn:
 
     def progress(self, call_id: str, text: str) -> None:
         self.emit(CallProgressed(call_id, text))
+
+    async def warn(self, plugin: str, message: str) -> None:
+        """Say once in a turn that something is not as its author meant it."""
+        if (plugin, message) not in self._warned:
+            self._warned.add((plugin, message))
+            await self.append(Warned(plugin, message), wait=False)
 
     def prompt(self) -> Prompt:
         """What the agent's author wrote, with the conversation in its place, before the plugins edit it."""

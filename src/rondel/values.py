@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "error"]
+ROLES = ("system", "user", "assistant", "tool", "error")
 StopReason: TypeAlias = Literal["end", "calls", "length", "stop_sequence", "refusal", "pause", "interrupted"]
 MediaKind: TypeAlias = Literal["image", "audio", "file"]
 
@@ -110,6 +111,7 @@ class Message(Value, frozen=True, tag="message"):
     """One message of a transcript.
 
     `duration` is how many rounds it is sent to models: none is always, 0 is never (it is kept and shown all the same).
+    `shown` is whether people see it.
     """
 
     role: Role
@@ -118,6 +120,7 @@ class Message(Value, frozen=True, tag="message"):
     author: str = ""
     duration: int | None = None
     opaque: Opaque = {}
+    shown: bool = True
 
     @property
     def text(self) -> str:
@@ -210,9 +213,10 @@ class Usage(Value, frozen=True):
 
 
 class Reply(Value, frozen=True):
-    """What one engine call gave, and where control goes next: `human`, `self`, or `agent:<id>`.
+    """What one engine call gave, and where control goes next: `human`, `self`, `agent:<id>`, or `again`.
 
-    With `self`, `next_message` is a user message that the plugin puts before the next round.
+    With `self`, `next_message` is a user message that the plugin puts before the next round. With `again` this reply is
+    thrown away and the same question is asked once more.
     """
 
     message: Message
