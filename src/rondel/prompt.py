@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Node(Value, frozen=True, tag="node"):
             raise RondelError(f"node {self.id!r} has the unknown role {self.role!r}{nearest(self.role, ROLES)}")
 
 
-class Found(NamedTuple):
+class Found(Value, frozen=True):
     """A node or a message in a tree, its siblings (itself included), and its place among them."""
 
     child: Child
