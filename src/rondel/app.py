@@ -371,7 +371,7 @@ class App:
                 f"agents are nested {len(path)} levels deep (limits.agent_levels is {parent.limits.agent_levels}): "
                 + " -> ".join((*path, agent.name)),
             )
-        self._agents.setdefault(agent.name, agent)
+        self.add_agent(agent)
         call = context.call
         journal = await self.journal(f"{parent.conversation}/{call.id}")
         if context.answer is not None:
