@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 
 from rondel import weights as w
 from rondel.engine import Engine
-from rondel.engines import local
 from rondel.engines.local import LocalEngine
+from rondel.engines.local.answer import UnionReader
+from rondel.engines.local.model import _models
+from rondel.engines.local.question import question_of
+from rondel.engines.local.schema import ITEMS_MAX, STRING_CHARS_MAX, union_schema
 from rondel.errors import EngineError, EngineUnreachable, PromptRejected
 from rondel.prompt import Prompt
 from rondel.values import (
@@ -349,7 +352,7 @@ def test_engines_of_one_file_share_one_model_until_the_last_is_closed(weights_pa
         assert (await ask(second, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
         await second.aclose()
         await second.aclose()
-        assert not [settings for settings in local._models if settings.context_tokens == 256]
+        assert not [settings for settings in _models if settings.context_tokens == 256]
 
     asyncio.run(share())
 
@@ -395,7 +398,7 @@ CARD = w.Card(Options(temperature=0.5), repeat_penalty=1.2)
 
 
 def question(*messages: Message, tools: tuple[ToolSpec, ...] = (), **options: Any) -> dict[str, Any]:
-    return local._question(Prompt.of(*messages, tools=tools, options=Options(**options)), CARD).body
+    return question_of(Prompt.of(*messages, tools=tools, options=Options(**options)), CARD).body
 
 
 def test_options_that_are_not_given_come_from_the_models_card_and_tools_are_chosen_without_chance() -> None:
@@ -456,13 +459,13 @@ def test_every_string_and_list_that_a_model_may_write_has_an_end() -> None:
 
     def check(value: Any) -> None:
         if isinstance(value, dict):
-            assert value.get("type") != "string" or value["maxLength"] <= local.STRING_CHARS_MAX
-            assert value.get("type") != "array" or value["maxItems"] <= local.ITEMS_MAX
+            assert value.get("type") != "string" or value["maxLength"] <= STRING_CHARS_MAX
+            assert value.get("type") != "array" or value["maxItems"] <= ITEMS_MAX
             assert not value.keys() & {"pattern", "default", "format"}
         for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
             check(each)
 
-    union = local._union((ToolSpec("t", "", schema), ADD), Options())
+    union = union_schema((ToolSpec("t", "", schema), ADD), Options())
     check(union)
     assert union["$defs"]["tool0"]["properties"]["e"] == {"$ref": "#/$defs/tool0/$defs/E"}
     assert union["$defs"]["tool0"]["properties"]["a"]["maxLength"] == 9
@@ -478,7 +481,7 @@ def test_every_string_and_list_that_a_model_may_write_has_an_end() -> None:
 
 def read(pieces: list[str], *, cut: bool = False, stop: tuple[str, ...] = ()) -> Reply:
     """What the reader makes of an answer that comes in these pieces."""
-    reader, builder = local._UnionReader(stop), ReplyBuilder()
+    reader, builder = UnionReader(stop), ReplyBuilder()
     deltas = [delta for piece in pieces for delta in reader.feed(piece)]
     deltas += reader.finish(cut=cut)
     for delta in deltas:

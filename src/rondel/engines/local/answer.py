@@ -1,0 +1,203 @@
+"""What the model writes, as deltas: plain text, a document, or words and calls out of one JSON object.
+
+Text may come in any pieces; words are shown as they come. Knows no runtime, and no schema that was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ...errors import EngineGarbled
+from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, ToolCall
+
+
+class Reader(Protocol):
+    """Makes deltas of the text that the model writes."""
+
+    @property
+    def stop_hit(self) -> bool: ...
+
+    @property
+    def called(self) -> bool: ...
+
+    def feed(self, text: str) -> list[Delta]: ...
+
+    def finish(self, *, cut: bool) -> list[Delta]: ...
+
+
+class TextReader:
+    """Plain text, or a JSON document, up to a stop sequence. What may become one is held back."""
+
+    def __init__(self, stop: Sequence[str] = (), *, is_json: bool = False) -> None:
+        self.stop_hit = self.called = False
+        self._stop = tuple(filter(None, stop))
+        self._is_json, self._shown, self._held = is_json, list[str](), ""
+
+    def feed(self, text: str) -> list[Delta]:
+        if self.stop_hit or not text:
+            return []
+        self._held += text
+        ends = [at for word in self._stop if (at := self._held.find(word)) >= 0]
+        if ends:
+            self.stop_hit, safe = True, min(ends)
+        else:
+            safe = len(self._held) - max((_overlap(self._held, word) for word in self._stop), default=0)
+        shown, self._held = self._held[:safe], "" if ends else self._held[safe:]
+        return self._show(shown)
+
+    def _show(self, text: str) -> list[Delta]:
+        if not text:
+            return []
+        first = not self._shown
+        self._shown.append(text)
+        return [*([PartStarted(0, Text(""))] if first else []), PartDelta(0, text)]
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        deltas = self._show(self._held)
+        text = "".join(self._shown)
+        if self._is_json and not (cut or self.stop_hit):
+            _require_json(text)
+        return [*deltas, PartFinished(0, Text(text))] if text else deltas
+
+
+def _overlap(text: str, word: str) -> int:
+    """How many of the last characters of the text are the first ones of the word."""
+    return next((n for n in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:n])), 0)
+
+
+def _require_json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise EngineGarbled(
+            f"the embedded model did not write JSON: {text[:200]!r} ({error})", provider="local"
+        ) from error
+
+
+_SAY = re.compile(r'\s*\{\s*"say"\s*:\s*(?=[^\s])')
+_CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
+
+
+class UnionReader:
+    """`{"say": …}` or `{"tool": …, "arguments": …}` as it is written: words are shown as they come."""
+
+    def __init__(self, stop: Sequence[str] = ()) -> None:
+        self.called = False
+        self._text = TextReader(stop)
+        self._words: _StringDecoder | None = None
+        self._call: ToolCall | None = None
+        self._head, self._rest, self._shown = "", "", 0
+
+    @property
+    def stop_hit(self) -> bool:
+        return self._text.stop_hit
+
+    def feed(self, text: str) -> list[Delta]:
+        if self._words is not None:
+            return self._text.feed(self._words.feed(text))
+        if self._call is not None:
+            return self._arguments(text)
+        self._head += text
+        if match := _CALL.match(self._head):
+            return self._begin_call(match)
+        if (match := _SAY.match(self._head)) and self._head[match.end()] == '"':
+            self._words = _StringDecoder()
+            return self._text.feed(self._words.feed(self._head[match.end() + 1 :]))
+        return []
+
+    def _begin_call(self, match: re.Match[str]) -> list[Delta]:
+        self.called = True
+        name = msgspec.json.decode(f'"{match[1]}"', type=str)
+        self._call = ToolCall(f"call_{secrets.token_hex(12)}", name)
+        return [PartStarted(0, self._call), *self._arguments(self._head[match.end() :])]
+
+    def _arguments(self, text: str) -> list[Delta]:
+        """The last brace is the union's own, so one is always held back."""
+        self._rest += text
+        safe = self._rest.rfind("}")
+        safe = len(self._rest) if safe < 0 or self._rest[safe + 1 :].strip() else safe
+        shown, self._shown = self._rest[self._shown : safe], max(self._shown, safe)
+        return [PartDelta(0, shown)] if shown else []
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        if self._call is not None:
+            return self._finish_call(cut)
+        if self._words is None and self._head.strip():
+            return [*self._text.feed(self._other(cut)), *self._text.finish(cut=cut)]
+        return self._text.finish(cut=cut)
+
+    def _finish_call(self, cut: bool) -> list[Delta]:
+        assert self._call is not None
+        raw = self._rest.rstrip().removesuffix("}") if not cut else self._rest
+        try:
+            arguments = msgspec.json.decode(raw, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return [PartFinished(0, msgspec.structs.replace(self._call, broken=raw))]
+        return [PartFinished(0, msgspec.structs.replace(self._call, arguments=arguments))]
+
+    def _other(self, cut: bool) -> str:
+        """An answer that is a document, or free text where the runtime did not hold to the schema."""
+        match = _SAY.match(self._head)
+        if match is None:
+            return "" if cut and self._head.lstrip().startswith("{") else self._head
+        document = self._head[match.end() :].rstrip()
+        return document if cut else document.removesuffix("}")
+
+
+class _StringDecoder:
+    """Decodes the inside of a JSON string that comes in pieces; the closing quote ends it."""
+
+    def __init__(self) -> None:
+        self._held, self._ended = "", False
+
+    def feed(self, text: str) -> str:
+        if self._ended:
+            return ""
+        self._held += text
+        words = list[str]()
+        while self._held and not self._ended:
+            word, used = self._next()
+            if not used:
+                break
+            words.append(word)
+            self._held = self._held[used:]
+        return "".join(words)
+
+    def _next(self) -> tuple[str, int]:
+        """The next decoded piece and how many characters it took; none when more must come first."""
+        held = self._held
+        if held[0] == '"':
+            self._ended = True
+            return "", 1
+        if held[0] != "\\":
+            plain = re.match(r'[^"\\]+', held)
+            assert plain is not None
+            return plain[0], plain.end()
+        if len(held) < 2:
+            return "", 0
+        if held[1] != "u":
+            return _ESCAPES.get(held[1], held[1]), 2
+        return self._unicode()
+
+    def _unicode(self) -> tuple[str, int]:
+        held = self._held
+        if len(held) < 6:
+            return "", 0
+        code = int(held[2:6], 16)
+        if not 0xD800 <= code < 0xE000:
+            return chr(code), 6
+        if code < 0xDC00:
+            if len(held) < 12 and "\\u".startswith(held[6:8]):
+                return "", 0
+            low = re.match(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})", held[6:12])
+            if low:
+                return chr(0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00), 12
+        return "\ufffd", 6
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}

@@ -1,0 +1,125 @@
+"""llama.cpp: its module, imported with the first prompt, and a model's file that is loaded into it.
+
+Says why a file cannot be loaded. Knows no network and no prompt; `weights` knows where files come from.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import EngineError
+
+PROMPT_CACHE_MIB = 128
+"""What the runtime may keep of other conversations' prefixes while one is asked; its own default is 8 GB."""
+BATCH_TOKENS = 256
+"""A prompt is read in batches of this size; between two of them a request can be stopped."""
+
+
+class ModelSettings(NamedTuple):
+    path: str
+    context_tokens: int
+    threads: int
+
+
+def usable_threads() -> int:
+    """The cores that this process may use; of many, half, because a core's second thread does not help."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable if usable <= 4 else usable // 2
+
+
+def import_runtime() -> Any:
+    """The llama.cpp module. Its threads would spin between requests if this were not set before its import."""
+    from importlib import import_module
+
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        return import_module("xllamacpp")
+    except ImportError as error:
+        raise EngineError(
+            "the embedded model needs the extra: pip install 'rondel[local]'", provider="local"
+        ) from error
+
+
+def load(settings: ModelSettings) -> Any:
+    """The runtime's server with the model's file in it. It blocks, up to some seconds."""
+    import shutil
+    from tempfile import mkdtemp
+
+    runtime = import_runtime()
+    _require_model_file(Path(settings.path))
+    folder = mkdtemp(prefix="rondel-")
+    try:
+        return runtime.Server(_params(runtime, settings, folder))
+    except RuntimeError as error:
+        raise EngineError(
+            f"{settings.path!r} could not be loaded: {_why(settings) or error}; `rondel model pull` fetches it again",
+            provider="local",
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
+    params = runtime.CommonParams()
+    params.model.path = settings.path
+    params.n_ctx = settings.context_tokens
+    params.n_parallel = 1
+    params.n_batch = params.n_ubatch = BATCH_TOKENS
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
+    params.cache_ram_mib = PROMPT_CACHE_MIB
+    params.no_extra_bufts = True  # repacked weights would be a second copy in memory
+    params.warmup = False
+    params.prefill_assistant = False
+    params.verbosity = -1
+    # The runtime always listens. A socket in a private folder that is removed at once is a door that nobody finds;
+    # where there are no such sockets, a random key shuts the port.
+    if sys.platform != "win32":
+        params.hostnames = [f"{folder}/s.sock"]
+    params.api_keys = [secrets.token_hex(16)]
+    params.ui = params.endpoint_slots = params.endpoint_props = False
+    params.n_threads_http = 1
+    return params
+
+
+def _require_model_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise EngineError(
+            f"the model's file {str(path)!r} cannot be read ({error.strerror}); `rondel model pull` fetches it",
+            provider="local",
+        ) from error
+    if magic != b"GGUF":
+        raise EngineError(
+            f"{str(path)!r} is not a GGUF file; remove it and fetch it again with `rondel model pull`", provider="local"
+        )
+
+
+def _why(settings: ModelSettings) -> str:
+    """Why the runtime does not load a file: it says so only on stderr, so another process is asked to try aloud."""
+    import subprocess
+
+    code = f"import sys; from {__name__} import load_aloud; load_aloud(sys.argv[1], int(sys.argv[2]))"
+    command = [sys.executable, "-c", code, settings.path, str(settings.context_tokens)]
+    try:
+        tried = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = [line.strip() for line in tried.stderr.decode(errors="replace").splitlines()]
+    return next((line for line in lines if "error" in line.lower() and not line.startswith("RuntimeError")), "")
+
+
+def load_aloud(path: str, context_tokens: int) -> None:
+    """Try to load a model's file with the runtime's own words on stderr."""
+    from tempfile import TemporaryDirectory
+
+    runtime = import_runtime()
+    with TemporaryDirectory(prefix="rondel-") as folder:
+        params = _params(runtime, ModelSettings(path, context_tokens, 1), folder)
+        params.verbosity = 1
+        runtime.Server(params)

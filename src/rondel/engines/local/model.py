@@ -1,0 +1,95 @@
+"""Loaded models: each with a thread that asks it, and shared by all engines of the same file and settings.
+
+A model is loaded at its first use and freed with its last engine. Knows nothing of what it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from .llama import ModelSettings, load
+
+
+class SharedModel:
+    """One loaded model and the thread that asks it, first come first served. The thread lives while there is work, so
+    nothing keeps the interpreter from ending."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings, self.engines = settings, 0
+        self._lock = threading.Lock()
+        self._jobs = deque[Callable[[], object]]()
+        self._busy = False
+        self._server: Any = None
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._server is not None
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Run a job on the model's thread. It must not raise."""
+        with self._lock:
+            self._jobs.append(job)
+            if not self._busy:
+                self._busy = True
+                threading.Thread(target=self._work, name="rondel-local").start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._busy = False
+                    return
+                job = self._jobs.popleft()
+            job()
+
+    async def run(self, job: Callable[[], object]) -> None:
+        """Run a job on the model's thread and wait for its end."""
+        future = Future[None]()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                job()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        self.submit(work)
+        await asyncio.wrap_future(future)
+
+    def server(self) -> Any:
+        """The runtime with the model in it, loaded if need be. Only for the model's thread, as `free` is."""
+        if self._server is None:
+            self._server = load(self.settings)
+        return self._server
+
+    def free(self) -> None:
+        self._server = None
+
+
+_models: dict[ModelSettings, SharedModel] = {}
+"""What is loaded, for the whole process: a second copy of the same file would cost its memory again."""
+_models_lock = threading.Lock()
+
+
+def acquire(settings: ModelSettings) -> SharedModel:
+    with _models_lock:
+        model = _models.setdefault(settings, SharedModel(settings))
+        model.engines += 1
+        return model
+
+
+def release(model: SharedModel) -> bool:
+    """Whether that was the last engine of this model."""
+    with _models_lock:
+        model.engines -= 1
+        if not model.engines:
+            del _models[model.settings]
+        return not model.engines

@@ -1,0 +1,88 @@
+"""A question on its way: between the loop that waits for chunks and the thread that the model writes them on.
+
+Whoever has heard enough stops the model. Knows no deltas: a chunk is what the runtime wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from ...dialect import Json
+from ...errors import EngineError, PromptRejected
+from .llama import import_runtime
+from .model import SharedModel
+from .question import Question
+
+
+class Request:
+    """One question on its way: asked on the model's thread, its chunks read on the loop's."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._lock = threading.Lock()
+        self._chunks = list[bytes]()
+        self._stopped = self._ended = False
+        self._error: BaseException | None = None
+
+    def stop(self) -> None:
+        """No more is wanted: the model stops at its next token, or batch of the prompt."""
+        self._stopped = True
+
+    async def chunks(self) -> AsyncIterator[Json]:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            with self._lock:
+                chunks, ended = self._chunks, self._ended
+                self._chunks = []
+            for chunk in chunks:
+                yield msgspec.json.decode(chunk)
+            if self._error is not None:
+                raise self._error
+            if ended:
+                return
+
+    def answer(self, model: SharedModel) -> None:
+        """On the model's thread: ask, and hand over what comes."""
+        error: BaseException | None = None
+        try:
+            if not self._unwanted():
+                body = self._question.body
+                if self._question.schema is not None:
+                    body = body | {"grammar": import_runtime().json_schema_to_grammar(self._question.schema)}
+                model.server().handle_chat_completions(msgspec.json.encode(body), self._take)
+        except EngineError as failed:
+            error = failed
+        except ValueError as failed:
+            error = PromptRejected(f"the model's template does not take this prompt: {failed}", provider="local")
+        except BaseException as failed:
+            error = EngineError(f"the embedded model failed: {failed!r}", provider="local")
+        with self._lock:
+            self._ended, self._error = True, error
+        self._wake()
+
+    def _take(self, chunk: bytes) -> bool:
+        """The runtime's callback: true stops it."""
+        if self._unwanted():
+            return True
+        with self._lock:
+            self._chunks.append(chunk)
+            first = len(self._chunks) == 1
+        if first:  # the loop takes all that has come when it gets round to it
+            self._wake()
+        return self._stopped
+
+    def _unwanted(self) -> bool:
+        return self._stopped or not threading.main_thread().is_alive()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._arrived.set)
+        except RuntimeError:  # the loop has been closed
+            self._stopped = True

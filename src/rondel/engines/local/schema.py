@@ -1,0 +1,113 @@
+"""What the model may write: JSON schemas with an end to every string and list, for the decoder to hold it to.
+
+Pure. Knows only the part of JSON Schema that the decoder knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...dialect import Json
+from ...values import Options, ToolSpec
+
+STRING_CHARS_MAX = 2000
+"""The limit on every string of constrained output: small models do not always find the closing quote."""
+ITEMS_MAX = 64
+
+_STRING: Json = {"type": "string", "maxLength": STRING_CHARS_MAX}
+_SCALAR: Json = {"anyOf": [_STRING, {"type": "number"}, {"type": "boolean"}, {"type": "null"}]}
+_ANY: Json = {
+    "anyOf": [
+        *_SCALAR["anyOf"],
+        {"type": "array", "items": _SCALAR, "maxItems": ITEMS_MAX},
+        {"type": "object", "additionalProperties": _SCALAR},
+    ]
+}
+_STYLE: Json = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
+"""Written as `json.dumps` writes: no tokens for white space, and the same bytes when it comes back as history."""
+_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
+
+
+def must_call(options: Options) -> bool:
+    """Whether words alone are no answer."""
+    return (options.tool_choice or "auto") not in ("auto", "none")
+
+
+def document_schema(schema: Json) -> Json:
+    return {"x-guidance": _STYLE, "$defs": {"output": _bounded(schema, "#/$defs/output")}, "$ref": "#/$defs/output"}
+
+
+def union_schema(tools: Sequence[ToolSpec], options: Options) -> Json:
+    """One JSON object: say something, or call one of the tools."""
+    defs, cases = dict[str, Json](), list[Json]()
+    if not must_call(options):
+        say = _STRING
+        if options.output is not None:
+            defs["output"], say = _bounded(options.output.schema, "#/$defs/output"), {"$ref": "#/$defs/output"}
+        cases.append(_object({"say": say}))
+    for number, tool in enumerate(tools):
+        key = f"tool{number}"
+        defs[key] = _bounded({"type": "object", "properties": {}, **tool.schema}, f"#/$defs/{key}")
+        cases.append(_object({"tool": {"const": tool.name}, "arguments": {"$ref": f"#/$defs/{key}"}}))
+    return {"x-guidance": _STYLE, "$defs": defs, "anyOf": cases}
+
+
+def _object(properties: Json) -> Json:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _bounded(schema: Any, base: str) -> Json:
+    """The schema with an end to every string and list, and only with what the decoder knows: it drops a grammar with
+    anything else in it, without a word. `base` is where the schema stands in the whole document."""
+    if not isinstance(schema, dict):
+        return _ANY
+    known: Json = schema  # pyright: ignore[reportUnknownVariableType]
+    if "$ref" in known:
+        ref = str(known["$ref"])
+        return {"$ref": base + ref[1:]} if ref.startswith("#") else _ANY
+    kept: Json = {key: known[key] for key in ("enum", "const") if key in known}
+    for key in ("$defs", "definitions"):
+        if key in known:
+            kept[key] = {name: _bounded(each, base) for name, each in known[key].items()}
+    if "enum" in known or "const" in known:
+        return kept
+    for key, ours in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
+        if key in known:
+            return kept | {ours: [_bounded(each, base) for each in known[key]]}
+    kind: Any = known.get("type", "object" if "properties" in known else None)
+    kinds: list[Any] = kind if isinstance(kind, list) else [kind]  # pyright: ignore[reportUnknownVariableType]
+    if not _TYPES.issuperset(kinds):
+        return kept | _ANY
+    cases = [_typed(each, known, base) for each in kinds]
+    return kept | (cases[0] if len(cases) == 1 else {"anyOf": cases})
+
+
+def _typed(kind: str, schema: Json, base: str) -> Json:
+    kept: Json = {"type": kind}
+    if kind == "string":
+        kept["maxLength"] = min(schema.get("maxLength", STRING_CHARS_MAX), STRING_CHARS_MAX)
+        kept["minLength"] = min(schema.get("minLength", 0), kept["maxLength"])
+    elif kind in ("number", "integer"):
+        limits = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+        kept |= {key: schema[key] for key in limits if key in schema}
+    elif kind == "array":
+        if "prefixItems" in schema:
+            kept["prefixItems"] = [_bounded(each, base) for each in schema["prefixItems"]]
+        kept["items"] = False if schema.get("items") is False else _bounded(schema.get("items"), base)
+        kept["maxItems"] = min(schema.get("maxItems", ITEMS_MAX), ITEMS_MAX)
+        kept["minItems"] = min(schema.get("minItems", 0), kept["maxItems"])
+    elif kind == "object":
+        properties: Json = schema.get("properties", {})
+        others = schema.get("additionalProperties", "properties" not in schema)
+        kept["properties"] = {key: _bounded(each, base) for key, each in properties.items()}
+        kept["required"] = [key for key in schema.get("required", ()) if key in properties]
+        kept["additionalProperties"] = (
+            _bounded(others, base) if isinstance(others, dict) else _SCALAR if others and not properties else False
+        )
+    return kept
