@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..question import Answer, Hold, Question
 from ..tool import CallContext, tool
 
+TIMEOUT_S_MIN = 10.0
+
 
 @tool(name="ask_user", timeout_s=0, idempotent=True)
 async def ask_user(
@@ -26,7 +28,8 @@ async def ask_user(
     answer = context.answer
     if answer is not None and answer.question_id == id:  # another one may have been about letting this call run
         return _heard(answer)
-    deadline = None if timeout_s is None else context.turn.now() + timeout_s
+    # Models that know no good number give 0 or 1, and a person who is asked needs time to read.
+    deadline = context.turn.now() + max(timeout_s, TIMEOUT_S_MIN) if timeout_s else None
     return Hold(
         Question(
             id,
