@@ -1,0 +1,120 @@
+"""The plugin: prompts get tools in words, and calls in a reply's text become calls.
+
+Must stand after the plugins that lend tools or trim, so that it is the last to see the prompt and the first to see the
+reply. Knows no tool and no model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+import msgspec
+
+from ...errors import RondelError, nearest
+from ...lenient import parse_parameters
+from ...plugin import Key, Plugin
+from ...prompt import Prompt
+from ...turn import Turn
+from ...values import Options, Part, Reply, Text, ToolCall
+from .finding import PARALLEL_TAG, FoundCall, find_calls, is_inside
+from .patterns import DEFAULT_PATTERNS, Pattern, ReadBody
+from .words import RESULT_TAG, in_words, told_of_tools
+
+_OFFERED = Key("text_tools.offered", bool)
+
+
+class TextTools(Plugin):
+    """Takes part where the engine's facts say that the model has no tools of its own, or `always`."""
+
+    name = "text_tools"
+    holds_stream = True  # nobody should see half a tag, nor a call that is about to be taken out of the text
+
+    def __init__(self, patterns: Iterable[Pattern] = DEFAULT_PATTERNS, *, always: bool = False) -> None:
+        self._patterns = {pattern.name: pattern for pattern in patterns}
+        self._always = always
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        return tuple(self._patterns.values())
+
+    def add_pattern(self, name: str, opening: str, closing: str = "", *, read: ReadBody | None = None) -> None:
+        """Understand one more form; one of the same name is replaced. Case does not matter, `.` matches everything.
+
+        `opening` has a group `name`. With a `closing`, the body is what stands between the two; without, it is the
+        group `body` of `opening`, where there is one.
+        """
+        flags = re.IGNORECASE | re.DOTALL
+        try:
+            opens, closes = re.compile(opening, flags), re.compile(closing, flags) if closing else None
+        except re.error as error:
+            raise RondelError(f"pattern {name!r} is no regular expression: {error}") from error
+        if "name" not in opens.groupindex and read is None:
+            raise RondelError(f"pattern {name!r} does not say which tool is called: give it a group (?P<name>…)")
+        read = read or (lambda tool, body: (tool, parse_parameters(body)))
+        self._patterns[name] = Pattern(name, opens, closes, read)
+
+    def remove_pattern(self, name: str) -> None:
+        if name not in self._patterns:
+            raise RondelError(f"no pattern is named {name!r}{nearest(name, list(self._patterns))}")
+        del self._patterns[name]
+
+    def applies(self, turn: Turn) -> bool:
+        if not self._always and turn.engine.facts.tools:
+            return False
+        return bool(turn.tools) or any(message.role == "tool" for message in turn.transcript.messages)
+
+    async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
+        choice = prompt.options.tool_choice
+        offered = prompt.tools if choice != "none" else ()
+        turn.state[_OFFERED] = bool(offered)
+        history = prompt.history
+        words = tuple(in_words(history))
+        if words != history:
+            prompt = prompt.with_history(words)
+        if offered:
+            prompt = prompt.instruct(told_of_tools(offered, turn, choice), id="tools")
+        return prompt.replace(tools=(), options=_without_tools(prompt.options, stops=bool(offered)))
+
+    async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+        if not turn.state[_OFFERED]:
+            return reply
+        parts: list[Part] = []
+        for part in reply.message.parts:
+            calls = find_calls(part.text, self._patterns.values()) if isinstance(part, Text) else []
+            parts.extend(_split(cast(Text, part).text, calls, turn) if calls else (part,))
+        if len(parts) == len(reply.message.parts) and not any(isinstance(part, ToolCall) for part in parts):
+            return reply
+        message = msgspec.structs.replace(reply.message, parts=tuple(parts))
+        return msgspec.structs.replace(reply, message=message, stop="calls")
+
+
+def _without_tools(options: Options, *, stops: bool) -> Options:
+    stop = options.stop
+    if stops and RESULT_TAG not in stop and len(stop) < 4:  # providers take four
+        stop = (*stop, RESULT_TAG)
+    return msgspec.structs.replace(options, tool_choice=None, parallel_calls=None, stop=stop)
+
+
+def _split(text: str, calls: Sequence[FoundCall], turn: Turn) -> Iterator[Part]:
+    """The text with its calls as parts. A result that the model made up, and what it built upon it, is left out."""
+    end = _invented_from(text, calls)
+    at = 0
+    for call in calls:
+        if call.start >= end:
+            break
+        if said := PARALLEL_TAG.sub("", text[at : call.start]).strip():
+            yield Text(said)
+        yield ToolCall(turn.new_id("call"), call.name, call.arguments, parallel=call.parallel)
+        at = call.end
+    if said := PARALLEL_TAG.sub("", text[at:end]).strip():
+        yield Text(said)
+
+
+def _invented_from(text: str, calls: Sequence[FoundCall]) -> int:
+    spans = [(call.start, call.end) for call in calls]
+    at = text.find(RESULT_TAG, calls[0].end)
+    while at >= 0 and is_inside(at, spans):
+        at = text.find(RESULT_TAG, at + 1)
+    return at if at >= 0 else len(text)
