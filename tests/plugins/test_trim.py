@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from rondel import Agent, App, Prompt, tool
 from rondel.events import Trimmed
-from rondel.plugins.trim import MEDIA_TOKENS, Trim, breakdown, estimate_tokens, message_tokens, newest_within
+from rondel.plugins.trim import Trim, newest_within
 from rondel.prompt import HISTORY, Node
 from rondel.testing import Scripted, call
+from rondel.tokens import MEDIA_TOKENS, breakdown, estimate_tokens, message_tokens
 from rondel.values import Media, Message, ModelFacts, Text, ToolCall, ToolResult, ToolSpec, assistant, user
 
 from ..helpers import of, play

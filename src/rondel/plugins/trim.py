@@ -5,40 +5,15 @@ Tokens are estimated from characters. Knows no tokenizer and no model: the windo
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
-import msgspec
+from collections.abc import Sequence
 
 from ..events import Trimmed
 from ..growing import Growing
 from ..plugin import Key, Plugin
 from ..prompt import Prompt
+from ..tokens import Estimate, estimate_tokens, message_tokens, tools_tokens
 from ..turn import Turn
-from ..values import Media, Message, Part, Text, Thinking, ToolCall, ToolResult, ToolSpec, Value
-
-Estimate: TypeAlias = Callable[[str], int]
-
-MEDIA_TOKENS = 1_000
-"""What an image, a sound or a file is taken to cost; providers charge between about 100 and 2,000 for an image."""
-
-_CJK = re.compile(
-    "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U0001b000-\U0001b2ff"
-    "\U00020000-\U0003ffff]+"
-)
-
-
-class TokenBreakdown(Value, frozen=True):
-    """What a prompt's tokens are spent on. `limit` is the window, where it is known."""
-
-    system: int
-    tools: int
-    user: int
-    assistant: int
-    results: int
-    total: int
-    limit: int | None = None
+from ..values import Message, ToolResult
 
 
 class _Memory:
@@ -124,46 +99,3 @@ def _group_start(history: Sequence[Message], end: int) -> int:
     while start > 0 and any(isinstance(part, ToolResult) for part in history[start].parts):
         start -= 1
     return start
-
-
-# --- estimates --------------------------------------------------------------------------------------------------------
-
-
-def estimate_tokens(text: str) -> int:
-    """A Chinese, Japanese or Korean character is a token, four others are one; rounded up."""
-    if text.isascii():
-        return (len(text) + 3) // 4
-    cjk = sum(map(len, _CJK.findall(text)))
-    return cjk + (len(text) - cjk + 3) // 4
-
-
-def message_tokens(message: Message, estimate: Estimate = estimate_tokens) -> int:
-    return sum(part_tokens(part, estimate) for part in message.parts)
-
-
-def part_tokens(part: Part, estimate: Estimate = estimate_tokens) -> int:
-    if isinstance(part, (Text, Thinking)):
-        return estimate(part.text)
-    if isinstance(part, ToolCall):
-        return estimate(part.name) + estimate(part.broken or msgspec.json.encode(part.arguments).decode())
-    if isinstance(part, ToolResult):
-        return sum(part_tokens(inner, estimate) for inner in part.parts)
-    return MEDIA_TOKENS if isinstance(part, Media) else 0
-
-
-def tools_tokens(tools: Sequence[ToolSpec], estimate: Estimate = estimate_tokens) -> int:
-    return sum(
-        estimate(spec.name) + estimate(spec.description) + estimate(msgspec.json.encode(spec.schema).decode())
-        for spec in tools
-    )
-
-
-def breakdown(prompt: Prompt, window_tokens: int | None = None, estimate: Estimate = estimate_tokens) -> TokenBreakdown:
-    """What this prompt's tokens are spent on, by estimate."""
-    spent = {"system": 0, "user": 0, "assistant": 0, "results": 0}
-    for message in prompt.messages:
-        kind = message.role if message.role in spent else "results"
-        for part in message.parts:
-            spent["results" if isinstance(part, ToolResult) else kind] += part_tokens(part, estimate)
-    tools = tools_tokens(prompt.tools, estimate)
-    return TokenBreakdown(**spent, tools=tools, total=sum(spent.values()) + tools, limit=window_tokens)
