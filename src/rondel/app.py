@@ -18,6 +18,7 @@ from .agent import Agent
 from .assembly import Step, assemble
 from .clock import Clock, SystemClock
 from .conversation import Conversation
+from .deadline import Deadlines
 from .engine import Engine
 from .errors import AgentFailed, LimitReached, QuestionError, RondelError, nearest
 from .events import Event, Failure, MessageAdded, Nested, Outcome, QuestionAnswered, TurnFinished, TurnStarted
@@ -51,6 +52,7 @@ class App:
         recover: bool = True,
     ) -> None:
         self.clock = clock or SystemClock()
+        self.deadlines = Deadlines()
         self.store: Store = store or _memory_store()
         self._runtime = runtime
         self._engine = engine
@@ -154,6 +156,7 @@ class App:
         for engine in engines.values():
             if close := getattr(engine, "aclose", None):
                 await close()
+        self.deadlines.close()
         await self.store.aclose()
         for result in self._results.values():
             if not result.done():

@@ -5,15 +5,15 @@ plugins, retries wrap the engine. Resume is this loop again on the same transcri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
+from typing import Any, NamedTuple, cast
 
-from .errors import AgentFailed, LimitReached, ToolError, nearest
+from .errors import AgentFailed
 from .events import CallFinished, CallHeld, CallStarted, MessageAdded, Outcome, RoundStarted
 from .prompt import Prompt
 from .question import Hold
-from .tool import CallContext, error_of, result_of
+from .tool import CallContext, Tool, error_of, explain, result_of
 from .turn import Turn
 from .values import Delta, Message, Notice, Reply, ReplyBuilder, ToolCall, ToolResult, deltas_of
 
@@ -70,77 +70,69 @@ async def stream_reply(turn: Turn, prompt: Prompt) -> tuple[Reply, float | None]
 # --- the calls of a round ---------------------------------------------------------------------------------------------
 
 
+class Ready(NamedTuple):
+    """A call that nothing stands in the way of."""
+
+    call: ToolCall
+    tool: Tool
+    arguments: dict[str, Any]
+
+
 async def answer_calls(turn: Turn, calls: list[ToolCall]) -> None:
-    """Each through the plugins; those that may run beside each other together. What has finished stays finished."""
+    """Judge, then run: neighbours that may run beside each other together. What has finished stays finished."""
     deadline = asyncio.get_running_loop().time() + turn.limits.batch_s
-    for batch in batches(turn, calls):
-        if len(batch) == 1:
-            await answer_call(turn, batch[0], deadline)
-            continue
-        try:
-            async with asyncio.TaskGroup() as group:
-                for call in batch:
-                    group.create_task(answer_call(turn, call, deadline))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+    for batch in turn.batches(calls):
+        ready = [admitted for call in batch if (admitted := await admit(turn, call))]
+        if ready:
+            started = (CallStarted(call.id, call.name, call.arguments) for call, _, _ in ready)
+            await turn.append(*started, wait=not all(tool.idempotent for _, tool, _ in ready))
+        if len(ready) == 1:
+            await perform(turn, ready[0], deadline)
+        elif ready:
+            await perform_together(turn, ready, deadline)
 
 
-def batches(turn: Turn, calls: list[ToolCall]) -> Iterator[list[ToolCall]]:
-    """Calls in order, neighbours that may run in parallel together."""
-    batch: list[ToolCall] = []
-    for call in calls:
-        tool = turn.tools.get(call.name)
-        if call.parallel and (tool is None or tool.parallel):
-            batch.append(call)
-            continue
-        if batch:
-            yield batch
-        yield [call]
-        batch = []
-    if batch:
-        yield batch
+async def admit(turn: Turn, call: ToolCall) -> Ready | None:
+    """What the plugins and the tool say to a call before it runs. None when that answers it, or holds it."""
+    verdict = await turn.plugins.call(turn, call)
+    if isinstance(verdict, ToolCall):
+        call, verdict = verdict, turn.check(verdict)
+        if isinstance(verdict, dict):
+            return Ready(call, turn.tools[call.name], verdict)
+    await settle(turn, call, verdict)
+    return None
 
 
-async def answer_call(turn: Turn, call: ToolCall, deadline: float) -> None:
-    started = turn.now()
-    answer = await turn.plugins.call(turn, call)
-    if isinstance(answer, ToolCall):
-        answer = await perform(turn, answer, deadline)
+async def perform_together(turn: Turn, ready: list[Ready], deadline: float) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in ready:
+                group.create_task(perform(turn, one, deadline))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def perform(turn: Turn, ready: Ready, deadline: float) -> None:
+    """Run a tool. What a smarter model could have avoided becomes an error result that it reads."""
+    (call, tool, arguments), began = ready, turn.now()
+    limit = turn.limit_of(tool, deadline)
+    try:
+        with limit:
+            value = await tool.run(arguments, CallContext(call, turn, turn.answer_to(call.id)))
+    except AgentFailed:
+        raise
+    except Exception as error:
+        value = error_of(call, f"{call.name!r} gave no result in time" if limit.expired else explain(call, error))
+    if not isinstance(value, Hold):
+        value = result_of(call, value, chars_max=turn.limits.result_chars)
+    await settle(turn, call, value, turn.now() - began)
+
+
+async def settle(turn: Turn, call: ToolCall, answer: ToolResult | Hold, seconds: float = 0.0) -> None:
+    """Keep what a call came to: a question, or a result, which may be the last word of the turn."""
     if isinstance(answer, Hold):
         await turn.append(CallHeld(answer.question), wait=False)
         return
     result = await turn.plugins.result(turn, call, answer)
     said = (MessageAdded(turn.own_message(result.text)),) if result.final else ()
-    await turn.append(CallFinished(result, turn.now() - started), *said, wait=False)
-
-
-async def perform(turn: Turn, call: ToolCall, deadline: float) -> ToolResult | Hold:
-    """Run a call's tool. What a smarter model could have avoided becomes an error result that it reads."""
-    tool, name = turn.tools.get(call.name), call.name
-    if tool is None:
-        return error_of(call, f"no tool is named {name!r}{nearest(name, list(turn.tools))}")
-    if call.broken:
-        return error_of(call, f"the arguments of {name!r} are not a JSON object: {call.broken[:200]!r}")
-    if turn.is_in_doubt(call.id) and not tool.idempotent:
-        return error_of(call, f"interrupted: the program ended while {name!r} ran; it may have had its effect")
-    try:
-        arguments = tool.validate(call.arguments)
-    except ToolError as error:
-        return error_of(call, str(error))
-    await turn.append(CallStarted(call.id, name, call.arguments), wait=not tool.idempotent)
-    timeout = asyncio.timeout_at(turn.deadline_of(tool, deadline))
-    try:
-        async with timeout:
-            value = await tool.run(arguments, CallContext(call, turn, turn.answer_to(call.id)))
-    except AgentFailed:
-        raise
-    except Exception as error:
-        value = error_of(call, f"{name!r} gave no result in time" if timeout.expired() else explain(name, error))
-    return value if isinstance(value, Hold) else result_of(call, value, chars_max=turn.limits.result_chars)
-
-
-def explain(name: str, error: Exception) -> str:
-    """What a model is told of a tool that raised. An error that was raised for it speaks for itself."""
-    if isinstance(error, (ToolError, LimitReached)):
-        return str(error)
-    return f"{name!r} failed: {type(error).__name__}: {error}"
+    await turn.append(CallFinished(result, seconds), *said, wait=False)

@@ -297,6 +297,11 @@ def error_of(call: ToolCall, message: str, *, chars_max: int = 32_000) -> ToolRe
     return ToolResult(call.id, _cut((Text(message),), chars_max), call.name, is_error=True)
 
 
+def explain(call: ToolCall, error: Exception) -> str:
+    """What a model is told of a tool that raised. An error that was raised on purpose speaks for itself."""
+    return str(error) if isinstance(error, RondelError) else f"{call.name!r} failed: {type(error).__name__}: {error}"
+
+
 def _text_of(value: Any) -> str:
     if value is None:
         return "(done, nothing to show)"

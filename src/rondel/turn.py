@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -15,8 +16,9 @@ import msgspec
 
 from .agent import Agent
 from .clock import Clock
+from .deadline import Deadline, Deadlines
 from .engine import Engine
-from .errors import AgentFailed, EngineError, LimitReached, RondelError, StoreError
+from .errors import AgentFailed, EngineError, LimitReached, RondelError, StoreError, ToolError, nearest
 from .events import (
     CallFinished,
     CallProgressed,
@@ -41,7 +43,7 @@ from .prompt import HISTORY, Node, Prompt, flatten, with_sources
 from .question import Answer, Hold, Question
 from .tool import CallContext, Tool, error_of
 from .transcript import Transcript
-from .values import AgentResult, Message, Options, Reply, ReplyBuilder, Text, ToolCall, ToolSpec
+from .values import AgentResult, Message, Options, Reply, ReplyBuilder, Text, ToolCall, ToolResult, ToolSpec
 
 log = logging.getLogger("rondel.turn")
 
@@ -72,6 +74,9 @@ class Host(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def deadlines(self) -> Deadlines: ...
 
     def new_id(self, prefix: str) -> str: ...
 
@@ -166,12 +171,41 @@ class Turn:
         call = self.transcript.calls.get(call_id)
         return call is not None and call.started
 
-    def deadline_of(self, tool: Tool, batch: float) -> float | None:
+    def batches(self, calls: list[ToolCall]) -> Iterator[list[ToolCall]]:
+        """Calls in order, neighbours that may run beside each other together."""
+        batch: list[ToolCall] = []
+        for call in calls:
+            tool = self.tools.get(call.name)
+            if call.parallel and (tool is None or tool.parallel):
+                batch.append(call)
+                continue
+            if batch:
+                yield batch
+            yield [call]
+            batch = []
+        if batch:
+            yield batch
+
+    def check(self, call: ToolCall) -> dict[str, Any] | ToolResult:
+        """The arguments that a call's tool takes, or the error result that says why it cannot run."""
+        tool, name = self.tools.get(call.name), call.name
+        if tool is None:
+            return error_of(call, f"no tool is named {name!r}{nearest(name, list(self.tools))}")
+        if call.broken:
+            return error_of(call, f"the arguments of {name!r} are not a JSON object: {call.broken[:200]!r}")
+        if self.is_in_doubt(call.id) and not tool.idempotent:
+            return error_of(call, f"interrupted: the program ended while {name!r} ran; it may have had its effect")
+        try:
+            return tool.validate(call.arguments)
+        except ToolError as error:
+            return error_of(call, str(error))
+
+    def limit_of(self, tool: Tool, batch: float) -> Deadline:
         """When a call is given up, by the loop's time: after the tool's own time, and no later than its batch."""
         if tool.timeout_s == 0:
-            return None
+            return self._host.deadlines.until(None)
         timeout_s = self.limits.call_s if tool.timeout_s is None else tool.timeout_s
-        return min(batch, asyncio.get_running_loop().time() + timeout_s)
+        return self._host.deadlines.until(min(batch, asyncio.get_running_loop().time() + timeout_s))
 
     async def take_inbox(self) -> bool:
         if not self.transcript.inbox:

@@ -44,7 +44,7 @@ def test_arguments_that_cannot_be_saved_stay_broken_and_the_model_is_told():
 def test_a_call_that_ran_out_of_tokens_does_not_run_with_half_its_arguments():
     """M05: only the last call of a reply that was cut off is half a call."""
     half = '{"path": "a", "text": "half a fi'
-    told = results(broken(half, first="{path: 'b'}", stop="length"))
+    told = sorted(results(broken(half, first="{path: 'b'}", stop="length")))
     assert told[0] == "b: "
     assert told[1].startswith("the arguments of 'write' are not a JSON object")
 
