@@ -127,11 +127,13 @@ class App:
         engine = agent.engine if agent.engine is not None else self._engine
         if engine is None:
             raise RondelError(f"agent {agent.name!r} has no engine: give it one, or give the app a default engine")
-        if not isinstance(engine, str):
-            return engine
-        if engine not in self._engines:
-            self._engines[engine] = self._make_engine(engine)
-        return self._engines[engine]
+        return self.engine(engine) if isinstance(engine, str) else engine
+
+    def engine(self, name: str) -> Engine:
+        """The engine of this name, made once."""
+        if name not in self._engines:
+            self._engines[name] = self._make_engine(name)
+        return self._engines[name]
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -152,7 +154,8 @@ class App:
         await self._life.aclose()
 
     async def _close(self) -> None:
-        engines = {id(crew.engine): crew.engine for crew in self._crews.values()}
+        used = (*(crew.engine for crew in self._crews.values()), *self._engines.values())
+        engines = {id(engine): engine for engine in used}
         for engine in engines.values():
             if close := getattr(engine, "aclose", None):
                 await close()
@@ -261,6 +264,7 @@ class App:
         """How the prompt of a first round would come about, step by step. Nobody is asked, and nothing is kept."""
         journal = Journal("preview", _memory_store(), self.clock)
         turn = Turn(self, journal, id="preview", agent=self.agent(agent).name, messages=(message,))
+        turn.previewing = True
         await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
         await turn.plugins.start(turn)
         async for step in assemble(turn):

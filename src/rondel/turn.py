@@ -84,6 +84,8 @@ class Host(Protocol):
 
     def crew(self, agent: str) -> Crew: ...
 
+    def engine(self, name: str) -> Engine: ...
+
     async def recruit(
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold: ...
@@ -112,6 +114,8 @@ class Turn:
         self.failure: Failure | None = None
         self.builder: ReplyBuilder | None = None
         self.stopping = False
+        self.previewing = False
+        """Somebody only looks at how the prompt comes about: nobody asks a model."""
         self.inputs = inputs or {}
         self._host = host
         self._journal = journal
@@ -149,6 +153,10 @@ class Turn:
 
     def new_id(self, prefix: str) -> str:
         return self._host.new_id(prefix)
+
+    def engine_named(self, name: str) -> Engine:
+        """Another engine than the agent's own, by its name in the app; the agent's own for an empty name."""
+        return self._host.engine(name) if name else self.engine
 
     # --- what the loop asks -------------------------------------------------------------------------------------------
 
