@@ -22,28 +22,32 @@ _ANCHOR = user("-")
 class PromptEncoder:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
+        self._frame: tuple[object, ...] = ()
+        self._ends = b"", b""
         # Pieces, and not one text: joined once, in the end, because copying a long conversation is what it costs.
         self._wire = Growing[tuple[bytes, ...]]((), self._add, whole=lambda message: message.role == "tool")
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
-        field = self._dialect.messages_field
         instructions, history = _parted(prompt)
-        body = self._dialect.write_prompt(prompt.replace(nodes=instructions), model=model, stream=stream)
+        frame = (instructions, prompt.tools, prompt.options, prompt.opaque, model, more, stream)
+        if frame != self._frame:  # nearly always the same as in the round before
+            self._frame, self._ends = frame, self._write_frame(prompt.replace(nodes=instructions), model, more, stream)
+        head, tail = self._ends
+        pieces = self._wire.of(history)
+        if pieces and head.endswith(b"["):
+            pieces = (pieces[0][1:], *pieces[1:])
+        return b"".join((head, *pieces, tail))
+
+    def _write_frame(self, prompt: Prompt, model: str, more: Json | None, stream: bool) -> tuple[bytes, bytes]:
+        """What stands before the history and behind it."""
+        field = self._dialect.messages_field
+        body = self._dialect.write_prompt(prompt, model=model, stream=stream)
         first = msgspec.json.encode(body.pop(field))[1:-1]
         if more:
             body |= more
             body = {name: value for name, value in body.items() if more.get(name, ...) is not None}
-        pieces = self._wire.of(history)
-        return b"".join(
-            (
-                b'{"%b":[' % field.encode(),
-                first,
-                *(pieces if first else (piece[1:] if n == 0 else piece for n, piece in enumerate(pieces))),
-                b"],",
-                msgspec.json.encode(body)[1:],
-            )
-        )
+        return b'{"%b":[%b' % (field.encode(), first), b"]," + msgspec.json.encode(body)[1:]
 
     def _add(self, written: tuple[bytes, ...], messages: tuple[Message, ...]) -> tuple[bytes, ...]:
         """One more piece, with a comma before it."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from .. import __version__
+from ..deadline import Deadlines
 from ..dialect import Dialect
 from ..encoder import PromptEncoder
 from ..endpoint import Endpoint, facts_of
@@ -47,6 +48,7 @@ class HttpEngine:
         self._faults = _Faults(endpoint, model)
         self._url = endpoint.url(dialect.path)
         self._encoder = PromptEncoder(dialect)
+        self._deadlines = Deadlines()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lease: AsyncGenerator[aiohttp.ClientSession, None] | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -102,6 +104,7 @@ class HttpEngine:
     async def aclose(self) -> None:
         """Close the client and its connections. Asking again opens a new one."""
         lease, self._lease, self._session = self._lease, None, None
+        self._deadlines.close()
         if lease is not None:
             await lease.aclose()
 
@@ -113,7 +116,7 @@ class HttpEngine:
             self._proxy = self._proxy_of_environment()
             # A loop that ends closes the asynchronous generators that are still open in it: an engine that is used from
             # one `asyncio.run` after another leaves nothing behind, even if nobody calls `aclose`.
-            self._loop, self._lease = loop, _client(self._endpoint.connect_s)
+            self._loop, self._lease, self._deadlines = loop, _client(self._endpoint.connect_s), Deadlines()
             self._session = await anext(self._lease)
         return self._session
 
@@ -137,7 +140,7 @@ class HttpEngine:
         # Raised after the except clauses, because aiohttp's own errors may hold the request's headers and with them the
         # key: ours must not refer to them, not even as their context.
         try:
-            async with asyncio.timeout_at(started + self._endpoint.first_token_s):
+            with self._deadlines.until(started + self._endpoint.first_token_s):
                 return await session.post(
                     self._url, data=sent, headers=self._headers(), proxy=self._proxy, allow_redirects=False
                 )
@@ -329,6 +332,8 @@ class _Body:
     async def linger(self) -> None:
         """Let the server end its answer, so that the connection can be used again. The reply is complete already:
         nothing that goes wrong now matters."""
+        if self._content.at_eof():
+            return
         try:
             async with asyncio.timeout(LINGER_S):
                 while await self._content.readany():
