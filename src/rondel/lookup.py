@@ -25,11 +25,18 @@ from .tool import Tool, is_function, tool
 
 PLUGINS: dict[str, str] = {
     "approval": "rondel.plugins.approval:ApprovalGate",
+    "attachments": "rondel.plugins.attachments:Attachments",
+    "clock": "rondel.plugins.clock:Clock",
+    "duration": "rondel.plugins.duration:Duration",
+    "history": "rondel.plugins.history:History",
     "limits": "rondel.plugins.limits:LimitsGuard",
     "log": "rondel.plugins.log:Log",
+    "position": "rondel.plugins.position:Position",
     "repair": "rondel.plugins.repair:RepairArguments",
+    "respond": "rondel.plugins.respond:Respond",
     "soft_failures": "rondel.plugins.soft_failures:SoftFailures",
     "text_tools": "rondel.plugins.text_tools:TextTools",
+    "todo": "rondel.plugins.todo:Todo",
     "trim": "rondel.plugins.trim:Trim",
 }
 TOOLS: dict[str, str] = {

@@ -1,0 +1,68 @@
+"""A list of what is to be done: the model writes it with a tool, and sees it in every round.
+
+The list is the newest one that was written, as the transcript tells; nothing else is kept. It stands at the end of the
+prompt, so that the model need not read the conversation anew when it changes. Knows no surface.
+"""
+
+from __future__ import annotations
+
+from ..errors import ToolError
+from ..growing import Growing
+from ..plugin import Plugin
+from ..prompt import Node, Prompt
+from ..tool import tool
+from ..turn import Turn
+from ..values import Message, ToolCall, ToolResult, Value
+
+CHARS_MAX = 10_000
+
+
+@tool(name="write_todo", idempotent=True)
+async def write_todo(text: str) -> str:
+    """Write down what is to be done, and keep it up to date: the whole list, each time. You see it in every round.
+
+    Args:
+        text: one line for each step, "- [ ] step" while it is open and "- [x] step" when it is done; empty when there
+            is nothing to do any more
+    """
+    if len(text) > CHARS_MAX:
+        raise ToolError(f"the list has {len(text):,} characters; write it with {CHARS_MAX:,} at the most")
+    return "(the list is kept)"
+
+
+class _List(Value, frozen=True):
+    """The list so far, and the lists of calls whose results are still to come, by the call's id."""
+
+    text: str = ""
+    written: dict[str, str] = {}
+
+
+class Todo(Plugin):
+    name = "todo"
+    tools = (write_todo,)
+
+    def __init__(self) -> None:
+        self._lists = Growing(_List(), _follow)
+
+    async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
+        # The transcript and not the prompt: the list outlives the message that it was written in.
+        text = self._lists.of(tuple(turn.transcript.messages)).text
+        if not text.strip():
+            return prompt
+        told = f"<current_todo_list>\n{text.strip()}\n</current_todo_list>"
+        node = Node(self.name, text=told, role="system", source=("plugins", self.entry or self.name))
+        return prompt.replace(nodes=(*prompt.nodes, node))
+
+
+def _follow(known: _List, messages: tuple[Message, ...]) -> _List:
+    text, written = known.text, dict(known.written)
+    for message in messages:
+        if message.role not in ("assistant", "tool"):
+            continue
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.name == write_todo.name:
+                written[part.id] = str(part.arguments.get("text", ""))
+            elif isinstance(part, ToolResult) and part.call_id in written:
+                new = written.pop(part.call_id)
+                text = text if part.is_error else new
+    return _List(text, written)
