@@ -42,10 +42,23 @@ SCENARIOS = [
 """What, the model that does it, how often in a row, how many beside each other."""
 
 
-@rondel.tool
-async def add(a: int, b: int) -> int:
+async def sum_of(a: int, b: int) -> int:
     "Add two numbers."
     return a + b
+
+
+add = rondel.tool(name="add", idempotent=True)(sum_of)
+"""Marked as what it is: running it twice does no harm, so nothing waits for the disk before it runs."""
+add_once = rondel.tool(name="add")(sum_of)
+"""As if it must not run twice: each call waits until the disk knows that it starts."""
+
+
+ONCE = "of a tool that must not run twice"
+UNMARKED = [
+    (f"one turn of 10 rounds {ONCE}", "rounds-10", 5, 1),
+    (f"one turn with 8 parallel calls {ONCE}", "parallel-8", 20, 1),
+]
+"""What the promise costs, for orientation: a commit before each round's calls."""
 
 
 def ignore(_: object) -> None:
@@ -78,10 +91,11 @@ async def over_http() -> list[Ratio]:
         base_url = stack.enter_context(serving())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        for what, model, times, beside in SCENARIOS:
+        for what, model, times, beside in (*SCENARIOS, *UNMARKED):
+            tool = add_once if what.endswith(ONCE) else add
             engine = HttpEngine(Endpoint("bench", base_url, "openai-chat"), DIALECTS["openai-chat"](), model)
-            store = SqliteStore(folder / f"{model}.db")
-            agent = rondel.Agent("bench", engine=engine, tools=[add])
+            store = SqliteStore(folder / f"{model}-{tool.idempotent}.db")
+            agent = rondel.Agent("bench", engine=engine, tools=[tool])
             async with rondel.App(agent, store=store) as app:
                 theirs = bare.HttpModel(base_url, model, session)
                 ratios.append(
@@ -89,7 +103,7 @@ async def over_http() -> list[Ratio]:
                         f"over HTTP, {what}",
                         repeated(lambda app=app: our_turn(app), times, beside),
                         repeated(lambda theirs=theirs: bare_turn(theirs), times, beside),
-                        limit=2.0,
+                        limit=2.0 if tool.idempotent else 2.5,
                         per=times * beside,
                     )
                 )

@@ -11,8 +11,8 @@ import asyncio
 import importlib.util
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -163,8 +163,9 @@ class PullFirst:
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         # Without the runtime the engine says what is missing; nobody should wait for weights to hear it.
         if not self._is_here and has_runtime():
-            async for notice in self._fetch():
-                yield notice
+            async with aclosing(self._fetch()) as notices:  # whoever leaves gives the fetch up at once
+                async for notice in notices:
+                    yield notice
             self._is_here = True
         async for delta in self._engine.stream(prompt):
             yield delta
@@ -173,7 +174,7 @@ class PullFirst:
         if close := getattr(self._engine, "aclose", None):
             await close()
 
-    async def _fetch(self) -> AsyncIterator[Notice]:
+    async def _fetch(self) -> AsyncGenerator[Notice]:
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Notice | None] = asyncio.Queue()
         given_up = threading.Event()

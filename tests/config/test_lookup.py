@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -28,8 +29,8 @@ def test_every_built_in_tool_is_found_by_its_own_name(name: str) -> None:
 
 def test_no_built_in_part_is_missing_from_the_tables() -> None:
     for table, package in ((PLUGINS, rondel.plugins), (TOOLS, rondel.tools)):
-        files = {path.stem for path in Path(package.__path__[0]).glob("*.py") if not path.stem.startswith("_")}
-        assert files == {path.partition(":")[0].rpartition(".")[2] for path in table.values()}
+        parts = {part.name for part in pkgutil.iter_modules(package.__path__) if not part.name.startswith("_")}
+        assert parts == {path.partition(":")[0].rpartition(".")[2] for path in table.values()}
     assert {plugin.name for plugin in default_plugins()} <= set(PLUGINS)
 
 
