@@ -38,14 +38,26 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from .document import Checker, Document, KeyPath, dotted, expand, hides, is_secret, looks_secret
+from .document import (
+    Checker,
+    Document,
+    KeyPath,
+    Mistakes,
+    Where,
+    dotted,
+    expand,
+    going_on,
+    hides,
+    is_secret,
+    looks_secret,
+)
 from .endpoint import PROVIDERS
 from .errors import ConfigError, nearest
 from .limits import Limits
@@ -89,8 +101,16 @@ class _File(msgspec.Struct, frozen=True):
     plugins: tuple[str | dict[str, Any], ...] = ()
 
 
-def load(folder: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None) -> Config:
-    """The configuration for work in this folder: its rondel.toml or its parents', else the user's, else defaults."""
+def load(
+    folder: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    mistakes: Mistakes | None = None,
+) -> Config:
+    """The configuration for work in this folder: its rondel.toml or its parents', else the user's, else defaults.
+
+    With a list for `mistakes`, all of the file's are put there, and what is wrong is left out of what is loaded.
+    """
     env = os.environ if env is None else env
     try:
         start = Path(folder or ".").absolute()
@@ -101,14 +121,15 @@ def load(folder: str | os.PathLike[str] | None = None, env: Mapping[str, str] | 
     if path is not None:
         from .documents.toml import read_toml
 
-        document = expand(read_toml(path), env)
-        warnings += _literal_secrets(document, path)
-    return _build(document, path, tuple(warnings), env)
+        with going_on(mistakes):
+            document = expand(read_toml(path), env, mistakes=mistakes)
+            warnings += _literal_secrets(document, path)
+    return _build(Checker(document, mistakes), path, tuple(warnings), env)
 
 
 def plugins_of(config: Config) -> list[Plugin]:
     """The plugins that the configuration turns on for all agents, made. Agents that come from files have them."""
-    return [plugin.make(config.project) for plugin in config.plugins]
+    return [plugin.make(config.project) for plugin in config.plugins if plugin.enabled]
 
 
 # --- which file -------------------------------------------------------------------------------------------------------
@@ -169,8 +190,8 @@ def _variables(document: Document, path: KeyPath) -> tuple[str, ...]:
 # --- from the file to what is in force --------------------------------------------------------------------------------
 
 
-def _build(document: Document, path: Path | None, warnings: tuple[str, ...], env: Mapping[str, str]) -> Config:
-    checker = Checker(document)
+def _build(checker: Checker, path: Path | None, warnings: tuple[str, ...], env: Mapping[str, str]) -> Config:
+    document = checker.document
     file = checker.struct(_File, document.data)
     overrides = {variable: env[variable] for variable in OVERRIDES if env.get(variable)}
     folder = path.parent if path else Path()
@@ -181,12 +202,14 @@ def _build(document: Document, path: Path | None, warnings: tuple[str, ...], env
         store=_store(file.store, folder, env),
         limits=limits_of(checker, file.limits, ("limits",)),
         options=options_of(checker, file.options, ("options",)),
-        plugins=tuple(plugin_of(checker, item, ("plugins", i)) for i, item in enumerate(file.plugins)),
+        plugins=plugin_entries(checker, file.plugins, ("plugins",)),
         path=str(path or ""),
         project=str(folder) if path else "",
         warnings=warnings,
     )
-    _check_engines(document, config, overrides)
+    for mistake in _engine_mistakes(document, config, overrides):
+        with going_on(checker.mistakes):
+            raise mistake
     return msgspec.structs.replace(config, sources=_sources(document, config, overrides))
 
 
@@ -212,7 +235,9 @@ def limits_of(checker: Checker, table: Any, path: KeyPath, base: Limits | None =
     given = checker.fields(Limits, table, path)
     for key, value in given.items():
         if not (math.isfinite(value) and value >= 0):
-            raise checker.document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; a limit is 0 or more")
+            at = (*path, key)
+            with going_on(checker.mistakes):
+                raise checker.document.error(at, f"{dotted(at)!r} is {value!r}; a limit is 0 or more")
     return msgspec.structs.replace(base or Limits(), **given)
 
 
@@ -222,13 +247,37 @@ def options_of(checker: Checker, table: Any, path: KeyPath, base: Options | None
     return msgspec.structs.replace(base or Options(), **given)
 
 
-def plugin_of(checker: Checker, item: Any, path: KeyPath) -> PluginSettings:
-    """`"trim"`, `{name = "trim", share = 0.5}` or `{trim: {share: 0.5}}`."""
+def plugin_entries(
+    checker: Checker, items: Iterable[str | dict[str, Any] | None], path: KeyPath
+) -> tuple[PluginSettings, ...]:
+    """The entries of a list of plugins. Of several of one plugin, each after the first has an id of its own."""
+    entries: list[PluginSettings] = []
+    places: dict[str, Where] = {}
+    counts: dict[str, int] = {}
+    for index, item in enumerate(items):
+        if item is None:
+            continue
+        with going_on(checker.mistakes):
+            settings = _plugin_entry(checker, item, (*path, index))
+            count = counts[settings.name] = counts.get(settings.name, 0) + 1
+            if not settings.entry and count > 1:
+                settings = msgspec.structs.replace(settings, entry=f"{settings.name}-{count}")
+            id, where = settings.entry or settings.name, settings.lines.where()
+            if id in places:
+                raise where.error(f"two plugins have the id {id!r}: on line {places[id].line} and here; rename one")
+            places[id] = where
+            entries.append(settings)
+    return tuple(entries)
+
+
+def _plugin_entry(checker: Checker, item: str | dict[str, Any], path: KeyPath) -> PluginSettings:
+    """`"trim"`, `{name = "trim", share = 0.5}` or `{trim: {share: 0.5}}`. An `id` and `enabled` beside the name are for
+    the entry itself."""
     document = checker.document
-    if isinstance(item, str):
-        name, parameters = item, dict[str, Any]()
-    else:
-        table = dict(checker.table(item, path))
+    name, parameters, own = str(item), dict[str, Any](), dict[str, Any]()
+    if not isinstance(item, str):
+        table = dict(item)
+        own = _entry_fields(checker, table, path)
         if "name" in table:
             name, parameters = checker.build(str, table.pop("name"), (*path, "name")), table
         elif len(table) == 1:
@@ -239,7 +288,20 @@ def plugin_of(checker: Checker, item: Any, path: KeyPath) -> PluginSettings:
             raise document.error(path, f"{dotted(path)!r} names no plugin; write its name, or {{name: {{parameters}}}}")
     if ":" not in name and name not in (known := plugin_names()):
         raise document.error(path, f"there is no plugin {name!r}{nearest(name, tuple(known))}")
-    return PluginSettings(name, parameters, document.lines_of(path))
+    return PluginSettings(name, parameters, document.lines_of(path), **own)
+
+
+def _entry_fields(checker: Checker, table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+    """What a table says of the entry itself, taken out of it."""
+    fields: dict[str, Any] = {}
+    if "id" in table:
+        fields["entry"] = id = checker.build(str, table.pop("id"), (*path, "id"))
+        if not NAME.fullmatch(id):
+            message = f"{id!r} is no id for a plugin: use 1 to 64 letters, digits, '_' or '-'"
+            raise checker.document.error((*path, "id"), message)
+    if "enabled" in table:
+        fields["enabled"] = checker.build(bool, table.pop("enabled"), (*path, "enabled"))
+    return fields
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
@@ -258,48 +320,64 @@ def engine_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
     return f"there is no engine {name!r}{nearest(head, (*engines, *PROVIDERS, *BUILTIN_ENGINES))}"
 
 
-def _check_engines(document: Document, config: Config, overrides: Mapping[str, str]) -> None:
+def _engine_mistakes(document: Document, config: Config, overrides: Mapping[str, str]) -> Iterator[ConfigError]:
     for name, engine in config.engines.items():
-        _check_engine(document, name, engine, config)
-    if config.engine and (problem := engine_problem(config.engine, config.engines)):
+        yield from _mistakes_of_engine(document, name, engine, config)
+    if config.engine and (problem := engine_problem(config.engine, _engines_named(document, config))):
         if "RONDEL_ENGINE" in overrides:
-            raise ConfigError(f"the variable RONDEL_ENGINE: {problem}")
-        raise document.error(("engine",), problem)
+            yield ConfigError(f"the variable RONDEL_ENGINE: {problem}")
+        else:
+            yield document.error(("engine",), problem)
 
 
-def _check_engine(document: Document, name: str, engine: EngineSettings, config: Config) -> None:
+def _engines_named(document: Document, config: Config) -> Mapping[str, EngineSettings]:
+    """The engines of the file, those included that are left out for a mistake in them."""
+    tables = document.data.get("engines")
+    named = cast("dict[str, Any]", tables) if isinstance(tables, dict) else {}
+    return dict.fromkeys(named, EngineSettings()) | config.engines
+
+
+def _mistakes_of_engine(document: Document, name: str, engine: EngineSettings, config: Config) -> Iterator[ConfigError]:
     path: KeyPath = ("engines", name)
     if not NAME.fullmatch(name):
-        raise document.error(path, f"{name!r} is no name for an engine: use 1 to 64 letters, digits, '_' or '-'")
+        yield document.error(path, f"{name!r} is no name for an engine: use 1 to 64 letters, digits, '_' or '-'")
     known = (*PROVIDERS, "local")
     if engine.provider and engine.provider not in known and not engine.base_url:
         hint = nearest(engine.provider, known)
-        raise document.error((*path, "provider"), f"there is no provider {engine.provider!r}{hint}")
+        yield document.error((*path, "provider"), f"there is no provider {engine.provider!r}{hint}")
     if not engine.provider and name not in known and not engine.base_url:
-        raise document.error(path, f"the engine {name!r} has neither a provider nor a base_url; give it one of them")
+        yield document.error(path, f"the engine {name!r} has neither a provider nor a base_url; give it one of them")
     if engine.base_url:
         parts = urlsplit(engine.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             shown = shown_url(engine.base_url)
-            raise document.error((*path, "base_url"), f"{shown!r} is no web address; write http://host:port/path")
+            yield document.error((*path, "base_url"), f"{shown!r} is no web address; write http://host:port/path")
     if engine.dialect:
         from .dialects import DIALECTS
 
         if engine.dialect not in DIALECTS:
             hint = nearest(engine.dialect, tuple(DIALECTS))
-            raise document.error((*path, "dialect"), f"there is no dialect {engine.dialect!r}{hint}")
+            yield document.error((*path, "dialect"), f"there is no dialect {engine.dialect!r}{hint}")
     for key in ("connect_s", "first_token_s", "idle_s", "context_tokens", "threads"):
         value = getattr(engine, key)
         if value is not None and not value > 0:
-            raise document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; it must be more than 0")
+            yield document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; it must be more than 0")
     if engine.retry.attempts < 1:
-        raise document.error((*path, "retry", "attempts"), "an engine is asked at least once: attempts is 1 or more")
-    for index, other in enumerate(engine.fallback):
-        problem = engine_problem(other, config.engines)
+        yield document.error((*path, "retry", "attempts"), "an engine is asked at least once: attempts is 1 or more")
+    yield from _mistakes_of_fallback(document, name, engine, config)
+
+
+def _mistakes_of_fallback(
+    document: Document, name: str, engine: EngineSettings, config: Config
+) -> Iterator[ConfigError]:
+    for index, other in enumerate(cast("tuple[str | None, ...]", engine.fallback)):
+        if other is None:
+            continue
+        problem = engine_problem(other, _engines_named(document, config))
         if other == name:
             problem = f"the engine {name!r} cannot be its own fallback"
         if problem:
-            raise document.error((*path, "fallback", index), problem)
+            yield document.error(("engines", name, "fallback", index), problem)
 
 
 # --- where it came from, and how it is shown --------------------------------------------------------------------------

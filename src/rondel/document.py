@@ -1,7 +1,8 @@
 """Files that people write, as plain values that know on which line they stand.
 
 A reader (documents/) gives the values and the lines; here variables are expanded, types are checked and every mistake
-becomes one sentence with file, line and the nearest right word. Knows no key of Rondel's own, no TOML and no YAML.
+becomes one sentence with file, line and the nearest right word. The first mistake ends the reading, unless the caller
+brings a list for all of them. Knows no key of Rondel's own, no TOML and no YAML.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
@@ -21,13 +23,13 @@ from .values import Value
 BYTES_MAX = 1_000_000
 """A file that a person wrote is smaller than this; a bigger one is a mistake, or an attack."""
 
-DEPTH_MAX = 64
-"""How deep values may stand in each other."""
+DEPTH_MAX = 220
+"""How deep values may stand in each other: two levels for each of a hundred nodes of a prompt, and some more."""
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Where a value stands in its file: `("engines", "fast", "fallback", 0)`."""
 
-T = TypeVar("T")
+K = TypeVar("K", str, int)
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -52,6 +54,8 @@ class Document(msgspec.Struct, frozen=True):
     lines: dict[KeyPath, int] = {}
     variables: dict[KeyPath, tuple[str, ...]] = {}
     """The texts that were made with `${…}`, with the names of the variables that gave something; set by `expand`."""
+    broken: frozenset[KeyPath] = frozenset()
+    """Where variables could not be expanded; known to whoever collects mistakes."""
 
     def where(self, path: KeyPath = ()) -> Where:
         """The line of a value, or of the nearest thing around it that has one."""
@@ -68,6 +72,29 @@ class Document(msgspec.Struct, frozen=True):
         lines = {at[depth:]: line for at, line in self.lines.items() if at[:depth] == path and at != path}
         variables = {at[depth:]: names for at, names in self.variables.items() if at[:depth] == path}
         return Document(self.path, {}, lines | ({(): here} if here else {}), variables)
+
+
+Mistakes: TypeAlias = list[ConfigError]
+"""What is wrong, collected by those who want to know of all of it."""
+
+
+class _SaidAlready(ConfigError):
+    """Something cannot be built because of a mistake that has been collected."""
+
+    def __init__(self) -> None:
+        super().__init__("a mistake was found before")
+
+
+@contextmanager
+def going_on(mistakes: Mistakes | None) -> Generator[None]:
+    """Go on behind this block after a mistake, if there is a list to put it into."""
+    try:
+        yield
+    except ConfigError as mistake:
+        if mistakes is None:
+            raise
+        if not isinstance(mistake, _SaidAlready):
+            mistakes.append(mistake)
 
 
 def read_text(path: Path) -> str:
@@ -133,13 +160,16 @@ _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)(\}?)")
 _FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{).)*))?", re.S)
 
 
-def expand(document: Document, env: Mapping[str, str], *, strict: bool = True) -> Document:
+def expand(
+    document: Document, env: Mapping[str, str], *, strict: bool = True, mistakes: Mistakes | None = None
+) -> Document:
     """The same document with `${VAR}` and `${VAR:-default}` replaced in every text, once: what comes in is data.
 
     `$${` stands for `${` itself. A default is taken when the variable is unset or empty. Anything else between `${` and
     `}` is an error when `strict`, and stays as it is otherwise (prompts may well speak of shell or JavaScript).
     """
     variables: dict[KeyPath, tuple[str, ...]] = {}
+    broken: set[KeyPath] = set()
 
     def text(value: str, path: KeyPath) -> str:
         used: list[str] = []
@@ -167,12 +197,15 @@ def expand(document: Document, env: Mapping[str, str], *, strict: bool = True) -
 
         if "${" not in value:
             return value
-        expanded = _REFERENCE.sub(one, value)
-        variables[path] = tuple(used)
-        return expanded
+        with going_on(mistakes):
+            expanded = _REFERENCE.sub(one, value)
+            variables[path] = tuple(used)
+            return expanded
+        broken.add(path)
+        return value
 
     data = cast("dict[str, Any]", _map_texts(document.data, text))
-    return Document(document.path, data, document.lines, variables)
+    return Document(document.path, data, document.lines, variables, frozenset(broken))
 
 
 def _unset(name: str, env: Mapping[str, str]) -> str:
@@ -197,10 +230,14 @@ def _map_texts(value: Any, edit: Callable[[str, KeyPath], str], path: KeyPath = 
 
 
 class Checker:
-    """Builds typed values from a document's plain ones. Structs refuse unknown keys; every error has its line."""
+    """Builds typed values from a document's plain ones. Structs refuse unknown keys; every error has its line.
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    With a list for `mistakes`, each is put there and what is wrong is left out of what is built; in a list None takes
+    its place, so that the others keep theirs.
+    """
+
+    def __init__(self, document: Document, mistakes: Mistakes | None = None) -> None:
+        self.document, self.mistakes = document, mistakes
 
     def build(self, kind: Any, value: Any, path: KeyPath = ()) -> Any:
         """The value as this type: structs, mappings, lists and unions are walked, the rest is msgspec's."""
@@ -210,35 +247,45 @@ class Checker:
         if origin in (typing.Union, types.UnionType):
             return self._union(kind, value, path)
         if origin in (dict, Mapping):
-            table = self.table(value, path)
-            return {key: self.build(arguments[1], item, (*path, key)) for key, item in table.items()}
+            return self._each(arguments[1], self.table(value, path).items(), path)
         if origin in (tuple, list, Sequence, set, frozenset):
             if not isinstance(value, list):
                 raise self._wrong(kind, value, path)
             items = cast("list[Any]", value)
-            built = [self.build(arguments[0], item, (*path, index)) for index, item in enumerate(items)]
+            built = self._each(arguments[0], enumerate(items), path)
             made: Any = tuple if origin is Sequence else origin
-            return made(built)
+            return made(built.get(index) for index in range(len(items)))
         return self._leaf(kind, value, path)
+
+    def _each(self, kind: Any, items: Iterable[tuple[K, Any]], path: KeyPath) -> dict[K, Any]:
+        built: dict[K, Any] = {}
+        for key, item in items:
+            with going_on(self.mistakes):
+                built[key] = self.build(kind, item, (*path, key))
+        return built
 
     def struct(self, kind: type[S], value: Any, path: KeyPath = (), *, leave_out: Sequence[str] = ()) -> S:
         """A table as this struct. Fields in `leave_out` are not for files."""
         given = self.fields(kind, value, path, leave_out=leave_out)
         for field in msgspec.structs.fields(kind):
             if field.required and field.name not in given:
+                if field.name in value:
+                    raise _SaidAlready
                 raise self.document.error(path, f"{_at(path)}{field.name!r} is missing")
         return kind(**given)
 
     def fields(self, kind: type[S], value: Any, path: KeyPath, *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
         """The fields of a struct that a table gives, checked; the others are left to whoever asks."""
         known = {field.name: field for field in msgspec.structs.fields(kind) if field.name not in leave_out}
-        table = self.table(value, path)
-        for key in table:
-            if key not in known:
-                raise self.document.error(
-                    (*path, key), f"{dotted((*path, key))!r} is not known{nearest(key, tuple(known))}"
-                )
-        return {key: self.build(known[key].type, item, (*path, key)) for key, item in table.items()}
+        given: dict[str, Any] = {}
+        for key, item in self.table(value, path).items():
+            with going_on(self.mistakes):
+                if key not in known:
+                    raise self.document.error(
+                        (*path, key), f"{dotted((*path, key))!r} is not known{nearest(key, tuple(known))}"
+                    )
+                given[key] = self.build(known[key].type, item, (*path, key))
+        return given
 
     def table(self, value: Any, path: KeyPath) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -257,6 +304,8 @@ class Checker:
         return self._leaf(typing.Union[tuple(fitting)], value, path, wanted=kind)  # noqa: UP007
 
     def _leaf(self, kind: Any, value: Any, path: KeyPath, wanted: Any = None) -> Any:
+        if path in self.document.broken:
+            raise _SaidAlready
         try:
             # A variable is always text: what came from one may stand for a number or a truth.
             return msgspec.convert(value, kind, strict=path not in self.document.variables)

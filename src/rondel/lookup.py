@@ -63,15 +63,22 @@ def find_plugin(
     `document` and `path` say where the parameters stand, so that a wrong one is reported with its own line.
     """
     where = where or Where()
-    found = _plugin_class(name, where, project)
-    if not (isinstance(found, type) and issubclass(found, Plugin)):
-        raise where.error(f"{name!r} is no plugin: {found!r} is not a subclass of rondel.Plugin")
+    found = plugin_class(name, where, project=project)
     document = document or Document(where.path, {}, {(): where.line} if where.line else {})
     given = _checked(found, name, dict(parameters or {}), Checker(document), path)
     try:
         return found(**given)
     except (TypeError, ValueError, RondelError) as error:
         raise where.error(f"the plugin {name!r} could not be made: {error}") from error
+
+
+def plugin_class(name: str, where: Where | None = None, *, project: str = "") -> type[Plugin]:
+    """The class of the plugin of this name."""
+    where = where or Where()
+    found = _named(name, where, project)
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        raise where.error(f"{name!r} is no plugin: {found!r} is not a subclass of rondel.Plugin")
+    return found
 
 
 def plugin_names() -> list[str]:
@@ -117,7 +124,7 @@ def import_attribute(name: str, where: Where | None = None, *, project: str = ""
 # --- plugins ----------------------------------------------------------------------------------------------------------
 
 
-def _plugin_class(name: str, where: Where, project: str) -> Any:
+def _named(name: str, where: Where, project: str) -> Any:
     if name in PLUGINS:
         return import_attribute(PLUGINS[name], where)
     if ":" in name:
@@ -147,6 +154,8 @@ def _checked(
     for key, value in parameters.items():
         if key not in names and not takes_any:
             hint = nearest(key, names) or "; it takes none"
+            if key in ("id", "enabled"):
+                hint = "; write it beside the plugin's name: it belongs to the entry"
             raise checker.document.error((*path, key), f"the plugin {name!r} has no parameter {key!r}{hint}")
         built[key] = checker.build(hints.get(key, Any), value, (*path, key))
     for parameter in known:

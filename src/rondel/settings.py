@@ -72,6 +72,9 @@ class PluginSettings(Value, frozen=True):
     parameters: dict[str, Any] = {}
     lines: Document = Document("", {})
     """Where the parameters stand, for errors when the plugin is made."""
+    entry: str = ""
+    """The entry's own id: which of several entries of one plugin."""
+    enabled: bool = True
 
     def __repr__(self) -> str:
         return f"PluginSettings({self.name!r}, {sorted(self.parameters)})"
@@ -83,7 +86,10 @@ class PluginSettings(Value, frozen=True):
 
     def make(self, project: str = "") -> Plugin:
         lines = self.lines
-        return find_plugin(self.name, self.parameters, lines.where(), project=project, document=lines)
+        plugin = find_plugin(self.name, self.parameters, lines.where(), project=project, document=lines)
+        if self.entry:
+            plugin.entry = self.entry
+        return plugin
 
 
 class Source(Value, frozen=True):

@@ -123,8 +123,8 @@ def test_a_file_that_is_not_text_or_far_too_big_is_refused(tmp_path: Path) -> No
     assert "is longer than 1,000,000 bytes" in sentence(lambda: read_toml(path))
     path.write_bytes(b"a = " + b"[" * 100_000)
     assert sentence(lambda: read_toml(path)).startswith("x.toml")
-    path.write_text("\n\na = " + "[" * 80 + "]" * 80)
-    assert sentence(lambda: read_toml(path)) == "x.toml:3: is nested more than 64 levels deep; make it flatter"
+    path.write_text("\n\na = " + "[" * 240 + "]" * 240)
+    assert sentence(lambda: read_toml(path)) == "x.toml:3: is nested more than 220 levels deep; make it flatter"
     assert "cannot be read: Is a directory" in sentence(lambda: read_toml(tmp_path))
 
 
@@ -183,7 +183,7 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.yaml", "\n".join(lines))
     assert "more than 100,000 values once its aliases are followed" in sentence(lambda: read_yaml(path))
     path = write(tmp_path / "x.yaml", "a: &a [*a]")
-    assert "is nested more than 64 levels deep" in sentence(lambda: read_yaml(path))
+    assert sentence(lambda: read_yaml(path)) == "x.yaml:1: contains itself through its anchor; write it out"
 
 
 @pytest.mark.parametrize(

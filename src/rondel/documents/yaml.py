@@ -92,6 +92,7 @@ class _Builder:
 
     def __init__(self, path: Path) -> None:
         self._path, self._count, self.lines = path, 0, dict[KeyPath, int]()
+        self._around = set[int]()
 
     def error(self, node: yaml.Node, message: str) -> ConfigError:
         return ConfigError(message, path=str(self._path), line=_line(node))
@@ -103,13 +104,19 @@ class _Builder:
         if len(path) > DEPTH_MAX:
             raise self.error(node, f"is nested more than {DEPTH_MAX} levels deep; make it flatter")
         self.lines.setdefault(path, _line(node))
-        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._table(node, path)
-        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
-        raise self._wrong_tag(node)
+        if id(node) in self._around:
+            raise self.error(node, "contains itself through its anchor; write it out")
+        self._around.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+                return self._table(node, path)
+            if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+                return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+            raise self._wrong_tag(node)
+        finally:
+            self._around.discard(id(node))
 
     def _table(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         table: dict[str, Any] = {}
