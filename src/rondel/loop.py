@@ -38,7 +38,7 @@ async def run_turn(turn: Turn) -> Outcome:
 
 async def ask_engine(turn: Turn) -> None:
     """Prompt down the plugins, stream, reply up the plugins, append."""
-    started = turn.now()
+    started = turn.round_began = turn.now()
     prompt = await turn.plugins.prompt(turn, turn.prompt())
     turn.emit(RoundStarted(turn.transcript.turn_rounds + 1, turn.agent.name, turn.engine.name))
     if prompt.is_blank:

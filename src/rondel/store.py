@@ -68,8 +68,8 @@ class Store(JobStore, Protocol):
         """The entries behind `after`, in order; none when there is no such conversation."""
         ...
 
-    async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
-        """Newest first, child conversations (with a `/` in their id) left out; `before` pages on by updated_at."""
+    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
+        """Newest first, without child conversations (with a `/` in their id); `before` is the last of the last page."""
         ...
 
     async def info(self, conversation: str) -> ConversationInfo | None: ...

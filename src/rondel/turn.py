@@ -113,6 +113,7 @@ class Turn:
         self.reason = ""
         self.failure: Failure | None = None
         self.builder: ReplyBuilder | None = None
+        self.round_began = 0.0
         self.stopping = False
         self.previewing = False
         """Somebody only looks at how the prompt comes about: nobody asks a model."""
@@ -419,7 +420,7 @@ class Turn:
                 reply = msgspec.structs.replace(
                     reply, message=msgspec.structs.replace(reply.message, parts=parts), stop="interrupted"
                 )
-                await self.keep(reply, ran=True, seconds=0.0, first_token_s=None)
+                await self.keep(reply, ran=True, seconds=self.now() - self.round_began, first_token_s=None)
         await self._settle_calls("not finished: the turn was stopped", stopped=True)
 
     async def _settle_calls(self, why: str, *, stopped: bool = False) -> None:

@@ -140,9 +140,23 @@ def test_conversations_come_newest_first_and_in_pages(make_store: Make) -> None:
         await store.append("c0", 2, (said("again"),), at=200.0)
         first = await store.conversations(limit=3)
         assert [info.id for info in first] == ["c0", "c6", "c5"]
-        second = await store.conversations(limit=10, before=first[-1].updated_at)
+        second = await store.conversations(limit=10, before=first[-1])
         assert [info.id for info in second] == ["c4", "c3", "c2", "c1"]
         assert await store.conversations(limit=0) == []
+
+    run(make_store, test)
+
+
+def test_pages_lose_no_conversation_of_the_same_moment(make_store: Make) -> None:
+    async def test(store: Store) -> None:
+        for number in range(10):
+            await store.append(f"c{number}", 1, (said("x"),), at=100.0)
+        seen: list[str] = []
+        page = await store.conversations(limit=3)
+        while page:
+            seen += [info.id for info in page]
+            page = await store.conversations(limit=3, before=page[-1])
+        assert sorted(seen) == [f"c{number}" for number in range(10)]
 
     run(make_store, test)
 

@@ -55,10 +55,10 @@ class MemoryStore:
         self._check_open()
         return self._entries.get(conversation, [])[max(after, 0) :]
 
-    async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
+    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
         self._check_open()
         infos = [self._info(id) for id in self._entries if "/" not in id]
-        shown = [info for info in infos if before is None or info.updated_at < before]
+        shown = [i for i in infos if before is None or (i.updated_at, i.id) < (before.updated_at, before.id)]
         shown.sort(key=lambda info: (info.updated_at, info.id), reverse=True)
         return shown[: max(limit, 0)]
 

@@ -82,11 +82,11 @@ class Reader:
         finally:
             connection.execute("rollback")
 
-    def conversations(self, limit: int, before: float) -> list[ConversationInfo]:
+    def conversations(self, limit: int, before: float, id: str) -> list[ConversationInfo]:
         rows = self._open().execute(
-            f"select {INFO_COLUMNS} from conversations where instr(id, '/') = 0 and updated_at < ? "
+            f"select {INFO_COLUMNS} from conversations where instr(id, '/') = 0 and (updated_at, id) < (?, ?) "
             "order by updated_at desc, id desc limit ?",
-            (before, limit),
+            (before, id, limit),
         )
         return [info_of(row) for row in rows]
 

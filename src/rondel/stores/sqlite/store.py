@@ -84,9 +84,9 @@ class SqliteStore:
             await self._writing.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
         return await self._read(lambda reader: reader.entries(conversation, after))
 
-    async def conversations(self, *, limit: int = 50, before: float | None = None) -> list[ConversationInfo]:
-        until = inf if before is None else before
-        return await self._read(lambda reader: reader.conversations(max(limit, 0), until))
+    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
+        cursor = (inf, "") if before is None else (before.updated_at, before.id)
+        return await self._read(lambda reader: reader.conversations(max(limit, 0), *cursor))
 
     async def info(self, conversation: str) -> ConversationInfo | None:
         return await self._read(lambda reader: reader.info(conversation))
