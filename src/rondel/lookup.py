@@ -19,13 +19,14 @@ from typing import Any
 
 from .agent import Agent
 from .document import Checker, Document, KeyPath, Where
-from .errors import RondelError, nearest
+from .errors import ConfigError, RondelError, nearest
 from .plugin import Plugin
 from .tool import Tool, is_function, tool
 
 PLUGINS: dict[str, str] = {
     "approval": "rondel.plugins.approval:ApprovalGate",
     "attachments": "rondel.plugins.attachments:Attachments",
+    "auto_reply": "rondel.plugins.auto_reply:AutoReply",
     "clock": "rondel.plugins.clock:Clock",
     "duration": "rondel.plugins.duration:Duration",
     "history": "rondel.plugins.history:History",
@@ -33,7 +34,9 @@ PLUGINS: dict[str, str] = {
     "log": "rondel.plugins.log:Log",
     "position": "rondel.plugins.position:Position",
     "repair": "rondel.plugins.repair:RepairArguments",
+    "reroll": "rondel.plugins.reroll:Reroll",
     "respond": "rondel.plugins.respond:Respond",
+    "retrieve": "rondel.plugins.retrieve:Retrieve",
     "soft_failures": "rondel.plugins.soft_failures:SoftFailures",
     "text_tools": "rondel.plugins.text_tools:TextTools",
     "todo": "rondel.plugins.todo:Todo",
@@ -65,9 +68,13 @@ def find_plugin(
     where = where or Where()
     found = plugin_class(name, where, project=project)
     document = document or Document(where.path, {}, {(): where.line} if where.line else {})
-    given = _checked(found, name, dict(parameters or {}), Checker(document), path)
     try:
+        given = _checked(found, name, dict(parameters or {}), Checker(document), path)
+        if "project" in inspect.signature(found).parameters:
+            given["project"] = project  # where the paths in a file begin; a file has no say in it
         return found(**given)
+    except ConfigError:
+        raise
     except (TypeError, ValueError, RondelError) as error:
         raise where.error(f"the plugin {name!r} could not be made: {error}") from error
 

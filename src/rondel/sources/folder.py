@@ -1,0 +1,262 @@
+"""A folder of text files as a source: split into passages at headings and blank lines, ranked by BM25.
+
+Each search looks at the folder again and reads what changed, off the event loop. Links are not followed and hidden
+files are left out, so nothing outside of the folder is ever read. Knows no plugin and no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import re
+import stat
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from ..errors import RondelError
+from ..source import Passage
+
+log = logging.getLogger("rondel.sources")
+
+FILE_BYTES_MAX = 2_000_000
+"""What is read of one file; the rest of a longer one is left out."""
+FILES_MAX = 20_000
+
+Signature: TypeAlias = tuple[int, int, int]
+"""A file's time of change, size and inode: when they are the same, so is its text."""
+
+
+class _Piece(msgspec.Struct, frozen=True, gc=False):
+    """A passage, how often each word stands in it, and how many words those are."""
+
+    passage: Passage
+    counts: dict[str, int]
+    words: int
+
+
+class _File(msgspec.Struct, frozen=True, gc=False):
+    signature: Signature
+    pieces: tuple[_Piece, ...]
+
+
+class FolderSource:
+    """`FolderSource("docs")` finds passages in `docs/**/*.md` and `docs/**/*.txt`."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        name: str = "",
+        suffixes: Sequence[str] = (".md", ".txt"),
+        passage_chars: int = 1_200,
+        project: str = "",
+    ) -> None:
+        folder = Path(project, Path(path).expanduser())
+        if not folder.is_dir():
+            raise RondelError(f"there is no folder {str(folder)!r} to search; make it, or name another")
+        if isinstance(suffixes, str) or not suffixes or not all(suffix.startswith(".") for suffix in suffixes):
+            raise RondelError(f"suffixes is a list such as ['.md', '.txt'], not {suffixes!r}")
+        if passage_chars < 100:
+            raise RondelError(f"passage_chars is {passage_chars!r}; a passage has at least 100 characters")
+        self.name = name or folder.resolve().name
+        self._folder = folder.resolve()
+        self._suffixes = tuple(suffix.lower() for suffix in suffixes)
+        self._passage_chars = passage_chars
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+        self._index = _Index(())
+        self._told: set[str] = set()
+
+    async def search(self, query: str, limit: int) -> Sequence[Passage]:
+        return await asyncio.to_thread(self._search, query, limit)
+
+    def _search(self, query: str, limit: int) -> list[Passage]:
+        with self._lock:  # searches of many turns share what was read
+            self._refresh()
+            index = self._index
+        return index.best(words_of(query), limit)
+
+    def _refresh(self) -> None:
+        """Read what is new or changed, forget what is gone."""
+        try:
+            found = dict(self._listed())
+        except OSError as error:
+            raise RondelError(f"the folder {str(self._folder)!r} cannot be read: {error.strerror or error}") from None
+        files = {path: self._read(path, signature) for path, signature in sorted(found.items())}
+        if files != self._files:
+            self._files = files
+            self._index = _Index(piece for file in files.values() for piece in file.pieces)
+
+    def _listed(self) -> Iterator[tuple[str, Signature]]:
+        """The files of the folder, by their paths in it."""
+        pending, count = [""], 0
+        while pending:
+            below = pending.pop()
+            with os.scandir(self._folder / below) as entries:
+                for entry in entries:
+                    path = f"{below}/{entry.name}" if below else entry.name
+                    if entry.name.startswith(".") or entry.is_symlink():
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    elif entry.name.lower().endswith(self._suffixes) and entry.is_file(follow_symlinks=False):
+                        if (count := count + 1) > FILES_MAX:
+                            self._tell(
+                                f"the folder {self.name!r} has more than {FILES_MAX:,} files; the rest is left out"
+                            )
+                            return
+                        yield path, _signature(entry.stat(follow_symlinks=False))
+
+    def _read(self, path: str, signature: Signature) -> _File:
+        known = self._files.get(path)
+        if known is not None and known.signature == signature:
+            return known
+        try:
+            data = _bytes_of(self._folder / path)
+        except OSError as error:  # taken away since, or not ours to read
+            self._tell(f"{path!r} in the folder {self.name!r} cannot be read: {error.strerror or error}")
+            return _File(signature, ())
+        if len(data) > FILE_BYTES_MAX:
+            self._tell(
+                f"{path!r} in the folder {self.name!r} is longer than {FILE_BYTES_MAX:,} bytes; the rest is left out"
+            )
+        passages = passages_of(_decoded(data[:FILE_BYTES_MAX]), where=path, chars_max=self._passage_chars)
+        return _File(signature, tuple(map(_piece, passages)))
+
+    def _tell(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            log.warning(message)
+
+
+def _signature(found: os.stat_result) -> Signature:
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _bytes_of(path: Path) -> bytes:
+    """A plain file's bytes. It may have become a link or a pipe since it was listed: neither is followed."""
+    opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with open(opened, "rb") as file:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            return b""
+        return file.read(FILE_BYTES_MAX + 1)
+
+
+def _decoded(data: bytes) -> str:
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return data.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+
+
+# --- passages ---------------------------------------------------------------------------------------------------------
+
+_HEADING = re.compile(r"#{1,6}[ \t]+")
+_BLANK = re.compile(r"\n[ \t\f\v]*\n\s*")
+_ENDS = (". ", "! ", "? ", "。", "\n", " ")
+"""Where a paragraph that is too long is cut, the best first."""
+
+
+def passages_of(text: str, *, where: str, chars_max: int) -> Iterator[Passage]:
+    """Neighbouring paragraphs together, as many as fit. A heading begins a new passage, and is the title of those
+    below it."""
+    title, kept, length, has_body = "", list[str](), 0, False
+    for paragraph in _paragraphs(text, chars_max):
+        heading = _heading(paragraph)
+        if has_body and (heading or length + len(paragraph) > chars_max):
+            yield Passage("\n\n".join(kept), title, where)
+            kept, length, has_body = [], 0, False
+        title = heading or title
+        has_body = has_body or not heading or "\n" in paragraph
+        kept.append(paragraph)
+        length += len(paragraph) + 2
+    if kept:
+        yield Passage("\n\n".join(kept), title, where)
+
+
+def _heading(paragraph: str) -> str:
+    """The text of the heading that a paragraph begins with, or nothing."""
+    found = _HEADING.match(paragraph)
+    return paragraph[found.end() :].partition("\n")[0].strip().rstrip("#").rstrip() if found else ""
+
+
+def _paragraphs(text: str, chars_max: int) -> Iterator[str]:
+    for paragraph in _BLANK.split(text.strip()):
+        start = 0
+        while len(paragraph) - start > chars_max:
+            least, most = start + chars_max // 2, start + chars_max
+            ends = (paragraph.rfind(end, least, most) + len(end) for end in _ENDS)
+            cut = next((end for end in ends if end > least), most)
+            yield paragraph[start:cut].strip()
+            start = cut
+        if rest := paragraph[start:].strip():
+            yield rest
+
+
+# --- words, and BM25 over them ----------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+|[^\W_]+")
+_SPACELESS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, whatever their case. English plurals are cut (Harman's S stemmer); scripts without spaces
+    give every pair of neighbouring characters."""
+    words: list[str] = []
+    for run in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
+        if not _SPACELESS.match(run):
+            words.append(_singular(run))
+        elif len(run) == 1:
+            words.append(run)
+        else:
+            words += (run[at : at + 2] for at in range(len(run) - 1))
+    return words
+
+
+def _singular(word: str) -> str:
+    if len(word) < 4 or not word.endswith("s"):
+        return word
+    if word.endswith("ies"):
+        return word if word.endswith(("eies", "aies")) else word[:-3] + "y"
+    if word.endswith("es"):
+        return word if word.endswith(("aes", "ees", "oes")) else word[:-1]
+    return word if word.endswith(("us", "ss")) else word[:-1]
+
+
+def _piece(passage: Passage) -> _Piece:
+    words = words_of(f"{passage.where} {passage.title} {passage.text}")
+    return _Piece(passage, dict(Counter(words)), len(words))
+
+
+class _Index:
+    """Okapi BM25 with the usual constants. Frozen once it is made: searches may go on in it while a new one is made."""
+
+    K1, B = 1.2, 0.75
+
+    def __init__(self, pieces: Iterable[_Piece]) -> None:
+        self._pieces = tuple(pieces)
+        self._mean_words = sum(piece.words for piece in self._pieces) / max(1, len(self._pieces))
+        self._holders: dict[str, list[int]] = {}
+        for number, piece in enumerate(self._pieces):
+            for word in piece.counts:
+                self._holders.setdefault(word, []).append(number)
+
+    def best(self, words: Iterable[str], limit: int) -> list[Passage]:
+        scores: dict[int, float] = {}
+        for word in dict.fromkeys(words):  # in their order: sums of the same numbers are the same
+            holders = self._holders.get(word, ())
+            rarity = math.log(1 + (len(self._pieces) - len(holders) + 0.5) / (len(holders) + 0.5))
+            for number in holders:
+                piece = self._pieces[number]
+                count, share = piece.counts[word], piece.words / self._mean_words
+                weight = count * (self.K1 + 1) / (count + self.K1 * (1 - self.B + self.B * share))
+                scores[number] = scores.get(number, 0.0) + rarity * weight
+        best = nlargest(limit, scores.items(), key=lambda item: (item[1], -item[0]))
+        return [msgspec.structs.replace(self._pieces[number].passage, score=score) for number, score in best]
