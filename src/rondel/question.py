@@ -13,7 +13,8 @@ from .values import Value
 
 QuestionKind: TypeAlias = Literal["approve", "ask", "choose"]
 
-YES, NO = "yes", "no"
+YES, NO, ALWAYS = "yes", "no", "always"
+"""Answers to whether a call may run; `always` holds for its tool, for the rest of the conversation."""
 
 
 class Question(Value, frozen=True):

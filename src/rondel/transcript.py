@@ -26,7 +26,7 @@ from .events import (
     TurnFinished,
     TurnStarted,
 )
-from .question import Answer, Question
+from .question import ALWAYS, Answer, Question
 from .values import Message, Messages, ToolCall, ToolResult, Usage
 
 
@@ -51,6 +51,7 @@ class Transcript:
         self.rounds = 0
         self.calls: dict[str, OpenCall] = {}
         self._after_calls: list[Message] = []
+        self.always_allowed: set[str] = set()
         self.inbox: dict[str, Message] = {}
         self.owed = False
         self.agent = ""
@@ -176,6 +177,8 @@ class Transcript:
     def _question_answered(self, event: QuestionAnswered) -> None:
         for call in self.calls.values():
             if call.question is not None and call.question.id == event.answer.question_id:
+                if call.question.kind == "approve" and event.answer.text.strip().casefold() == ALWAYS:
+                    self.always_allowed.add(call.call.name)
                 call.question = None
                 call.answers[event.answer.question_id] = event.answer
 

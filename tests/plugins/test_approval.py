@@ -12,7 +12,7 @@ from rondel import Agent, App, Approval, CallContext, Hold, Outcome, Plugin, Que
 from rondel.events import CallFinished, CallHeld, CallStarted, TurnFinished
 from rondel.plugins.approval import ApprovalGate
 from rondel.stores.sqlite import SqliteStore
-from rondel.testing import Scripted, VirtualClock, call, calls
+from rondel.testing import Scripted, VirtualClock, call, calls, say
 from rondel.values import ToolCall
 
 from ..helpers import events_of, of, play
@@ -136,7 +136,7 @@ def test_a_yes_lets_the_call_run(answer: str):
     shell = Shell(Approval())
     events, (question,), state = ask_about(shell, answer)
     assert state == "input-required"
-    assert (question.id, question.kind, question.options) == ("approve:call-0", "approve", ("yes", "no"))
+    assert (question.id, question.kind, question.options) == ("approve:call-0", "approve", ("yes", "no", "always"))
     assert question.text == 'May shell run with {"command":"make"}?'
     assert question.default == "no"
     assert shell.ran == ["make"]
@@ -285,3 +285,27 @@ def test_a_gate_that_breaks_lets_nothing_through():
     assert failure is not None
     assert "approval" in failure.message
     assert issubclass(BrokenGate, Plugin)
+
+
+def test_always_lets_a_tool_run_for_the_rest_of_the_conversation_but_not_what_is_denied():
+    """T07: the journal remembers it, so it holds after a restart, and in no other conversation."""
+    shell = Shell(Approval(deny=("sudo",)))
+    commands = iter(("make", "make test", "sudo make", "elsewhere"))
+
+    def answer(prompt: Any) -> Any:
+        return say("done") if prompt.messages[-1].role == "tool" else call("shell", command=next(commands))
+
+    engine = Scripted(*[answer] * 7)
+
+    async def scene(app: App) -> list[str]:
+        conversation = app.conversation("c")
+        await events_of(await conversation.send("go"))
+        await events_of(await conversation.answer((await conversation.questions())[0].id, "always"))
+        for text in ("again", "and again"):
+            await events_of(await conversation.send(text))
+        await events_of(await app.conversation("other").send("go"))
+        return [question.text for question in await app.conversation("other").questions()]
+
+    asked = play(scene, Agent("helper", engine=engine, tools=[shell.tool]))
+    assert shell.ran == ["make", "make test"]
+    assert len(asked) == 1

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ..plugin import Plugin
-from ..question import NO, YES, Answer, Hold, Question
+from ..question import ALWAYS, NO, YES, Answer, Hold, Question
 from ..tool import Approval, error_of
 from ..turn import Turn
 from ..values import ToolCall, ToolResult
@@ -52,6 +52,8 @@ class ApprovalGate(Plugin):
         if (pattern := self._match((*policy.deny, *self._denied_everywhere), written)) is not None:
             return error_of(call, f"denied by the approval policy: the call matches the pattern {pattern!r}")
         if self._match(policy.allow, written) is not None or policy.mode == "auto":
+            return call
+        if call.name in turn.transcript.always_allowed:
             return call
         answer = turn.answer_to(call.id, _question_id(call))
         if answer is None:
@@ -100,7 +102,7 @@ def _question(turn: Turn, call: ToolCall, policy: Approval) -> Question:
         _question_id(call),
         kind="approve",
         text=f"May {call.name} run with {shown}?" if call.arguments else f"May {call.name} run?",
-        options=(YES, NO),
+        options=(YES, NO, ALWAYS),
         free_text=False,
         call_id=call.id,
         deadline=turn.now() + policy.timeout_s if policy.timeout_s > 0 else None,
