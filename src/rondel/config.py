@@ -210,7 +210,8 @@ def _build(checker: Checker, path: Path | None, warnings: tuple[str, ...], env: 
     for mistake in _engine_mistakes(document, config, overrides):
         with going_on(checker.mistakes):
             raise mistake
-    return msgspec.structs.replace(config, sources=_sources(document, config, overrides))
+    engines = dict(_engines_named(document, config))
+    return msgspec.structs.replace(config, engines=engines, sources=_sources(document, config, overrides))
 
 
 def _store(given: StoreSettings, folder: Path, env: Mapping[str, str]) -> StoreSettings:
@@ -263,10 +264,9 @@ def plugin_entries(
             if not settings.entry and count > 1:
                 settings = msgspec.structs.replace(settings, entry=f"{settings.name}-{count}")
             id, where = settings.entry or settings.name, settings.lines.where()
-            if id in places:
-                raise where.error(f"two plugins have the id {id!r}: on line {places[id].line} and here; rename one")
-            places[id] = where
             entries.append(settings)
+            if places.setdefault(id, where) is not where:
+                raise where.error(f"two plugins have the id {id!r}: on line {places[id].line} and here; rename one")
     return tuple(entries)
 
 

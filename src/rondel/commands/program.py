@@ -118,6 +118,29 @@ def trace(
 
 
 @program.command()
+def prompt(
+    agent: Annotated[str, typer.Argument(help="the agent; rondel is the built-in one")],
+    text: Annotated[str, typer.Argument(help="what somebody would say to it")],
+    json: Json = False,
+) -> None:
+    """Show how an agent's prompt comes about, step by step. Nobody is asked."""
+    from .prompt import prompt
+
+    prompt(agent, text, as_json=json)
+
+
+@program.command()
+def lint(
+    path: Annotated[list[Path] | None, typer.Argument(help="files or projects; without any, this project")] = None,
+    json: Json = False,
+) -> int:
+    """Say what is wrong with a project's files, all at once. Exit codes: 0 nothing or only warnings, 1 errors."""
+    from .lint import lint
+
+    return lint(path or [], as_json=json)
+
+
+@program.command()
 def plugins(agent: Agent = "", json: Json = False) -> None:
     """Show an agent's plugins in their order."""
     from .plugins import plugins
