@@ -108,7 +108,7 @@ def test_several_conditions_hold_when_any_does():
 # --- a question to a model --------------------------------------------------------------------------------------------
 
 
-YES = "yes|Yes.|**YES**|_yes_|true|True!|1|1.|Y|oui|Answer: yes, not no|<answer>true</answer>|是|是的|需要|满足|应该|同意|はい"
+YES = "yes|Yes.|**YES**|_yes_|True!|1|1.|oui|Answer: yes, not no|<answer>true</answer>|是|是的|需要|满足|应该|同意|はい"
 NO = "no|No.|NO, yes would be wrong|false|0|nein|not at all|否|不是|不需要|不应该|无|いいえ"
 
 
