@@ -7,6 +7,7 @@ brings a list for all of them. Knows no key of Rondel's own, no TOML and no YAML
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 import typing
@@ -267,7 +268,7 @@ class Checker:
     def struct(self, kind: type[S], value: Any, path: KeyPath = (), *, leave_out: Sequence[str] = ()) -> S:
         """A table as this struct. Fields in `leave_out` are not for files."""
         given = self.fields(kind, value, path, leave_out=leave_out)
-        for field in msgspec.structs.fields(kind):
+        for field in _fields(kind):
             if field.required and field.name not in given:
                 if field.name in value:
                     raise _SaidAlready
@@ -276,7 +277,7 @@ class Checker:
 
     def fields(self, kind: type[S], value: Any, path: KeyPath, *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
         """The fields of a struct that a table gives, checked; the others are left to whoever asks."""
-        known = {field.name: field for field in msgspec.structs.fields(kind) if field.name not in leave_out}
+        known = {field.name: field for field in _fields(kind) if field.name not in leave_out}
         given: dict[str, Any] = {}
         for key, item in self.table(value, path).items():
             with going_on(self.mistakes):
@@ -326,6 +327,12 @@ class Checker:
             path,
             f"{dotted(path) or 'the file'!r} must be {wanted}, not {shown}{hint if 'did you mean' in hint else ''}",
         )
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Finding out what a struct's annotations mean takes longer than all else, and a prompt may have many nodes."""
+    return msgspec.structs.fields(kind)
 
 
 def _at(path: KeyPath) -> str:

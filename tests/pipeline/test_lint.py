@@ -1,0 +1,163 @@
+"""`rondel lint`: all that is wrong with a project's files in one run, each on a line with its place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Place
+
+GOOD = "agents:\n  helper: {prompt: You help.}\n"
+
+
+def lines_of(place: Place, *paths: str) -> list[str]:
+    return place.rondel("lint", *paths).out.splitlines()
+
+
+def test_all_mistakes_of_all_files_come_in_one_run_with_file_and_line(place: Place):
+    place.write(
+        "rondel.toml",
+        'agent = "hlper"\nplugins = ["trimm", {name = "trim", shre = 1}]\n'
+        "[engines.slow]\nprovider = 'nobody'\nidle_s = -1\nmodle = 'x'\n[limits]\nrounds = -1\n",
+    )
+    place.write(
+        "agents/a.yaml",
+        "agents:\n"
+        "  helper:\n"
+        "    promt: x\n"
+        "    prompt:\n"
+        "      - {id: tone, role: sytem}\n"
+        "      - {id: rules, text: Be kind.}\n"
+        "      - {id: rules, text: Be brief.}\n"
+        "      - {id: 5}\n"
+        "    tools: [ask_usr, 7, nobody]\n"
+        "    engine: slow\n"
+        "    limits: {rounds: '${NOBODY_SET_THIS}', calls: 2}\n"
+        "    plugins:\n"
+        "      - position: {target: tone, txt: x}\n"
+        "      - trimmm\n"
+        "  bad name: {}\n"
+        "agent: {}\n",
+    )
+    place.write("agents/b.md", "---\ntols: []\n---\nYou are b.")
+    place.write("agents/c.yaml", "agents: [\n")
+    done = place.rondel("lint")
+    assert done.code == 1
+    places = [line.split(": ")[0] for line in done.out.splitlines()]
+    assert [line for line in places if line.startswith("rondel.toml")] == [
+        f"rondel.toml:{line}" for line in (1, 2, 2, 4, 5, 6, 8)
+    ]
+    assert [line for line in places if line.startswith("agents/a.yaml")] == [
+        f"agents/a.yaml:{line}" for line in (3, 5, 7, 8, 9, 9, 9, 11, 13, 14, 15, 16)
+    ]
+    assert places[-2:] == ["agents/b.md:2", "agents/c.yaml:2"]
+    assert all(": error: " in line for line in done.out.splitlines())
+    assert done.err == "21 errors in 4 files.\n"
+
+
+def test_what_follows_from_a_mistake_is_not_a_mistake_of_its_own(place: Place):
+    place.write("rondel.toml", "[engines.slow]\nprovider = 'openai'\nmodel = 3\n")
+    place.write("agents/a.yaml", "agents:\n  a: {prompt: x, engine: slow, limits: {rounds: '${UNSET}'}}\n")
+    assert [line.split(": ")[0] for line in lines_of(place)] == ["rondel.toml:3", "agents/a.yaml:2"]
+    place.write("rondel.toml", "[engines.slow\n")
+    assert [line.split(": ")[0] for line in lines_of(place)] == ["rondel.toml:1", "agents/a.yaml:2"]
+
+
+def test_a_project_without_mistakes_is_told_so(place: Place):
+    place.write("rondel.toml", 'agent = "helper"\n')
+    place.write("agents/a.yaml", GOOD)
+    done = place.rondel("lint")
+    assert (done.code, done.out, done.err) == (0, "", "Nothing is wrong in 2 files.\n")
+    assert json.loads(place.rondel("lint", "--json").out) == []
+
+
+@pytest.mark.parametrize(
+    ("plugins", "said"),
+    [
+        (
+            "position: {target: tne, text: x}",
+            "8: warning: the plugin 'position' targets 'tne', which no node of the prompt",
+        ),
+        ("clock:\n          target: histry", "9: warning: the plugin 'clock' targets 'histry'"),
+        (
+            "position: {target: inner, text: x}",
+            "8: warning: the plugin 'position' targets 'inner', but 'off' is not enabled: nothing of it is sent",
+        ),
+        ("position: {target: off, text: x, position: child}", "8: warning: the plugin 'position' targets 'off', but"),
+        ("position: {target: off, text: x}", ""),
+        ("position: {target: history, text: x, id: y}\n      - position: {target: y, text: z}", ""),
+        ("position: {target: tone, text: x}\n      - position: {target: position-tone, text: z}", ""),
+        ("respond: {nodes: [{id: response}], target: response}", ""),
+        ("position: {target: tne, text: x}\n        enabled: false", ""),
+    ],
+)
+def test_a_target_that_no_node_has_is_a_warning_with_its_line(place: Place, plugins: str, said: str):
+    place.write("rondel.toml", "")
+    place.write(
+        "agents/a.yaml",
+        "agents:\n  a:\n    prompt:\n"
+        "      - {id: tone, text: Be kind.}\n"
+        "      - {id: off, enabled: false, children: [{id: inner}]}\n"
+        f"\n    plugins:\n      - {plugins}\n",
+    )
+    done = place.rondel("lint")
+    assert done.code == 0
+    assert done.out.startswith(f"agents/a.yaml:{said}" if said else "")
+    assert done.err == ("1 warning in 2 files.\n" if said else "Nothing is wrong in 2 files.\n")
+
+
+def test_an_empty_prompt_and_a_secret_in_the_open_are_warnings(place: Place):
+    place.write("rondel.toml", "[engines.openai]\nkey = 'hunter2'\n").chmod(0o644)
+    place.write("agents/a.yaml", "agents:\n  a:\n  b: {prompt: [{id: x, text: ' '}]}\n")
+    first, second, third = lines_of(place)
+    assert first.startswith("rondel.toml:2: warning: 'engines.openai.key' is written out")
+    assert second.startswith("agents/a.yaml:2: warning: the prompt of 'a' is empty")
+    assert third.startswith("agents/a.yaml:3: warning: the prompt of 'b' is empty")
+    assert "hunter2" not in first
+
+
+def test_files_that_are_named_are_looked_at_alone(place: Place):
+    place.write("rondel.toml", "engin = 'echo'\n")
+    place.write("agents/a.yaml", "agents:\n  a: {promt: x, tools: [b]}\n")
+    place.write("agents/b.yaml", "agents:\n  b: {promt: x}\n")
+    place.write("drafts/c.yaml", "agents:\n  c: {promt: x, tools: [a]}\n")
+    assert [line.split(": ")[0] for line in lines_of(place, "agents/a.yaml", "drafts/c.yaml", "rondel.toml")] == [
+        "agents/a.yaml:2",
+        "agents/a.yaml:2",
+        "drafts/c.yaml:2",
+        "drafts/c.yaml:2",
+        "rondel.toml:1",
+    ]
+    assert lines_of(place, ".") == lines_of(place)
+
+
+def test_the_problems_as_json(place: Place):
+    place.write("rondel.toml", "")
+    path = place.write("agents/a.yaml", "agents:\n  a:\n    promt: x\n")
+    done = place.rondel("lint", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)[1] == {
+        "severity": "error",
+        "message": "'agents.a.promt' is not known; did you mean 'prompt'?",
+        "path": str(path),
+        "line": 3,
+    }
+
+
+def test_what_cannot_be_looked_at_is_wrong_usage(place: Place):
+    done = place.rondel("lint")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no rondel.toml in" in done.err
+    assert "there is no file or folder" in place.rondel("lint", "nowhere.yaml").err
+    place.write("a.txt", "")
+    assert "is neither an agent's file (.yaml, .md) nor a rondel.toml" in place.rondel("lint", "a.txt").err
+    place.write("alone.yaml", GOOD)
+    assert place.rondel("lint", "alone.yaml").err == "Nothing is wrong in 1 file.\n"
+
+
+def test_a_default_agent_from_a_variable_is_checked_too(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.write("rondel.toml", "")
+    place.write("agents/a.yaml", GOOD)
+    monkeypatch.setenv("RONDEL_AGENT", "helpr")
+    assert lines_of(place) == ["error: the variable $RONDEL_AGENT: there is no agent 'helpr'; did you mean 'helper'?"]
