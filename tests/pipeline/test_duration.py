@@ -200,6 +200,21 @@ def test_a_message_that_expired_takes_no_half_of_a_pair_along():
     assert seen(prompts[2]) == ["seen b"]
 
 
+def test_results_of_a_foreign_prompt_expire_by_its_own_rounds():
+    """P15: what another program sent is in no transcript."""
+
+    class Foreign(Plugin):
+        async def on_prompt(self, turn: Any, prompt: Prompt) -> Prompt:
+            pairs = (
+                (Message("assistant", (ToolCall(id, "look"),)), Message("tool", (ToolResult(id, (Text(id),), "look"),)))
+                for id in "abc"
+            )
+            return Prompt((user("Look"), *(message for pair in pairs for message in pair)))
+
+    prompts, _ = talk("Done.", plugins=[Foreign(), Duration(results=2)])
+    assert seen(prompts[0]) == ["b", "c"]
+
+
 def test_images_stay_with_their_result():
     @tool
     def draw() -> Any:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ..errors import RondelError
+from ..growing import Growing
 from ..plugin import Plugin
 from ..prompt import Prompt
 from ..turn import Turn
@@ -53,10 +54,11 @@ class Attachments(Plugin):
         self._heading, self._chars_max = heading, chars_max
         self._folders = tuple(Path(folder).expanduser().resolve() for folder in folders)
         self._read: dict[Key, bytes | str] = {}
+        self._attached = Growing[tuple[int, tuple[int, ...]]]((0, ()), _places)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         history = prompt.history
-        attached = [place for place, message in enumerate(history) if _has_attachment(message)]
+        _, attached = self._attached.of(history)
         if not attached:
             return prompt
         messages = list(history)
@@ -115,6 +117,13 @@ class Attachments(Plugin):
             return path.read_bytes()
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or "its path is no path"
+
+
+def _places(known: tuple[int, tuple[int, ...]], messages: tuple[Message, ...]) -> tuple[int, tuple[int, ...]]:
+    """How many messages there are, and the places of those with something to read."""
+    count, places = known
+    more = (place for place, message in enumerate(messages, count) if _has_attachment(message))
+    return count + len(messages), (*places, *more)
 
 
 def _has_attachment(message: Message) -> bool:

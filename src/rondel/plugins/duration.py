@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..errors import RondelError
+from ..growing import Growing
 from ..plugin import Plugin
 from ..prompt import Prompt
 from ..turn import Turn
-from ..values import Foreign, Media, Message, Part, Text, ToolCall, ToolResult
+from ..values import Foreign, Media, Message, Part, Text, ToolCall, ToolResult, Value
 
 
 class Duration(Plugin):
@@ -34,12 +35,12 @@ class Duration(Plugin):
         for what, rounds in (("results", results), ("errors", errors), *self._tools.items()):
             if rounds is not None and rounds < 0:
                 raise RondelError(f"{what!r} cannot last {rounds!r} rounds; give 0 or more, or nothing for always")
+        self._births = Growing(_Births(), _counted)
+        self._foreign = Growing(_Births(), _counted)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         history = prompt.history
-        # The transcript knows of rounds that another plugin took out of the prompt; a foreign prompt knows only itself.
-        ages = _ages(history) | _ages(turn.transcript.messages)
-        leaving = self._leaving(history, ages)
+        leaving = self._leaving(history, self._births.of(tuple(turn.transcript.messages)))
         if not leaving:
             return prompt
         return prompt.with_history(
@@ -48,41 +49,58 @@ class Duration(Plugin):
             if (message := _without(whole, leaving[place]) if place in leaving else whole)
         )
 
-    def _leaving(self, history: Sequence[Message], ages: Mapping[int, int]) -> dict[int, set[int]]:
-        """The calls and results that are not sent: by the place of their message, their places in it.
+    def _leaving(self, history: Sequence[Message], births: _Births) -> dict[int, int]:
+        """The calls and results that are not sent: by the place of their message, a bit for the place of each in it.
 
         Ids repeat when a model repeats itself, so a result belongs to the newest call of its id that has none yet.
         """
-        leaving: dict[int, set[int]] = {}
+        leaving: dict[int, int] = {}
         unanswered: dict[str, tuple[int, int]] = {}
         for place, message in enumerate(history):
-            for at, part in enumerate(message.parts):
+            at = 1
+            for part in message.parts:
                 if type(part) is ToolCall:
                     if (orphan := unanswered.get(part.id)) is not None:
-                        leaving.setdefault(orphan[0], set()).add(orphan[1])
+                        leaving[orphan[0]] = leaving.get(orphan[0], 0) | orphan[1]
                     unanswered[part.id] = place, at
                 elif type(part) is ToolResult:
                     call = unanswered.pop(part.call_id, None)
-                    if call is not None and self._lasts(part, ages[id(part)]):
-                        continue
-                    leaving.setdefault(place, set()).add(at)
-                    if call is not None:
-                        leaving.setdefault(call[0], set()).add(call[1])
+                    if call is None or not self._lasts(part, births, history):
+                        leaving[place] = leaving.get(place, 0) | at
+                        if call is not None:
+                            leaving[call[0]] = leaving.get(call[0], 0) | call[1]
+                at <<= 1
         for place, at in unanswered.values():
-            leaving.setdefault(place, set()).add(at)
+            leaving[place] = leaving.get(place, 0) | at
         return leaving
 
-    def _lasts(self, result: ToolResult, age: int) -> bool:
+    def _lasts(self, result: ToolResult, births: _Births, history: Sequence[Message]) -> bool:
         rounds = self._tools.get(result.name, self._results)
         if result.is_error and self._errors is not None:
             rounds = self._errors
-        return rounds is None or age < rounds
+        if rounds is None:
+            return True
+        # The transcript knows of rounds that another plugin took out of the prompt; what came with a foreign prompt is
+        # in no transcript, and its rounds are those of the prompt.
+        age = births.age(result)
+        return (self._foreign.of(tuple(history)).age(result) or 0 if age is None else age) < rounds
 
 
-def _ages(messages: Sequence[Message]) -> dict[int, int]:
-    """In how many rounds each result was sent already, by its identity: messages are rebuilt, their parts are not."""
-    born: dict[int, int] = {}
-    rounds, after_final = 0, False
+class _Births(Value, frozen=True):
+    """The round after which each result came, by the result's identity: messages are rebuilt, their parts are not."""
+
+    rounds: int = 0
+    after_final: bool = False
+    of: dict[int, int] = {}
+
+    def age(self, result: ToolResult) -> int | None:
+        """In how many rounds it was sent already."""
+        born = self.of.get(id(result))
+        return None if born is None else self.rounds - born
+
+
+def _counted(births: _Births, messages: tuple[Message, ...]) -> _Births:
+    rounds, after_final, of = births.rounds, births.after_final, births.of.copy()
     for message in messages:
         if message.role == "assistant":
             # What a finish tool said stands in the transcript as the agent's words; no engine was asked for them.
@@ -91,14 +109,14 @@ def _ages(messages: Sequence[Message]) -> dict[int, int]:
             continue
         for part in message.parts:
             if type(part) is ToolResult:
-                born[id(part)] = rounds
+                of[id(part)] = rounds
                 after_final = after_final or part.final
-    return {result: rounds - birth for result, birth in born.items()}
+    return _Births(rounds, after_final, of)
 
 
-def _without(message: Message, places: set[int]) -> Message | None:
+def _without(message: Message, places: int) -> Message | None:
     """The message without these parts; none when it says nothing more. Thoughts that led to a call go with it."""
-    parts: tuple[Part, ...] = tuple(part for at, part in enumerate(message.parts) if at not in places)
+    parts: tuple[Part, ...] = tuple(part for at, part in enumerate(message.parts) if not places >> at & 1)
     if not any(_says_something(part) for part in parts):
         return None
     return msgspec.structs.replace(message, parts=parts)
