@@ -46,7 +46,7 @@ async def ask_engine(turn: Turn) -> None:
         return
     reply, first_token_at = await stream_reply(turn, prompt)
     reply = await turn.plugins.reply(turn, reply)
-    if turn.plugins.holds_stream:
+    if turn.plugins.holds_stream and reply.next != "again":
         for delta in deltas_of(reply):
             turn.emit(delta)
     first_token_s = None if first_token_at is None else first_token_at - started

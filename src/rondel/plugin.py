@@ -64,7 +64,7 @@ class Plugin:
     """A policy plugin fails closed: when it raises, the turn fails. Any other is reported and skipped."""
     tools: Sequence[Tool] = ()
     commands: Sequence[Command] = ()
-    moves_prefix: ClassVar[bool] = False
+    moves_prefix: bool = False
     """What this plugin puts into a prompt changes from round to round before its end: a provider's prompt cache, which
     lives on a common beginning, helps less."""
     holds_stream: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import msgspec
 
@@ -21,6 +21,17 @@ HISTORY = "history"
 """The id of the node that holds the conversation."""
 
 Child: TypeAlias = "Node | Message"
+Position: TypeAlias = Literal["before", "after", "child"]
+
+
+_POSITIONS: dict[str, Position] = {"before": "before", "after": "after", "child": "child", "relative": "child"}
+
+
+def position_of(word: str) -> Position:
+    """Where to insert, as people write it."""
+    if word not in _POSITIONS:
+        raise RondelError(f"{word!r} is no position{nearest(word, tuple(_POSITIONS))}")
+    return _POSITIONS[word]
 
 
 class Node(Value, frozen=True, tag="node"):
@@ -95,6 +106,12 @@ class Prompt(Value, frozen=True):
         for index in path[:-1]:
             siblings = cast(Node, siblings[index]).children
         return Found(siblings[path[-1]], siblings, path[-1])
+
+    def insert(self, node: Node, position: Position, target: str) -> Prompt:
+        """A node before another one, after it, or as its last child."""
+        if position == "before":
+            return self.insert_before(target, node)
+        return self.insert_after(target, node) if position == "after" else self.insert_into(target, node)
 
     def insert_before(self, id: str, *children: Child) -> Prompt:
         return self._edit(id, lambda child: (*children, child))

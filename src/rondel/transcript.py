@@ -148,7 +148,6 @@ class Transcript:
         self._heard_a_person()
 
     def _round_finished(self, event: RoundFinished) -> None:
-        self.rounds += 1
         self.turn_rounds += 1
         self.usage += event.usage
         self.turn_usage += event.usage
@@ -156,6 +155,8 @@ class Transcript:
         if event.next == "again":
             self.rerolls += 1
             return
+        self.rounds += 1
+        self.rerolls = 0
         if event.message.parts:
             self._add(event.message)
         calls = event.message.calls

@@ -13,10 +13,9 @@ import msgspec
 
 from ..errors import RondelError, nearest
 from ..plugin import Plugin
-from ..prompt import HISTORY, Node, Prompt
+from ..prompt import HISTORY, Node, Position, Prompt, position_of
 from ..turn import Turn
 
-POSITIONS = ("before", "after", "child")
 PRECISIONS = {
     "minute": "%A, %d %B %Y, %H:%M",
     "hour": "%A, %d %B %Y, %H:00",
@@ -30,14 +29,13 @@ class Clock(Plugin):
     name = "clock"
 
     def __init__(self, *, zone: str = "", target: str = "", position: str = "after", precision: str = "minute") -> None:
-        if position not in POSITIONS:
-            raise RondelError(f"{position!r} is no position{nearest(position, POSITIONS)}")
         if precision not in PRECISIONS:
             raise RondelError(f"{precision!r} is no precision{nearest(precision, tuple(PRECISIONS))}")
         self._zone = _zone(zone)
-        self._target, self._position, self._form = target, position, PRECISIONS[precision]
+        self._target, self._form = target, PRECISIONS[precision]
+        self._position: Position = position_of(position)
         # Only behind the conversation does it move nothing.
-        self.moves_prefix = bool(target) and (target, position) != (HISTORY, "after")  # pyright: ignore[reportAttributeAccessIssue]
+        self.moves_prefix = bool(target) and (target, position) != (HISTORY, "after")
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         told, source = self._told(turn.now()), ("plugins", self.entry or self.name)
@@ -53,12 +51,9 @@ class Clock(Plugin):
         return edited
 
     def _insert(self, prompt: Prompt, node: Node) -> Prompt:
-        if self._position == "before":
-            return prompt.insert_before(self._target, node)
-        if self._position == "after":
-            return prompt.insert_after(self._target, node)
-        # Inside another node it is a line of that node's text.
-        return prompt.insert_into(self._target, msgspec.structs.replace(node, role=None, text=f"\n{node.text}"))
+        if self._position == "child":  # inside another node it is a line of that node's text
+            node = msgspec.structs.replace(node, role=None, text=f"\n{node.text}")
+        return prompt.insert(node, self._position, self._target)
 
     def _told(self, now: float) -> str:
         moment = datetime.fromtimestamp(now, tz=self._zone).astimezone(self._zone)

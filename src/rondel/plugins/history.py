@@ -37,7 +37,7 @@ class History(Plugin):
         self._is_plain = roles == "plain"
         self._named = Growing[Messages](Messages(), self._add)
         # The placeholder stands before the conversation, and goes when there is one.
-        self.moves_prefix = bool(empty)  # pyright: ignore[reportAttributeAccessIssue]
+        self.moves_prefix = bool(empty)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         found = prompt.find(self._target)

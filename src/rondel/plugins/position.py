@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import RondelError, nearest
+from ..errors import RondelError
 from ..plugin import Plugin
-from ..prompt import Node, Prompt
+from ..prompt import Node, Prompt, position_of
+from ..prompt import Position as Where
 from ..turn import Turn
 from ..values import Role
-
-POSITIONS = ("before", "after", "child", "relative")
-"""`relative` is another word for `child`: the last inside the target."""
 
 
 class Position(Plugin):
@@ -32,13 +30,12 @@ class Position(Plugin):
         role: Role | None = None,
         caption: str = "",
     ) -> None:
-        if position not in POSITIONS:
-            raise RondelError(f"{position!r} is no position{nearest(position, POSITIONS)}")
         if not target:
             raise RondelError("the target is empty; give the id of the node to insert at")
         if not text.strip():
             raise RondelError(f"the text to insert at {target!r} is blank; write one, or leave this entry out")
-        self._target, self._position, self._id = target, position, id
+        self._target, self._id = target, id
+        self._position: Where = position_of(position)
         self._node = Node(id, text=text, role=role, caption=caption)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
@@ -54,8 +51,4 @@ class Position(Plugin):
         # Made here, because an entry gets its name after it is made.
         entry = self.entry or self.name
         node = msgspec.structs.replace(self._node, id=self._id or f"{entry}-{self._target}", source=("plugins", entry))
-        if self._position == "before":
-            return prompt.insert_before(self._target, node)
-        if self._position == "after":
-            return prompt.insert_after(self._target, node)
-        return prompt.insert_into(self._target, node)
+        return prompt.insert(node, self._position, self._target)

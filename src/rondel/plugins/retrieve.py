@@ -13,18 +13,16 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import RondelError, nearest
+from ..errors import RondelError
 from ..events import MessageAdded
 from ..plugin import Plugin
-from ..prompt import HISTORY, Node, Prompt
+from ..prompt import HISTORY, Node, Position, Prompt, position_of
 from ..source import Passage, Source
 from ..sources import source_of
 from ..trigger import INPUT, Trigger, with_input
 from ..turn import Turn
 from ..values import Message, Role, Text
 
-POSITIONS = ("before", "after", "child", "relative")
-"""`relative` is another word for `child`: the last inside the target."""
 LIMIT_MAX = 50
 
 
@@ -50,8 +48,6 @@ class Retrieve(Plugin):
         role: Role = "user",
         project: str = "",
     ) -> None:
-        if position not in POSITIONS:
-            raise RondelError(f"{position!r} is no position{nearest(position, POSITIONS)}")
         if not 1 <= limit <= LIMIT_MAX:
             raise RondelError(f"limit is {limit!r}; from 1 to {LIMIT_MAX} passages can be inserted")
         if expires is not None and expires < 1:
@@ -63,9 +59,10 @@ class Retrieve(Plugin):
         if not query.strip():
             raise RondelError(f"the query is blank; leave it out, or write one with {INPUT} in it")
         self._source = source_of(source, project=project) if isinstance(source, dict) else source
-        self._target, self._position = target, position
+        self._target = target
+        self._position: Position = position_of(position)
         self._role: Role = role
-        self.moves_prefix = (target, position) != (HISTORY, "after")  # pyright: ignore[reportAttributeAccessIssue]
+        self.moves_prefix = (target, position) != (HISTORY, "after")
         self._trigger, self._limit, self._query = trigger or Trigger(), limit, query
         self._expires, self._cool_down = expires, cool_down
         said = (self._source.name, target, position, limit, query, self._trigger.search, self._trigger.filter)
@@ -81,14 +78,8 @@ class Retrieve(Plugin):
         text = self._still_shown(turn) or await self._found(turn, by)
         if not text:
             return prompt
-        return self._insert(prompt, Node(f"{by}-{self._print}", text, self._role, source=("plugins", by)))
-
-    def _insert(self, prompt: Prompt, node: Node) -> Prompt:
-        if self._position == "before":
-            return prompt.insert_before(self._target, node)
-        if self._position == "after":
-            return prompt.insert_after(self._target, node)
-        return prompt.insert_into(self._target, node)
+        node = Node(f"{by}-{self._print}", text, self._role, source=("plugins", by))
+        return prompt.insert(node, self._position, self._target)
 
     async def _found(self, turn: Turn, by: str) -> str:
         """What the model is told of the passages for the newest message; nothing when there are none."""
