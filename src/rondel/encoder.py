@@ -7,6 +7,7 @@ after the other. Pure; knows no network.
 from __future__ import annotations
 
 from itertools import takewhile
+from typing import cast
 
 import msgspec
 
@@ -29,12 +30,14 @@ class PromptEncoder:
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
-        instructions, history = _parted(prompt)
+        instructions, history, rest = _parted(prompt)
         frame = (instructions, prompt.tools, prompt.options, prompt.opaque, model, more, stream)
         if frame != self._frame:  # nearly always the same as in the round before
             self._frame, self._ends = frame, self._write_frame(prompt.replace(nodes=instructions), model, more, stream)
         head, tail = self._ends
         pieces = self._wire.of(history)
+        if rest:
+            pieces = self._add(pieces, rest)
         if pieces and head.endswith(b"["):
             pieces = (pieces[0][1:], *pieces[1:])
         return b"".join((head, *pieces, tail))
@@ -55,19 +58,17 @@ class PromptEncoder:
         return (*written, b"," + msgspec.json.encode(wire)[1:-1]) if wire else written
 
 
-def _parted(prompt: Prompt) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The instructions at the beginning of a prompt, and what follows them."""
-    *others, last = prompt.nodes or (Node(HISTORY),)
-    if (
-        isinstance(last, Node)
-        and last.id == HISTORY
-        and last.enabled
-        and not last.text
-        and (kept := only_messages(last))
-    ):
-        instructions = tuple(flatten(others))
-        if all(message.role == "system" for message in instructions) and kept[0].role != "system":
-            return instructions, kept
+def _parted(prompt: Prompt) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:
+    """The instructions at the beginning of a prompt, the conversation, and what follows it."""
+    nodes = prompt.nodes
+    place = next((n for n, node in enumerate(nodes) if isinstance(node, Node) and node.id == HISTORY), None)
+    if place is not None:
+        node = cast(Node, nodes[place])
+        before, after = tuple(flatten(nodes[:place])), tuple(flatten(nodes[place + 1 :]))
+        plain = node.enabled and not node.text and all(message.role == "system" for message in before)
+        kept = only_messages(node) if plain else ()
+        if kept and kept[0].role != "system" and not (after and after[0].role == "tool"):
+            return before, kept, after
     messages = prompt.messages
     instructions = tuple(takewhile(lambda message: message.role == "system", messages))
-    return instructions, messages[len(instructions) :]
+    return instructions, messages[len(instructions) :], ()

@@ -51,6 +51,20 @@ def test_a_prompt_that_was_written_in_pieces_is_the_prompt(rounds: list[tuple[Me
         assert msgspec.json.decode(encoder.encode(prompt, model="m")) == msgspec.json.decode(msgspec.json.encode(body))
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(histories(), st.sampled_from(sorted(DIALECTS)), st.lists(MESSAGES, max_size=2))
+def test_what_stands_behind_the_history_is_written_behind_it(
+    rounds: list[tuple[Message, ...]], name: str, behind: list[Message]
+):
+    dialect = DIALECTS[name]()
+    encoder = PromptEncoder(dialect)
+    for messages in rounds:
+        rule, tail = Node("rule", text="be kind", role="system"), Node("clock", text="it is late", role="system")
+        prompt = Prompt((rule, Node("history", children=messages[1:]), *behind, tail))
+        body = dialect.write_prompt(prompt, model="m")
+        assert msgspec.json.decode(encoder.encode(prompt, model="m")) == msgspec.json.decode(msgspec.json.encode(body))
+
+
 def test_only_the_new_end_of_a_history_is_worked_on():
     seen: list[int] = []
 
