@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Literal, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -100,8 +100,9 @@ class Prompt(Value, frozen=True):
     def find(self, id: str) -> Found | None:
         """The first node or message with this id, depth first."""
         path = _path_to(self.nodes, id)
-        if path is None:
-            return None
+        return None if path is None else self._at(path)
+
+    def _at(self, path: tuple[int, ...]) -> Found:
         siblings = self.nodes
         for index in path[:-1]:
             siblings = cast(Node, siblings[index]).children
@@ -129,8 +130,9 @@ class Prompt(Value, frozen=True):
 
     def _edit(self, id: str, edit: Callable[[Child], tuple[Child, ...]]) -> Prompt:
         path = _path_to(self.nodes, id)
-        if path is None:
-            return self
+        return self if path is None else self._edit_at(path, edit)
+
+    def _edit_at(self, path: tuple[int, ...], edit: Callable[[Child], tuple[Child, ...]]) -> Prompt:
         levels: list[tuple[Child, ...]] = [self.nodes]
         for index in path[:-1]:
             levels.append(cast(Node, levels[-1][index]).children)
@@ -144,27 +146,29 @@ class Prompt(Value, frozen=True):
         """Offer more tools, first in the list."""
         return self.replace(tools=(*tools, *self.tools))
 
+    # --- the conversation: a node's children, wherever the author put it, or the bare messages of a foreign prompt ----
+
     def with_history(self, messages: Iterable[Message]) -> Prompt:
-        """The same prompt with another history: the history node's children, or the bare messages after the nodes."""
+        """The same prompt with another conversation in its place."""
         kept = Messages(messages)
-        if not any(_is_history(child) for child in self.nodes):
+        path = _path_to_history(self.nodes)
+        if path is None:
             return self.replace(nodes=(*(c for c in self.nodes if isinstance(c, Node) or c.role == "system"), *kept))
-        return self.replace(nodes=tuple(_refill(c, kept) if _is_history(c) else c for c in self.nodes))
+        return self._edit_at(path, lambda child: (_refill(cast(Node, child), kept),))
 
     @property
     def history(self) -> tuple[Message, ...]:
         """The conversation's messages in this prompt, without the instructions."""
-        for child in self.nodes:
-            if _is_history(child):
-                return only_messages(child) or tuple(c for c in child.children if isinstance(c, Message))
-        return tuple(c for c in self.nodes if isinstance(c, Message) and c.role != "system")
+        path = _path_to_history(self.nodes)
+        if path is None:
+            return tuple(c for c in self.nodes if isinstance(c, Message) and c.role != "system")
+        node = cast(Node, self._at(path).child)
+        return only_messages(node) or tuple(c for c in node.children if isinstance(c, Message))
 
     @property
     def instructions(self) -> tuple[Message, ...]:
         """What the prompt says besides the conversation."""
-        if any(_is_history(child) for child in self.nodes):
-            return tuple(flatten(child for child in self.nodes if not _is_history(child)))
-        return tuple(flatten(child for child in self.nodes if isinstance(child, Node) or child.role == "system"))
+        return self.with_history(()).messages
 
 
 def _has_content(child: Child) -> bool:
@@ -180,10 +184,6 @@ def _has_content(child: Child) -> bool:
                 return True
             pending.extend(child.children)
     return False
-
-
-def _is_history(child: Child) -> TypeGuard[Node]:
-    return isinstance(child, Node) and child.id == HISTORY
 
 
 def _refill(node: Node, messages: tuple[Message, ...]) -> Node:
@@ -286,6 +286,24 @@ def _path_to(nodes: tuple[Child, ...], id: str) -> tuple[int, ...] | None:
         if isinstance(child, Node):
             pending.extend((step, index, inner) for index, inner in reversed(list(enumerate(child.children))))
     return None
+
+
+def _path_to_history(nodes: tuple[Child, ...]) -> tuple[int, ...] | None:
+    """The way to the node that holds the conversation: the one that has it, else the one that is named so."""
+    named: tuple[int, ...] | None = None
+    pending: list[tuple[tuple[int, ...], Child]] = []
+    pending.extend(((n,), child) for n, child in reversed(list(enumerate(nodes))))
+    while pending:
+        path, child = pending.pop()
+        if isinstance(child, Message):
+            continue
+        if child.children and isinstance(child.children[0], Message) and only_messages(child):
+            return path
+        if named is None and child.id == HISTORY:
+            named = path
+        if len(path) < DEPTH_MAX:
+            pending.extend(((*path, n), inner) for n, inner in reversed(list(enumerate(child.children))))
+    return named
 
 
 def _spliced(siblings: tuple[Child, ...], index: int, instead: tuple[Child, ...]) -> tuple[Child, ...]:
