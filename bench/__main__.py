@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PROGRAMS = ("turns", "growth", "assembly", "startup")
+PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup")
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ from rondel.events import (
     Trimmed,
     TurnFinished,
     TurnStarted,
+    Warned,
 )
 from rondel.question import Answer, Question
 from rondel.surfaces.terminal.clean import clean
@@ -258,3 +259,18 @@ def test_pieces_of_markdown_give_the_blocks_of_the_whole(pieces: list[str]):
     blocks += stream.finish()
     whole = split("".join(pieces))
     assert [block.strip("\n") for block in blocks] == [block.strip("\n") for block in whole]
+
+
+def test_what_people_should_not_see_is_not_shown_and_a_warning_is():
+    hidden = Message("user", (Text("for the model only"),), author="plugin:retrieve", shown=False)
+    text = Paper().show(START, MessageAdded(hidden), Warned("position", "there is no node 'tone'"), DONE)
+    assert "for the model only" not in text
+    assert "position: there is no node 'tone'" in text
+
+
+def test_a_reply_that_was_thrown_away_is_not_shown_as_an_answer():
+    thrown = RoundFinished(Message("assistant", (Text("as an AI"),)), next="again")
+    text = Paper().show(START, ROUND, thrown, ROUND, RoundFinished(Message("assistant", (Text("Sure."),))), DONE)
+    assert "as an AI" not in text
+    assert "asked once more" in text
+    assert "Sure." in text

@@ -34,6 +34,7 @@ from ...events import (
     Trimmed,
     TurnFinished,
     TurnStarted,
+    Warned,
 )
 from ...trace import seconds_text
 from ...values import Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
@@ -120,6 +121,11 @@ class Screen:
     def _round_finished(self, event: RoundFinished) -> None:
         self._finish_thinking()
         self._print_blocks(self._text.finish())
+        if event.next == "again":
+            self._end_line()
+            self._reset_reply()
+            self.note("The reply was thrown away; the model is asked once more.")
+            return
         streamed, said = "".join(self._streamed), event.message.text
         if said and said != streamed:
             if streamed:
@@ -167,8 +173,10 @@ class Screen:
                 self.note(f"Nobody answered in time; the answer is {answer.text or 'nothing'!r}.", "yellow")
             case JobChanged(job=job, status=status, text=text):
                 self.note(f"{job}: {status}{f', {text}' if text else ''}")
+            case Warned(plugin=plugin, message=message):
+                self.note(f"{plugin}: {message}", "yellow")
             case MessageAdded(message=message) | MessageQueued(message=message) if (
-                message.author and message.role == "user"
+                message.author and message.role == "user" and message.shown
             ):
                 self.note(f"{message.author.removeprefix('plugin:')}: {one_line(message.text, 400)}")
             case _:
