@@ -9,7 +9,6 @@ import asyncio
 import gc
 import statistics
 import tempfile
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import aiohttp
 
 import rondel
 from bench import bare
-from bench.measure import Ratio, shown
+from bench.measure import Ratio, cpu_of, shown
 from bench.server import serving
 from bench.turns import ignore
 from rondel.dialects import DIALECTS
@@ -48,17 +47,24 @@ async def prepared(app: rondel.App, id: str, turns: int) -> rondel.Conversation:
     return conversation
 
 
-async def added_cost(conversation: rondel.Conversation, model: bare.HttpModel) -> float:
-    """The CPU that one more turn of ours adds to the same turn of the bare loop, which sends the same history."""
+async def added_cost(conversation: rondel.Conversation, model: bare.HttpModel, *, first: bool) -> float:
+    """The CPU that one more turn of ours adds to the same turn of the bare loop, which sends the same history.
+
+    Whoever runs first finds the caches cold: ours does every other time.
+    """
     messages = [{"role": m.role, "content": m.text} for m in (await conversation.transcript()).messages]
     messages.append({"role": "user", "content": "one more"})
-    start = time.process_time()
-    async for event in await conversation.send("one more"):
-        ignore(event)
-    ours = time.process_time() - start
-    start = time.process_time()
-    await bare.run_turn(model, messages, ignore)
-    return ours - (time.process_time() - start)
+
+    async def ours() -> None:
+        async for event in await conversation.send("one more"):
+            ignore(event)
+
+    async def theirs() -> None:
+        await bare.run_turn(model, messages, ignore)
+
+    if first:
+        return await cpu_of(ours, tidy=False) - await cpu_of(theirs, tidy=False)
+    return -(await cpu_of(theirs, tidy=False) - await cpu_of(ours, tidy=False))
 
 
 async def growth() -> Ratio:
@@ -76,10 +82,10 @@ async def growth() -> Ratio:
         early: list[float] = []
         gc.collect()
         gc.freeze()
-        for conversation in young:  # in turn, so that a slow moment of the machine hits both
-            await added_cost(conversation, model)
-            early.append(await added_cost(conversation, model))
-            late.append(await added_cost(old, model))
+        for n, conversation in enumerate(young):  # in turn, so that a slow moment of the machine hits both
+            await added_cost(conversation, model, first=True)
+            early.append(await added_cost(conversation, model, first=n % 2 == 0))
+            late.append(await added_cost(old, model, first=n % 2 == 0))
     a, b = statistics.median(late), statistics.median(early)
     return Ratio("turn 1,000 against turn 10, beyond sending the prompt", a / b, 1.3, shown(a), shown(b))
 
