@@ -26,7 +26,7 @@ from rondel.events import MessageAdded, RoundFinished
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import ModelFacts, assistant, user
 
-MODEL = "deltas-20"
+MODEL = "burst-20"
 WINDOW = ModelFacts(window_tokens=1_000_000)
 """A window that is known, so that the trim plugin counts what it would have to leave out."""
 

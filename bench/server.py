@@ -1,7 +1,8 @@
 """A loopback server that plays a model over OpenAI Chat Completions, in a process of its own: its CPU is not ours.
 
 The model's name says what it does: `deltas-N` streams N pieces of text, `rounds-N` calls a tool in each of N rounds,
-`parallel-N` makes N calls in one round. Events leave one by one, as tokens do.
+`parallel-N` makes N calls in one round. Events leave one by one, as tokens do; those of `burst-N` leave together, so
+that how they arrive does not depend on how busy the server was.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def answer(body: dict[str, object]) -> list[bytes]:
     assert isinstance(messages, list)
     last_user = max(i for i, message in enumerate(messages) if message["role"] == "user")
     rounds = sum(message["role"] == "assistant" for message in messages[last_user:])
-    if kind == "deltas":
+    if kind in ("deltas", "burst"):
         return text_events(int(number))
     if kind == "rounds":
         return call_events(1, len(messages)) if rounds < int(number) else text_events(5)
@@ -62,7 +63,10 @@ async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         while head := await reader.readuntil(b"\r\n\r\n"):
             length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            events = answer(json.loads(await reader.readexactly(length)))
+            body = json.loads(await reader.readexactly(length))
+            events = answer(body)
+            if body["model"].startswith("burst"):
+                events = [b"".join(events)]
             writer.write(HEAD)
             for event in events:
                 writer.write(b"%x\r\n%b\r\n" % (len(event), event))
