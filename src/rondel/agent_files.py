@@ -241,7 +241,7 @@ def _plugins(draft: Draft, config: Config) -> tuple[Plugin, ...]:
     for settings in draft.plugins():
         with going_on(draft.mistakes):
             if settings.enabled:
-                own.append(settings.make(config.project))
+                own.append(settings.make(config.project, mistakes=draft.mistakes))
     named = {plugin.name for plugin in own}
     # Made anew for each agent: a plugin is opened and closed with each agent that has it.
     return (*(plugin for plugin in plugins_of(config) if plugin.name not in named), *own)

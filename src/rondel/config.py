@@ -429,6 +429,8 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
             yield ("engines", name, *path), value
     for index, plugin in enumerate(config.plugins):
         yield ("plugins", index), plugin.name
+        if not plugin.enabled:
+            yield ("plugins", index, "enabled"), False
         for path, value in _scalars(plugin.parameters):
             yield ("plugins", index, *path), value
     for group in ("store", "limits", "options"):

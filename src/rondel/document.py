@@ -79,7 +79,7 @@ Mistakes: TypeAlias = list[ConfigError]
 """What is wrong, collected by those who want to know of all of it."""
 
 
-class _SaidAlready(ConfigError):
+class SaidAlready(ConfigError):
     """Something cannot be built because of a mistake that has been collected."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def going_on(mistakes: Mistakes | None) -> Generator[None]:
     except ConfigError as mistake:
         if mistakes is None:
             raise
-        if not isinstance(mistake, _SaidAlready):
+        if not isinstance(mistake, SaidAlready):
             mistakes.append(mistake)
 
 
@@ -242,7 +242,7 @@ class Checker:
 
     def build(self, kind: Any, value: Any, path: KeyPath = ()) -> Any:
         """The value as this type: structs, mappings, lists and unions are walked, the rest is msgspec's."""
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if _is_struct(kind):
             return self.struct(kind, value, path)
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
@@ -271,7 +271,7 @@ class Checker:
         for field in _fields(kind):
             if field.required and field.name not in given:
                 if field.name in value:
-                    raise _SaidAlready
+                    raise SaidAlready
                 raise self.document.error(path, f"{_at(path)}{field.name!r} is missing")
         return kind(**given)
 
@@ -298,15 +298,15 @@ class Checker:
         branches = typing.get_args(kind)
         shape = dict if isinstance(value, dict) else list if isinstance(value, list) else None
         fitting = [branch for branch in branches if _shape(branch) is shape]
-        if shape is not None and len(fitting) == 1:
-            return self.build(fitting[0], value, path)
+        if shape is not None and (len(fitting) == 1 or (fitting and all(map(_is_struct, fitting)))):
+            return self.build(fitting[0], value, path)  # of several structs, files mean the first
         if not fitting:
             raise self._wrong(kind, value, path)
         return self._leaf(typing.Union[tuple(fitting)], value, path, wanted=kind)  # noqa: UP007
 
     def _leaf(self, kind: Any, value: Any, path: KeyPath, wanted: Any = None) -> Any:
         if path in self.document.broken:
-            raise _SaidAlready
+            raise SaidAlready
         try:
             # A variable is always text: what came from one may stand for a number or a truth.
             return msgspec.convert(value, kind, strict=path not in self.document.variables)
@@ -346,9 +346,13 @@ def _cut(value: Any) -> str:
 
 def _shape(kind: Any) -> type | None:
     origin = typing.get_origin(kind) or kind
-    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, msgspec.Struct)):
+    if origin in (dict, Mapping) or _is_struct(origin):
         return dict
     return list if origin in (tuple, list, Sequence, set, frozenset) else None
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _branches(kind: Any) -> Iterator[Any]:

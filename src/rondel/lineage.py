@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Literal, TypeAlias
 
-from .prompt import Child, Node, Prompt, walk
+from .prompt import HISTORY, Child, Node, Prompt, only_messages, walk
 from .tokens import estimate_tokens, message_tokens, tools_tokens
 from .values import Message, Value
 
@@ -185,7 +185,11 @@ def _runs(nodes: Iterable[tuple[Ids, Child]]) -> Iterator[tuple[Piece, ...]]:
         ids, child = pending.pop()
         if isinstance(child, Message):
             yield (_piece(ids, child),)
-        elif child.enabled:
+        elif not child.enabled:
+            continue
+        elif child.id == HISTORY and not child.text and (messages := only_messages(child)):
+            yield from ((_piece((*ids, message.id), message),) for message in messages)
+        else:
             joined, inner = _gather(ids, child)
             pending.extend(reversed(inner))
             if child.role is not None or "".join(piece.text for piece in joined).strip():

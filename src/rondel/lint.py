@@ -120,7 +120,7 @@ def _that_can_be_made(config: Config, mistakes: Mistakes) -> Iterator[PluginSett
     for settings in config.plugins:
         with going_on(mistakes):
             if settings.enabled:
-                settings.make(config.project)
+                settings.make(config.project, mistakes=mistakes)
             yield settings
 
 

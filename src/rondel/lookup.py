@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from .agent import Agent
-from .document import Checker, Document, KeyPath, Where
+from .document import Checker, Document, KeyPath, Mistakes, SaidAlready, Where, going_on
 from .errors import ConfigError, RondelError, nearest
 from .plugin import Plugin
 from .tool import Tool, is_function, tool
@@ -60,16 +60,18 @@ def find_plugin(
     project: str = "",
     document: Document | None = None,
     path: KeyPath = (),
+    mistakes: Mistakes | None = None,
 ) -> Plugin:
     """The plugin of this name (built in, installed, or `module:Class` of the project), made with these parameters.
 
-    `document` and `path` say where the parameters stand, so that a wrong one is reported with its own line.
+    `document` and `path` say where the parameters stand, so that a wrong one is reported with its own line; with a list
+    for `mistakes`, all wrong ones are put there before it raises.
     """
     where = where or Where()
     found = plugin_class(name, where, project=project)
     document = document or Document(where.path, {}, {(): where.line} if where.line else {})
     try:
-        given = _checked(found, name, dict(parameters or {}), Checker(document), path)
+        given = _checked(found, name, dict(parameters or {}), Checker(document, mistakes), path)
         if "project" in inspect.signature(found).parameters:
             given["project"] = project  # where the paths in a file begin; a file has no say in it
         return found(**given)
@@ -158,13 +160,17 @@ def _checked(
     except NameError:  # a type that is only imported for type checkers: the constructor has to look for itself
         hints = {}
     built: dict[str, Any] = {}
+    found_before = len(checker.mistakes or ())
     for key, value in parameters.items():
-        if key not in names and not takes_any:
-            hint = nearest(key, names) or "; it takes none"
-            if key in ("id", "enabled"):
-                hint = "; write it beside the plugin's name: it belongs to the entry"
-            raise checker.document.error((*path, key), f"the plugin {name!r} has no parameter {key!r}{hint}")
-        built[key] = checker.build(hints.get(key, Any), value, (*path, key))
+        with going_on(checker.mistakes):
+            if key not in names and not takes_any:
+                hint = nearest(key, names) or "; it takes none"
+                if key in ("id", "enabled"):
+                    hint = "; write it beside the plugin's name: it belongs to the entry"
+                raise checker.document.error((*path, key), f"the plugin {name!r} has no parameter {key!r}{hint}")
+            built[key] = checker.build(hints.get(key, Any), value, (*path, key))
+    if len(checker.mistakes or ()) > found_before or len(built) < len(parameters):
+        raise SaidAlready
     for parameter in known:
         if parameter.default is parameter.empty and parameter.name not in built:
             raise checker.document.error(path, f"the plugin {name!r} needs the parameter {parameter.name!r}")

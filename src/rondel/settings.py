@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from .document import Document, Where
+from .document import Document, Mistakes, Where
 from .limits import Limits
 from .lookup import find_plugin
 from .plugin import Plugin
@@ -84,9 +84,9 @@ class PluginSettings(Value, frozen=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("name", self.name), ("parameters", sorted(self.parameters))]
 
-    def make(self, project: str = "") -> Plugin:
-        lines = self.lines
-        plugin = find_plugin(self.name, self.parameters, lines.where(), project=project, document=lines)
+    def make(self, project: str = "", *, mistakes: Mistakes | None = None) -> Plugin:
+        lines, where = self.lines, self.lines.where()
+        plugin = find_plugin(self.name, self.parameters, where, project=project, document=lines, mistakes=mistakes)
         if self.entry:
             plugin.entry = self.entry
         return plugin

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rondel import Agent, App
@@ -48,8 +49,6 @@ def entries_of(agent: Agent) -> list[tuple[str, str]]:
 
 
 async def told(agent: Agent) -> Any:
-    import msgspec
-
     model = Scripted("Good.")
     async with asyncio.timeout(10), App(msgspec.structs.replace(agent, engine=model)) as app:
         await (await app.conversation().send("Hello")).result()
@@ -148,6 +147,28 @@ def test_a_node_that_is_wrong_is_refused_with_its_line(tmp_path: Path, node: str
 )
 def test_a_plugin_entry_that_is_wrong_is_refused_with_its_line(tmp_path: Path, entry: str, said: str) -> None:
     assert said_of(tmp_path, f"agents:\n  a:\n    plugins:\n    - {entry}\n").startswith(said)
+
+
+def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None:
+    """P08: the answer is framed by nodes that a file gives, below each other too."""
+    agent = agent_in(
+        tmp_path,
+        """
+        agents:
+          a:
+            plugins:
+              - respond:
+                  nodes:
+                    - id: frame
+                      children: [{id: response}, {id: signature, role: assistant, text: The desk}]
+        """,
+    )
+
+    async def answer() -> str:
+        async with asyncio.timeout(10), App(msgspec.structs.replace(agent, engine=Scripted("Good."))) as app:
+            return (await (await app.conversation().send("Hello")).result()).output
+
+    assert asyncio.run(answer()) == "Good.\n\nThe desk"
 
 
 def nested(levels: int) -> str:

@@ -64,6 +64,21 @@ def test_what_follows_from_a_mistake_is_not_a_mistake_of_its_own(place: Place):
     assert [line.split(": ")[0] for line in lines_of(place)] == ["rondel.toml:1", "agents/a.yaml:2"]
 
 
+def test_all_wrong_parameters_of_a_plugin_are_told(place: Place):
+    place.write("rondel.toml", "")
+    place.write(
+        "agents/a.yaml",
+        "agents:\n  a:\n    prompt: x\n    plugins:\n"
+        "      - respond:\n          nodes:\n"
+        "            - id: frame\n"
+        "              children: [{id: response, role: asistant}]\n"
+        "            - {id: x, txt: y}\n"
+        "          targt: x\n"
+        "      - auto_reply: {trigger: {serch: x}, max: many}\n",
+    )
+    assert [line.split(": ")[0] for line in lines_of(place)] == [f"agents/a.yaml:{line}" for line in (8, 9, 10, 11, 11)]
+
+
 def test_a_project_without_mistakes_is_told_so(place: Place):
     place.write("rondel.toml", 'agent = "helper"\n')
     place.write("agents/a.yaml", GOOD)
