@@ -433,15 +433,14 @@ def default_plugins(*own: Plugin) -> list[Plugin]:
     from .plugins.text_tools import TextTools
     from .plugins.trim import Trim
 
-    replaced = {plugin.name: plugin for plugin in own}
     before: list[Plugin] = [LimitsGuard(), ApprovalGate(), SoftFailures(), RepairArguments()]
     after: list[Plugin] = [Trim(), TextTools(), Log()]
     defaults = {plugin.name for plugin in (*before, *after)}
-    return [
-        *(replaced.get(plugin.name, plugin) for plugin in before),
-        *(plugin for plugin in own if plugin.name not in defaults),
-        *(replaced.get(plugin.name, plugin) for plugin in after),
-    ]
+
+    def placed(plugins: list[Plugin]) -> list[Plugin]:
+        return [chosen for default in plugins for chosen in ([p for p in own if p.name == default.name] or [default])]
+
+    return [*placed(before), *(plugin for plugin in own if plugin.name not in defaults), *placed(after)]
 
 
 def _memory_store() -> Store:

@@ -737,3 +737,17 @@ def test_results_of_a_round_come_to_the_model_in_the_order_of_its_calls():
     events = play(scene, agent)
     assert [e.result.name for e in of(CallFinished, events)] == ["quick", "slow"]
     assert [r.name for r in engine.prompts[1].messages[-1].parts] == ["slow", "quick"]
+
+
+def test_an_agents_own_plugins_stand_in_the_middle_and_take_the_place_of_defaults_of_their_name():
+    class Mine(Plugin):
+        pass
+
+    class Trim(Plugin):
+        pass
+
+    first, second, mine = Trim(), Trim(), Mine()
+    plugins = rondel.default_plugins(first, mine, second)
+    names = [plugin.name for plugin in plugins]
+    assert names == ["limits", "approval", "soft_failures", "repair", "mine", "trim", "trim", "text_tools", "log"]
+    assert plugins[5:7] == [first, second]
