@@ -55,6 +55,7 @@ class SqliteStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flushing: asyncio.TimerHandle | None = None
+        self._posted: dict[str, Append] = {}
 
     async def append(
         self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
@@ -74,13 +75,16 @@ class SqliteStore:
                 "put only plain values into it"
             ) from error
         if wait:
+            self._posted.pop(conversation, None)
             await self._writing.ask(Append(conversation, entries, rows))
         else:
-            self._writing.post(Append(conversation, entries, rows, awaited=False))
+            request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
+            self._writing.post(request)
             self._write_within(APPEND_DELAY_S)
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
-        if self._writing.has_posted:
+        posted = self._posted.pop(conversation, None)
+        if posted is not None and not posted.settled:
             await self._writing.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
         return await self._read(lambda reader: reader.entries(conversation, after))
 
