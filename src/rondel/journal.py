@@ -40,6 +40,7 @@ class Journal:
         self._store = store
         self._clock = clock
         self._watchers: list[Listener] = []
+        self._on_their_way: dict[int, Kept] = {}
 
     @classmethod
     async def open(cls, conversation: str, store: Store, clock: Clock) -> Journal:
@@ -58,12 +59,25 @@ class Journal:
         seq, self.seq = self.seq + 1, self.seq + len(events)
         for offset, event in enumerate(events):
             self.transcript.apply(event)
+            self._on_their_way[seq + offset] = event
             self.emit(event, seq + offset)
         try:
             await self._store.append(self.conversation, seq, events, at=self._clock.now(), wait=wait)
         except Exception:
             self.broken = True
             raise
+        if wait:  # and all that was appended before is on disk with it
+            for landed in [place for place in self._on_their_way if place < seq + len(events)]:
+                del self._on_their_way[landed]
+
+    async def since(self, seq: int) -> list[tuple[int, Kept]]:
+        """What happened behind an entry: what the store has, and what is on its way there."""
+        happened = [(entry.seq, entry.event) for entry in await self._store.read(self.conversation, seq)]
+        last = happened[-1][0] if happened else seq
+        while (event := self._on_their_way.get(last + 1)) is not None:
+            last += 1
+            happened.append((last, event))
+        return happened
 
     def emit(self, event: Event, seq: int = 0) -> None:
         for watcher in self._watchers:
@@ -82,7 +96,7 @@ class Journal:
 
     def watch(self) -> Watcher:
         """Everything from now on. Close it, or use it in a `with`."""
-        watcher = Watcher(self, self._store)
+        watcher = Watcher(self)
         self._watchers.append(watcher)
         return watcher
 
@@ -103,11 +117,10 @@ class Journal:
 class Watcher:
     """An iterator over a conversation's events. `seq` is the entry seen last: a cursor to come back with."""
 
-    __slots__ = ("_journal", "_lagged", "_queue", "_store", "_timer", "_waiter", "_woken_at", "seq")
+    __slots__ = ("_journal", "_lagged", "_queue", "_timer", "_waiter", "_woken_at", "seq")
 
-    def __init__(self, journal: Journal, store: Store) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._store = store
         self._queue: deque[tuple[int, Event]] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -162,9 +175,9 @@ class Watcher:
         """What the journal kept. What happens while it is read is put into the queue again."""
         self._lagged = False
         events: list[Event] = [Lagged(self.seq)]
-        for entry in await self._store.read(self._journal.conversation, self.seq):
-            self.seq = entry.seq
-            events.append(entry.event)
+        for seq, event in await self._journal.since(self.seq):
+            self.seq = seq
+            events.append(event)
         return events
 
     async def __aiter__(self) -> AsyncIterator[Event]:

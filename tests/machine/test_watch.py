@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
-from rondel import App
+from rondel import Agent, App
 from rondel.events import Lagged, MessageAdded, RoundFinished, TurnFinished
 from rondel.journal import WATCHER_EVENTS_MAX
-from rondel.testing import Pause
+from rondel.stores.sqlite import SqliteStore
+from rondel.testing import Echo, Pause
 from rondel.values import PartDelta, PartFinished, PartStarted, ReplyFinished, ReplyStarted, Text
 from tests.helpers import events_of, of, play, scripted
 
@@ -47,6 +49,18 @@ def test_a_turn_goes_on_when_nobody_watches():
         return (await conversation.transcript()).output
 
     assert play(scene, agent) == "said to nobody"
+
+
+def test_a_view_that_falls_behind_sees_the_end_although_the_disk_does_not_have_it_yet(tmp_path: Path):
+    agent = Agent("helper", engine=Echo())
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("word " * 50_000))
+
+    for _ in range(5):
+        events = play(scene, agent, store=SqliteStore(tmp_path / "rondel.db"))
+        assert len(of(TurnFinished, events)) == 1
+        assert len(of(RoundFinished, events)) == 1
 
 
 def test_a_watcher_that_falls_behind_is_told_and_misses_no_entry():
