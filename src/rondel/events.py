@@ -90,7 +90,8 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
 
 
 class CallStarted(Value, frozen=True, tag="call_started"):
-    """Committed before a tool's side effect. Without a CallFinished after a crash, the call is in doubt."""
+    """Committed before a side effect that must not happen twice: without a CallFinished after a crash, the call is in
+    doubt. Of a tool marked idempotent it is not kept, only told to whoever watches."""
 
     call_id: str
     name: str

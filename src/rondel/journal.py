@@ -41,13 +41,15 @@ class Journal:
         self._clock = clock
         self._watchers: list[Listener] = []
         self._on_their_way: dict[int, Kept] = {}
+        self._told = 0
+        self._awaited = 0
 
     @classmethod
     async def open(cls, conversation: str, store: Store, clock: Clock) -> Journal:
         journal = cls(conversation, store, clock)
         for entry in await store.read(conversation):
             journal.transcript.apply(entry.event)
-            journal.seq = entry.seq
+            journal.seq = journal._told = entry.seq
         return journal
 
     async def append(self, *events: Kept, wait: bool = True) -> None:
@@ -60,15 +62,26 @@ class Journal:
         for offset, event in enumerate(events):
             self.transcript.apply(event)
             self._on_their_way[seq + offset] = event
-            self.emit(event, seq + offset)
+        if not wait and self._awaited == 0:
+            self._tell(seq + len(events))
+        self._awaited += wait
         try:
             await self._store.append(self.conversation, seq, events, at=self._clock.now(), wait=wait)
         except Exception:
             self.broken = True
             raise
-        if wait:  # and all that was appended before is on disk with it
+        finally:
+            self._awaited -= wait
+        if wait:  # all that was appended before is on disk with it; nobody hears of it earlier
+            self._tell(self.seq + 1 if self._awaited == 0 else seq + len(events))
             for landed in [place for place in self._on_their_way if place < seq + len(events)]:
                 del self._on_their_way[landed]
+
+    def _tell(self, until: int) -> None:
+        """Emit what was appended and not told yet, in order, up to a place."""
+        while self._told + 1 < until and (event := self._on_their_way.get(self._told + 1)) is not None:
+            self._told += 1
+            self.emit(event, self._told)
 
     async def since(self, seq: int) -> list[tuple[int, Kept]]:
         """What happened behind an entry: what the store has, and what is on its way there."""

@@ -83,9 +83,7 @@ async def answer_calls(turn: Turn, calls: list[ToolCall]) -> None:
     deadline = asyncio.get_running_loop().time() + turn.limits.batch_s
     for batch in turn.batches(calls):
         ready = [admitted for call in batch if (admitted := await admit(turn, call))]
-        if ready:
-            started = (CallStarted(call.id, call.name, call.arguments) for call, _, _ in ready)
-            await turn.append(*started, wait=not all(tool.idempotent for _, tool, _ in ready))
+        await mark_started(turn, ready)
         if len(ready) == 1:
             await perform(turn, ready[0], deadline)
         elif ready:
@@ -101,6 +99,19 @@ async def admit(turn: Turn, call: ToolCall) -> Ready | None:
             return Ready(call, turn.tools[call.name], verdict)
     await settle(turn, call, verdict)
     return None
+
+
+async def mark_started(turn: Turn, ready: list[Ready]) -> None:
+    """On disk before anything happens that must not happen twice; of what may, whoever watches is told."""
+    must_know: list[CallStarted] = []
+    for call, tool, _ in ready:
+        started = CallStarted(call.id, call.name, call.arguments)
+        if tool.idempotent:
+            turn.emit(started)
+        else:
+            must_know.append(started)
+    if must_know:
+        await turn.append(*must_know)
 
 
 async def perform_together(turn: Turn, ready: list[Ready], deadline: float) -> None:

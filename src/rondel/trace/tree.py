@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..events import CallStarted, Entry
+from ..events import Entry, RoundFinished
 from ..store import Store
 from ..values import Usage
 from .drafts import turn_drafts
@@ -21,12 +21,12 @@ async def read(store: Store, conversation: str) -> TraceNode:
     pending = [(conversation, entries, 0)]
     while pending:
         id, known, level = pending.pop()
-        for entry in known:
-            if isinstance(entry.event, CallStarted) and level < LEVELS_MAX:
-                child = f"{id}/{entry.event.call_id}"
-                if child not in children and (inner := await store.read(child)):
-                    children[child] = inner
-                    pending.append((child, inner, level + 1))
+        rounds = (entry.event for entry in known if isinstance(entry.event, RoundFinished))
+        for call in (call for event in rounds for call in event.message.calls if level < LEVELS_MAX):
+            child = f"{id}/{call.id}"
+            if child not in children and (inner := await store.read(child)):
+                children[child] = inner
+                pending.append((child, inner, level + 1))
     return build(entries, children, conversation=conversation)
 
 
