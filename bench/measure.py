@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-ROUNDS = 5
+ROUNDS = 11
 
 
 class Ratio(NamedTuple):
