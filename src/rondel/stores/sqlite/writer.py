@@ -1,7 +1,8 @@
 """What writing is: a whole group of requests in one transaction.
 
 A small group is committed on the loop's own thread when nothing can make it wait: the file is open, nobody else writes,
-and no fsync is due: handing it to a thread and back costs two to four times as much. Everything else is the thread's: opening, waiting for another process, large groups, checkpoints, and all of it with full durability.
+and no fsync is due. Handing it to a thread and back costs two to four times as much. Everything else is the thread's:
+opening, waiting for another process, large groups, checkpoints, and all of it with full durability.
 
 Rows are inserted many at a time with one statement: each statement lets go of the interpreter's lock and must get it
 back from a busy event loop, so their number, not their size, is what a group costs. Knows no event loop.
