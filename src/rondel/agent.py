@@ -6,7 +6,7 @@ Frozen: write it in code or in a file. Knows no app; an agent is only data until
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -16,9 +16,19 @@ from .limits import Limits
 from .plugin import Plugin
 from .prompt import HISTORY, Node
 from .tool import NAME, CallContext, Tool, is_function, tool
-from .values import Options, OutputSchema
+from .values import Options, OutputSchema, Value
 
 ToolLike: TypeAlias = "Tool | Agent | Callable[..., Any] | str"
+
+
+class Fact(Value, frozen=True):
+    """Something that an agent learns when it runs; other agents read it as `agent.fact`."""
+
+    description: str = ""
+    type: str = "string"
+    scope: Literal["global", "local"] = "global"
+    """A local fact is seen by its own agent only."""
+    tags: tuple[str, ...] = ()
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -39,6 +49,20 @@ class Agent(msgspec.Struct, frozen=True):
     inputs: dict[str, Any] = {}
     """A JSON schema's properties: what the agent takes when it is called as a tool."""
     output: OutputSchema | None = None
+    template: str = ""
+    """A text that is filled in and is the answer: no model is asked."""
+    function: Callable[..., Any] | None = None
+    """A Python function that gives the answer: no model is asked."""
+    alias: str = ""
+    """Another agent's body under this name, with this one's description and inputs."""
+    listeners: Sequence[str] = ()
+    """Agents that are offered to the model as tools."""
+    expands_output: bool = False
+    """Directives in what this agent's model or function returns are carried out, for the agents in `recruits`."""
+    recruits: Sequence[str] = ()
+    facts: dict[str, Fact] = {}
+    job: Sequence[str] = ()
+    """Agents that run one after the other, in the background, when this one has answered."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

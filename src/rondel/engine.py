@@ -5,11 +5,13 @@ Engines are wrapped, never subclassed for advice: `Retry(Fallback(a, b))`. Knows
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from .prompt import Prompt
-from .values import Delta, ModelFacts
+from .values import Delta, ModelFacts, Usage
 
 
 @runtime_checkable
@@ -29,3 +31,54 @@ class Engine(Protocol):
     def facts(self) -> ModelFacts: ...
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
+
+
+class Relayed(Protocol):
+    """An answer that is passed on as it comes, to a caller who speaks the engine's own dialect.
+
+    It is there when the first token is (or the whole body, when nothing streams): until then another attempt, or
+    another engine, could still have answered. Iterating gives whole events, never a half one; it raises an EngineError
+    when the upstream breaks off before its answer has ended.
+    """
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the caller may see of the upstream's headers, with names in lower case."""
+        ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def usage(self) -> Usage:
+        """What is known of it so far; complete when the answer has ended."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """The answer has come to its end: exactly one terminal event was passed on."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None:
+        """Close the request, at once when it has not ended."""
+        ...
+
+
+@runtime_checkable
+class RelayEngine(Engine, Protocol):
+    """An engine that can also pass a caller's request on without understanding all of it."""
+
+    @property
+    def dialect(self) -> str:
+        """The name of the dialect that it speaks."""
+        ...
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        """Send the fields of a caller's body with this engine's model and key. `path` is another one than the dialect's
+        own, such as that for counting tokens."""
+        ...

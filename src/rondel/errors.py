@@ -44,6 +44,9 @@ class EngineError(RondelError):
     """A model could not be asked. `retryable` says whether the same request may work later."""
 
     retryable = False
+    status = 0
+    """The HTTP status of the provider's answer, where it gave one, and that answer as it came."""
+    body = b""
 
     def __init__(
         self, message: str, *, provider: str = "", model: str = "", code: str = "", retry_after_s: float | None = None

@@ -1,0 +1,1 @@
+"""Serves the dialects to other programs, on the same loop."""

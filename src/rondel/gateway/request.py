@@ -1,0 +1,81 @@
+"""A foreign program's request: what is read of it at once, and what only when somebody asks.
+
+Most requests are passed on without being understood, so the body is taken apart at its top level only; messages stay
+bytes until a rule or a plugin wants to see them. Knows no network and no routing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import msgspec
+
+from ..dialect import Dialect
+from ..errors import PromptRejected
+from ..prompt import Prompt
+
+_SESSION = re.compile(r"_session_([\w-]+)")
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
+
+
+class Request:
+    """One request in its caller's dialect. `fields` are the body's, undecoded."""
+
+    def __init__(
+        self, id: str, dialect: Dialect, body: bytes, headers: Mapping[str, str], *, key: str = "", at: float = 0.0
+    ) -> None:
+        self.id, self.dialect, self.headers, self.at = id, dialect, headers, at
+        self.key = key
+        """The name of the caller's key; empty where no key is needed."""
+        self.size_bytes = len(body)
+        try:
+            self.fields: dict[str, msgspec.Raw] = _FIELDS.decode(body)
+        except msgspec.DecodeError as error:
+            raise PromptRejected(f"the body is not a JSON object: {error}", code="bad_body") from None
+        model = self.field("model")
+        if not isinstance(model, str) or not model:
+            raise PromptRejected("the body names no model; set `model` to a text", code="bad_body")
+        self.model = model
+        self.streams = self.field("stream") is True
+
+    def field(self, name: str) -> Any:
+        """A field of the body, decoded; None when it is not there."""
+        raw = self.fields.get(name)
+        return None if raw is None else msgspec.json.decode(raw)
+
+    def set_field(self, name: str, value: Any) -> None:
+        """Put another value into the body; what was read of it before is read anew."""
+        self.fields[name] = msgspec.Raw(msgspec.json.encode(value))
+        self.__dict__.pop("prompt", None)
+
+    def holds(self, *texts: bytes) -> bool:
+        """Whether the body has one of these texts anywhere: a cheap question before a dear one."""
+        return any(text in bytes(raw) for raw in self.fields.values() for text in texts)
+
+    @cached_property
+    def prompt(self) -> Prompt:
+        """The request as a prompt; decoded when first asked for."""
+        body = {name: msgspec.json.decode(raw) for name, raw in self.fields.items()}
+        return self.dialect.read_prompt(body)
+
+    @cached_property
+    def session(self) -> str:
+        """The caller's own name for its conversation; empty where it gives none."""
+        for name in _SESSION_HEADERS:
+            if named := self.headers.get(name):
+                return named
+        metadata = self.field("metadata")
+        told = str(cast("dict[str, Any]", metadata).get("user_id", "")) if isinstance(metadata, dict) else ""
+        if found := _SESSION.search(told):
+            return found[1]
+        cache_key = self.field("prompt_cache_key")
+        return cache_key if isinstance(cache_key, str) else ""
+
+    @property
+    def project(self) -> str:
+        """The project that the caller works on, where it says so."""
+        return self.headers.get("x-rondel-project", "")
