@@ -1,4 +1,5 @@
-"""The contract of the store: the append-only journal of every conversation, and the jobs that are pending.
+"""The contract of the store: the append-only journal of every conversation, the jobs that are pending, and a shelf for
+small values by their key.
 
 Knows no SQL and no file; see stores/.
 """
@@ -7,11 +8,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from .errors import StoreError
 from .events import CallHeld, Entry, Kept, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
 from .job import JobStore
 from .values import Usage, Value
 
 TITLE_CHARS_MAX = 80
+KEYS_MAX = 1_000
+"""Keys of a shelf that are listed at once."""
 
 
 class ConversationInfo(Value, frozen=True):
@@ -50,7 +54,45 @@ class ConversationInfo(Value, frozen=True):
         return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)
 
 
-class Store(JobStore, Protocol):
+def is_place(shelf: str, key: str) -> bool:
+    """Whether something could stand there: both have a name, and it can be written as UTF-8."""
+    try:
+        return bool(shelf and key and f"{shelf}{key}".encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def check_place(shelf: str, key: str) -> None:
+    if not is_place(shelf, key):
+        raise StoreError(
+            f"nothing can be put on shelf {shelf!r} under the key {key!r}: give both a name, as plain text"
+        )
+
+
+class Shelf(Protocol):
+    """Small values by their key, on shelves with a name. Whoever uses a shelf knows what its bytes mean."""
+
+    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        """Keep a value in place of what was there. At `until` (seconds since the epoch) it is gone.
+
+        It returns when the value would survive `kill -9`.
+        """
+        ...
+
+    async def get(self, shelf: str, key: str) -> bytes | None:
+        """None when nothing is there, or no longer."""
+        ...
+
+    async def remove(self, shelf: str, key: str) -> bool:
+        """False when nothing was there."""
+        ...
+
+    async def keys(self, shelf: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
+        """The keys that begin with `prefix`, in order; `after` is the last one of the last page."""
+        ...
+
+
+class Store(JobStore, Shelf, Protocol):
     """The only truth about what happened. Nothing here blocks the event loop."""
 
     async def append(

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
+from ..clock import Clock, SystemClock
 from ..errors import StoreConflict, StoreError
 from ..events import Entry, Kept
 from ..job import Job
-from ..store import ConversationInfo
+from ..store import KEYS_MAX, ConversationInfo, check_place
+
+SWEEP_EVERY = 64
+"""Values that are put on shelves between two looks for expired ones."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -18,7 +22,10 @@ _encode = msgspec.json.Encoder().encode
 class MemoryStore:
     """Whoever opens a runtime on it gets every pending job: there is no other process that could hold one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._shelves: dict[tuple[str, str], tuple[bytes, float | None]] = {}
+        self._puts = 0
         self._entries: dict[str, list[Entry]] = {}
         self._infos: dict[str, ConversationInfo] = {}
         self._jobs: dict[str, Job] = {}
@@ -95,14 +102,45 @@ class MemoryStore:
         self._check_open()
         return [job for job in self._jobs.values() if not key or job.key == key]
 
+    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        self._check_open()
+        check_place(shelf, key)
+        self._puts += 1
+        if self._puts % SWEEP_EVERY == 0:
+            now = self._clock.now()
+            for place in [place for place, (_, end) in self._shelves.items() if end is not None and end <= now]:
+                del self._shelves[place]
+        self._shelves[shelf, key] = (bytes(value), until)
+
+    async def get(self, shelf: str, key: str) -> bytes | None:
+        self._check_open()
+        value, until = self._shelves.get((shelf, key), (None, None))
+        return value if until is None or until > self._clock.now() else None
+
+    async def remove(self, shelf: str, key: str) -> bool:
+        there = await self.get(shelf, key) is not None
+        self._shelves.pop((shelf, key), None)
+        return there
+
+    async def keys(self, shelf: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
+        self._check_open()
+        now = self._clock.now()
+        keys = [
+            key
+            for (name, key), (_, until) in self._shelves.items()
+            if name == shelf and key.startswith(prefix) and key > after and (until is None or until > now)
+        ]
+        return sorted(keys)[: max(limit, 0)]
+
     async def aclose(self) -> None:
         self._closed = True
 
     def reopen(self) -> MemoryStore:
         """What a new process would find after this one died: the same content; the dead can no longer write."""
         self._closed = True
-        store = MemoryStore()
+        store = MemoryStore(clock=self._clock)
         store._entries, store._infos, store._jobs = self._entries, self._infos, dict(self._jobs)
+        store._shelves = dict(self._shelves)
         return store
 
     def _info(self, conversation: str) -> ConversationInfo:

@@ -63,6 +63,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    (
+        """
+        create table shelves (
+            shelf text not null,
+            key   text not null,
+            value blob not null,
+            until real,
+            primary key (shelf, key)
+        )
+        """,
+        "create index shelves_by_end on shelves (until) where until is not null",
+    ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
 

@@ -52,7 +52,7 @@ class Reader:
         if self._connection is not None:
             self._connection.close()
 
-    def _open(self) -> sqlite3.Connection:
+    def open(self) -> sqlite3.Connection:
         if self._connection is None:
             # Like the writer's, so that the first read does not wait for a write that makes the file.
             self._connection = open_file(self._path, durability=self._durability, busy_timeout_s=self._busy_timeout_s)
@@ -60,7 +60,7 @@ class Reader:
         return self._connection
 
     def entries(self, conversation: str, after: int) -> list[Entry]:
-        connection = self._open()
+        connection = self.open()
         entries: list[Entry] = []
         connection.execute("begin")
         try:
@@ -83,7 +83,7 @@ class Reader:
             connection.execute("rollback")
 
     def conversations(self, limit: int, before: float, id: str) -> list[ConversationInfo]:
-        rows = self._open().execute(
+        rows = self.open().execute(
             f"select {INFO_COLUMNS} from conversations where instr(id, '/') = 0 and (updated_at, id) < (?, ?) "
             "order by updated_at desc, id desc limit ?",
             (before, id, limit),
@@ -92,7 +92,7 @@ class Reader:
 
     def info(self, conversation: str) -> ConversationInfo | None:
         query = f"select {INFO_COLUMNS} from conversations where id = ?"
-        row = self._open().execute(query, (conversation,)).fetchone()
+        row = self.open().execute(query, (conversation,)).fetchone()
         return info_of(row) if row else None
 
     def _decode(self, conversation: str, after: int, bodies: bytes) -> list[Entry]:

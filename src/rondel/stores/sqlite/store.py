@@ -15,14 +15,16 @@ from typing import TypeVar, get_args
 
 import msgspec
 
+from ...clock import Clock, SystemClock
 from ...errors import StoreError, nearest
 from ...events import Entry, Kept
 from ...job import Job
-from ...store import ConversationInfo
+from ...store import KEYS_MAX, ConversationInfo, check_place, is_place
+from . import shelves
 from .file import Durability
 from .lane import Lane
 from .reader import Read, Reader
-from .writer import Append, Call, FinishJob, Write, Writer
+from .writer import AT_ONCE_BYTES_MAX, Append, Call, FinishJob, Write, Writer
 
 T = TypeVar("T")
 
@@ -43,11 +45,17 @@ class SqliteStore:
     """
 
     def __init__(
-        self, path: str | Path, *, durability: Durability = "normal", busy_timeout_s: float = BUSY_TIMEOUT_S
+        self,
+        path: str | Path,
+        *,
+        durability: Durability = "normal",
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        clock: Clock | None = None,
     ) -> None:
         if durability not in get_args(Durability):
             raise StoreError(f"durability {durability!r} is unknown{nearest(durability, get_args(Durability))}")
         self.path = Path(path).absolute()
+        self._clock = clock or SystemClock()
         writer = Writer(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
         reader = Reader(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
         self._writing: Lane[Write] = Lane("rondel-store-writer", writer.serve, writer.close, writer.serve_at_once)
@@ -118,6 +126,31 @@ class SqliteStore:
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
         return await self._write(lambda writer: writer.orphaned_jobs(key))
+
+    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        check_place(shelf, key)
+        row = (shelf, key, value, until)
+        now, small = self._clock.now(), len(value) <= AT_ONCE_BYTES_MAX
+        self._use()
+        await self._writing.ask(Call(lambda writer: shelves.put(writer.in_use(), row, now), small=small))
+
+    async def get(self, shelf: str, key: str) -> bytes | None:
+        if not is_place(shelf, key):
+            return None
+        now = self._clock.now()
+        return await self._read(lambda reader: shelves.get(reader.open(), shelf, key, now))
+
+    async def remove(self, shelf: str, key: str) -> bool:
+        if not is_place(shelf, key):
+            return False
+        now = self._clock.now()
+        return await self._write(lambda writer: shelves.remove(writer.in_use(), shelf, key, now))
+
+    async def keys(self, shelf: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
+        if not is_place(shelf, f"{prefix}{after}."):
+            return []
+        now = self._clock.now()
+        return await self._read(lambda reader: shelves.keys(reader.open(), shelf, prefix, after, limit, now))
 
     async def aclose(self) -> None:
         """Write what waits, then let go of the file. A second time does nothing."""

@@ -258,7 +258,7 @@ class Writer:
             del self._known[next(iter(self._known))]
 
     def delete(self, conversation: str) -> bool:
-        connection = self._in_use()
+        connection = self.in_use()
         self._flush(connection)
         # `0` is the character behind `/`: everything that begins with `conversation/` is between the two.
         deleted = connection.execute(
@@ -272,7 +272,7 @@ class Writer:
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def put_job(self, job: Job, payload: str) -> bool:
-        connection = self._in_use()
+        connection = self.in_use()
         if job.id in self._finished:
             self._forget_jobs(connection)
         put = connection.execute(
@@ -283,7 +283,7 @@ class Writer:
 
     def orphaned_jobs(self, key: str) -> list[Job]:
         """The jobs that no other living worker holds. They are this worker's from now on."""
-        connection = self._in_use()
+        connection = self.in_use()
         self._flush(connection)
         own, wanted = self._alive().id, "(?1 = '' or key = ?1)"
         for (id,) in connection.execute("select distinct worker from jobs where worker <> ?", (own,)).fetchall():
@@ -304,7 +304,7 @@ class Writer:
             )
         self._finished.clear()
 
-    def _in_use(self) -> sqlite3.Connection:
+    def in_use(self) -> sqlite3.Connection:
         assert self._connection is not None, "requests are served inside a transaction"
         return self._connection
 
