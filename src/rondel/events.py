@@ -119,6 +119,40 @@ class HandedOff(Value, frozen=True, tag="handed_off"):
     reason: str = ""
 
 
+class InputsRead(Value, frozen=True, tag="inputs_read"):
+    """An agent's inputs were read out of a text; the usage is that of the model which was asked for them, if any."""
+
+    turn: str
+    agent: str
+    values: dict[str, Any]
+    usage: Usage = Usage()
+    engine: str = ""
+    model: str = ""
+    seconds: float = 0.0
+
+
+class Learned(Value, frozen=True):
+    """A fact as it was learned; `name` is `agent.fact`."""
+
+    name: str
+    value: Any
+    local: bool = False
+    tags: tuple[str, ...] = ()
+
+
+class FactsLearned(Value, frozen=True, tag="facts_learned"):
+    """What an agent's turn taught the conversation, once for each turn. It stands in the conversation that people see,
+    also when the agent worked for another one."""
+
+    turn: str
+    agent: str
+    facts: tuple[Learned, ...] = ()
+    usage: Usage = Usage()
+    engine: str = ""
+    model: str = ""
+    seconds: float = 0.0
+
+
 class Trimmed(Value, frozen=True, tag="trimmed"):
     """So many of the oldest messages were left out of a prompt; the transcript keeps them."""
 
@@ -169,6 +203,8 @@ Kept: TypeAlias = (
     | CallHeld
     | QuestionAnswered
     | HandedOff
+    | InputsRead
+    | FactsLearned
     | Trimmed
     | PluginFailed
     | Warned

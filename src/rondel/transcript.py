@@ -7,7 +7,7 @@ applied once, so a question costs the same at entry ten and at entry ten thousan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -15,9 +15,12 @@ from .events import (
     CallFinished,
     CallHeld,
     CallStarted,
+    FactsLearned,
     HandedOff,
     InboxTaken,
+    InputsRead,
     Kept,
+    Learned,
     MessageAdded,
     MessageQueued,
     Outcome,
@@ -63,6 +66,12 @@ class Transcript:
         self.turn = ""
         self.turns_done: set[str] = set()
         self.ids: set[str] = set()
+        self.inputs: dict[str, InputsRead] = {}
+        """What was last read out of a text, by agent."""
+        self.facts: dict[str, Learned] = {}
+        self.old_facts: dict[str, Any] = {}
+        """The values before those in `facts`, where they were others."""
+        self.turns_learned: set[str] = set()
         self._begin_turn("")
         for event in entries:
             self.apply(event)
@@ -149,8 +158,7 @@ class Transcript:
 
     def _round_finished(self, event: RoundFinished) -> None:
         self.turn_rounds += 1
-        self.usage += event.usage
-        self.turn_usage += event.usage
+        self._spent(event.usage)
         self.ran = event.ran
         if event.next == "again":
             self.rerolls += 1
@@ -203,6 +211,23 @@ class Transcript:
         self.handoffs += 1
         self.owed = True
 
+    def _inputs_read(self, event: InputsRead) -> None:
+        self.inputs[event.agent] = event
+        self._spent(event.usage)
+
+    def _facts_learned(self, event: FactsLearned) -> None:
+        self.turns_learned.add(event.turn)
+        self._spent(event.usage)
+        for fact in event.facts:
+            known = self.facts.get(fact.name)
+            if known is not None and known.value != fact.value:
+                self.old_facts[fact.name] = known.value
+            self.facts[fact.name] = fact
+
+    def _spent(self, usage: Usage) -> None:
+        self.usage += usage
+        self.turn_usage += usage
+
     def _turn_finished(self, event: TurnFinished) -> None:
         self.outcome = event.outcome
         if event.outcome is not Outcome.WAITING:
@@ -221,5 +246,7 @@ class Transcript:
         QuestionAnswered: _question_answered,
         CallFinished: _call_finished,
         HandedOff: _handed_off,
+        InputsRead: _inputs_read,
+        FactsLearned: _facts_learned,
         TurnFinished: _turn_finished,
     }

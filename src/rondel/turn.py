@@ -86,6 +86,8 @@ class Host(Protocol):
 
     def engine(self, name: str) -> Engine: ...
 
+    async def journal(self, conversation: str) -> Journal: ...
+
     async def recruit(
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold: ...
@@ -154,6 +156,11 @@ class Turn:
 
     def new_id(self, prefix: str) -> str:
         return self._host.new_id(prefix)
+
+    async def root(self) -> Journal:
+        """The journal of the conversation that people see: this turn's own, or that of the turn on top of it."""
+        top = self.conversation.partition("/")[0]
+        return self._journal if top == self.conversation else await self._host.journal(top)
 
     def engine_named(self, name: str) -> Engine:
         """Another engine than the agent's own, by its name in the app; the agent's own for an empty name."""
