@@ -60,6 +60,12 @@ class MessageAdded(Value, frozen=True, tag="message_added"):
     message: Message
 
 
+class HistoryGiven(Value, frozen=True, tag="history_given"):
+    """A foreign program's conversation so far: these messages stand before all others, and a reply is owed."""
+
+    messages: tuple[Message, ...]
+
+
 class MessageQueued(Value, frozen=True, tag="message_queued"):
     """A message came while a turn was at work; it is taken between rounds."""
 
@@ -195,6 +201,7 @@ class TurnFinished(Value, frozen=True, tag="turn_finished"):
 Kept: TypeAlias = (
     TurnStarted
     | MessageAdded
+    | HistoryGiven
     | MessageQueued
     | InboxTaken
     | RoundFinished

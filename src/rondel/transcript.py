@@ -17,6 +17,7 @@ from .events import (
     CallStarted,
     FactsLearned,
     HandedOff,
+    HistoryGiven,
     InboxTaken,
     InputsRead,
     Kept,
@@ -147,6 +148,11 @@ class Transcript:
         if message.role != "error":
             self.owed = message.role != "assistant"
 
+    def _history_given(self, event: HistoryGiven) -> None:
+        self.messages.extend(event.messages)
+        self._born.extend([self.rounds] * len(event.messages))
+        self.owed = True
+
     def _message_queued(self, event: MessageQueued) -> None:
         self.ids.add(event.message.id)
         self.inbox[event.message.id] = event.message
@@ -238,6 +244,7 @@ class Transcript:
     _handlers: ClassVar[dict[type, Callable[..., None]]] = {
         TurnStarted: _turn_started,
         MessageAdded: _message_added,
+        HistoryGiven: _history_given,
         MessageQueued: _message_queued,
         InboxTaken: _inbox_taken,
         RoundFinished: _round_finished,

@@ -43,7 +43,18 @@ from .prompt import HISTORY, Node, Prompt, flatten, with_sources
 from .question import Answer, Hold, Question
 from .tool import CallContext, Tool, error_of
 from .transcript import Transcript
-from .values import AgentResult, Message, Options, Reply, ReplyBuilder, Text, ToolCall, ToolResult, ToolSpec
+from .values import (
+    AgentResult,
+    Message,
+    Opaque,
+    Options,
+    Reply,
+    ReplyBuilder,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 
 log = logging.getLogger("rondel.turn")
 
@@ -59,6 +70,8 @@ class Crew(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...]
     options: Options
     instructions: str
+    opaque: Opaque = {}
+    """What a foreign prompt says that only its own dialect understands."""
 
     @classmethod
     def of(cls, agent: Agent, engine: Engine, chain: Chain, tools: dict[str, Tool]) -> Crew:
@@ -270,7 +283,7 @@ class Turn:
             else node
             for node in crew.nodes
         )
-        return Prompt(nodes, crew.specs, crew.options)
+        return Prompt(nodes, crew.specs, crew.options, opaque=crew.opaque)
 
     async def keep(self, reply: Reply, *, ran: bool, seconds: float, first_token_s: float | None) -> None:
         """Append a reply and what it says of where control goes, all or nothing."""
