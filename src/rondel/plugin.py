@@ -64,6 +64,9 @@ class Plugin:
     """A policy plugin fails closed: when it raises, the turn fails. Any other is reported and skipped."""
     tools: Sequence[Tool] = ()
     commands: Sequence[Command] = ()
+    looks_for: Sequence[bytes] = ()
+    """Texts of which a foreign request's body must hold one for this plugin to apply. The gateway passes a request that
+    nobody wants to see on without reading it; none means that the plugin wants to see every one."""
     moves_prefix: bool = False
     """What this plugin puts into a prompt changes from round to round before its end: a provider's prompt cache, which
     lives on a common beginning, helps less."""

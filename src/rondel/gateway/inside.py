@@ -1,0 +1,241 @@
+"""A foreign request as a turn of the loop: the caller's prompt, the plugins that apply, and the tools that they lend.
+
+There is no second loop. The caller's conversation is the transcript's beginning; calls of lent tools are answered
+inside; a call of the caller's own tools is held, which lets the turn rest, and goes out. What was answered inside
+beside it is remembered, and put back into the next request. Knows no network and no wire format.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+
+from ..agent import Agent
+from ..app import App
+from ..clock import Clock
+from ..engine import Engine
+from ..events import Entry, HistoryGiven, Kept, TurnStarted
+from ..journal import Journal
+from ..limits import Limits
+from ..plugin import Chain, Plugin
+from ..plugins.limits import LimitsGuard
+from ..prompt import HISTORY, Node, Prompt
+from ..question import Hold, Question
+from ..store import Store
+from ..turn import Crew, Host, Turn
+from ..values import Message, Messages, Options, ToolCall, ToolResult, ToolSpec, Value
+from .request import Request
+
+GATEWAY = "gateway"
+"""The name of the agent that stands for foreign requests which name none of ours."""
+JOINS = "gateway.joins"
+JOINS_MAX = 10_000
+JOIN_S = 7 * 24 * 3600.0
+"""How long it is remembered what was answered inside; a caller who comes back later gets on without it."""
+
+
+class CallerTools(Plugin):
+    """Whatever is not lent belongs to the caller: the call is held, and the turn rests until the caller comes back."""
+
+    name = "caller_tools"
+    required = True
+
+    async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | Hold:
+        if call.name in turn.tools:
+            return call
+        return Hold(Question(f"caller-{call.id}", "ask", f"the caller answers {call.name!r}", call_id=call.id))
+
+
+class Trail:
+    """Where a request's turn is kept: under a name of its own for a trace, or nowhere, because the caller has it."""
+
+    def __init__(self, store: Store | None, name: str) -> None:
+        self._store, self._name = store, name
+
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
+        if self._store is not None:
+            await self._store.append(self._name, seq, events, at=at, wait=wait)
+
+    async def read(self, conversation: str, after: int = 0) -> list[Entry]:
+        return [] if self._store is None else await self._store.read(self._name, after)
+
+
+class Inside:
+    """The host of one foreign request's turn: the app in everything but the crew."""
+
+    def __init__(self, app: App, crew: Crew) -> None:
+        self._app, self._crew = app, crew
+
+    def crew(self, agent: str) -> Crew:
+        return self._crew if agent == self._crew.agent.name else self._app.crew(agent)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+
+class Lending:
+    """Opens turns for foreign requests, with the gateway's plugins or with those of the agent that is named."""
+
+    def __init__(self, app: App, plugins: Iterable[Plugin], *, limits: Limits | None = None) -> None:
+        self._app = app
+        self._chains = {"": Chain((CallerTools(), LimitsGuard(), *plugins))}
+        self._agent = Agent(GATEWAY, limits=limits or Limits())
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        return self._chains[""].plugins[2:]
+
+    def may_apply(self, request: Request) -> bool:
+        """Whether some plugin might want to see this request; it is asked for real once the prompt is read."""
+        return any(not plugin.looks_for or request.holds(*plugin.looks_for) for plugin in self.plugins)
+
+    async def open(
+        self, request: Request, prompt: Prompt, engine: Engine, *, agent: str = "", kept: bool = False
+    ) -> Turn:
+        """The turn that answers a request. `agent` is one of ours, which answers instead of a bare model."""
+        crew = self._crew(prompt, engine, agent)
+        conversation = f"gateway/{request.key}/{request.session}" if request.session else f"gateway/{request.id}"
+        trail = Trail(self._app.store if kept else None, f"gateway-{request.id}")
+        journal = Journal(conversation, cast(Store, trail), self._app.clock)
+        inputs = {
+            "key": request.key,
+            "session": request.session,
+            "project": request.project,
+            "model": engine.name,
+            "dialect": request.dialect.name,
+        }
+        history = Messages(message for message in prompt.nodes[_instructions(prompt) :] if isinstance(message, Message))
+        await journal.append(TurnStarted(request.id, crew.agent.name, inputs=inputs), HistoryGiven(history), wait=False)
+        turn = Turn(cast(Host, Inside(self._app, crew)), journal, id=request.id, agent=crew.agent.name, inputs=inputs)
+        _lend(turn, prompt.tools)
+        return turn
+
+    def _crew(self, prompt: Prompt, engine: Engine, agent: str) -> Crew:
+        told = tuple(
+            Node(f"caller-{n}", text=message.text, role="system")
+            for n, message in enumerate(cast("tuple[Message, ...]", prompt.nodes[: _instructions(prompt)]))
+        )
+        if not agent:
+            nodes = cast("tuple[Node, ...]", prompt.nodes[: _instructions(prompt)])
+            return Crew(
+                self._agent,
+                engine,
+                self._chains[""],
+                {},
+                (),
+                (*nodes, Node(HISTORY)),
+                prompt.options,
+                "",
+                prompt.opaque,
+            )
+        ours = self._app.crew(agent)
+        if agent not in self._chains:
+            self._chains[agent] = Chain((CallerTools(), *ours.chain.plugins))
+        at = next((n for n, node in enumerate(ours.nodes) if node.id == HISTORY), len(ours.nodes))
+        return msgspec.structs.replace(
+            ours,
+            engine=engine,
+            chain=self._chains[agent],
+            nodes=(*ours.nodes[:at], *told, *ours.nodes[at:]),
+            options=_merged(ours.options, prompt.options),
+            opaque=prompt.opaque,
+        )
+
+
+def _instructions(prompt: Prompt) -> int:
+    """How many messages at the beginning are instructions."""
+    nodes = prompt.nodes
+    return next((n for n, node in enumerate(nodes) if node.role != "system"), len(nodes))
+
+
+def _merged(ours: Options, callers: Options) -> Options:
+    given = {k: v for k, v in msgspec.structs.asdict(callers).items() if v not in (None, (), "")}
+    return msgspec.structs.replace(ours, **given)
+
+
+def _lend(turn: Turn, callers: tuple[ToolSpec, ...]) -> None:
+    """Offer the applying plugins' tools and the agent's own before the caller's. A name that the caller has is its."""
+    taken = {spec.name for spec in callers}
+    own = (*turn.crew.tools.values(), *turn.plugins.tools)
+    lent = {tool.name: tool for tool in own if tool.name not in taken}
+    turn.tools = lent
+    turn.crew = msgspec.structs.replace(turn.crew, tools=lent, specs=(*(tool.spec for tool in lent.values()), *callers))
+
+
+# --- what was answered inside, for the caller's next request ----------------------------------------------------------
+
+
+class Join(Value, frozen=True):
+    """The messages of a turn as they were inside, and the results of the lent calls in its last round."""
+
+    messages: tuple[Message, ...]
+    results: tuple[ToolResult, ...]
+
+
+class Joins:
+    """What was answered inside beside a call that went out, by that call's id."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._known: OrderedDict[str, Join | None] = OrderedDict()
+        self._loaded = False
+
+    async def remember(self, turn: Turn, given: int) -> None:
+        """Keep what this turn did inside, when calls of the caller's ended it. `given` is how many messages it began
+        with."""
+        calls = turn.transcript.calls
+        callers = [id for id, call in calls.items() if call.result is None]
+        messages = tuple(turn.transcript.messages[given:])
+        if not callers or not any(call.name in turn.tools for message in messages for call in message.calls):
+            return
+        results = tuple(call.result for call in calls.values() if call.result is not None)
+        join = Join(messages, results)
+        for id in callers:
+            self._note(id, join)
+            await self._store.put(JOINS, id, msgspec.json.encode(join), until=self._clock.now() + JOIN_S)
+
+    async def restore(self, prompt: Prompt) -> Prompt:
+        """The prompt with what was answered inside put back into its place."""
+        await self._load()
+        if not self._known:
+            return prompt
+        nodes: list[Any] = []
+        pending: tuple[ToolResult, ...] = ()
+        for node in prompt.nodes:
+            if isinstance(node, Message) and node.role == "tool" and pending:
+                node, pending = msgspec.structs.replace(node, parts=(*pending, *node.parts)), ()
+            elif isinstance(node, Message) and node.role == "assistant" and (join := await self._find(node)):
+                nodes.extend(join.messages)
+                pending = join.results
+                continue
+            nodes.append(node)
+        return prompt if len(nodes) == len(prompt.nodes) else prompt.replace(nodes=tuple(nodes))
+
+    async def _load(self) -> None:
+        if not self._loaded:
+            self._loaded = True
+            for id in await self._store.keys(JOINS, limit=JOINS_MAX):
+                self._note(id, None)
+
+    async def _find(self, message: Message) -> Join | None:
+        for call in message.calls:
+            if call.id in self._known:
+                if (join := self._known[call.id]) is not None:
+                    return join
+                if (kept := await self._store.get(JOINS, call.id)) is not None:
+                    join = msgspec.json.decode(kept, type=Join)
+                    self._note(call.id, join)
+                    return join
+                del self._known[call.id]
+        return None
+
+    def _note(self, id: str, join: Join | None) -> None:
+        self._known[id] = join
+        self._known.move_to_end(id)
+        if len(self._known) > JOINS_MAX:
+            self._known.popitem(last=False)
