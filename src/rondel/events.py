@@ -7,7 +7,7 @@ stream and are not kept (the finished round is). Knows no store and no surface.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .question import Answer, Question
 from .values import Delta, Message, StopReason, ToolResult, Usage, Value
@@ -67,9 +67,11 @@ class HistoryGiven(Value, frozen=True, tag="history_given"):
 
 
 class MessageQueued(Value, frozen=True, tag="message_queued"):
-    """A message came while a turn was at work; it is taken between rounds."""
+    """A message came while a turn was at work; it is taken between rounds. A `quiet` one owes no reply: it waits for a
+    round that is asked anyway."""
 
     message: Message
+    quiet: bool = False
 
 
 class InboxTaken(Value, frozen=True, tag="inbox_taken"):
@@ -159,6 +161,48 @@ class FactsLearned(Value, frozen=True, tag="facts_learned"):
     seconds: float = 0.0
 
 
+JobStatus: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"]
+JobMode: TypeAlias = Literal["background", "inline"]
+"""What the end of a job brings: a digest for the next turn, or a turn of its own."""
+
+DIGEST_LINE_CHARS_MAX = 120
+
+
+class Digest(Value, frozen=True):
+    """What became of a job, as the next turn of its conversation hears it."""
+
+    id: str
+    name: str
+    success: bool
+    summary: str
+    detail: str = ""
+    at: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """`name completed: summary`, on one line of at most 120 characters."""
+        line = " ".join(f"{self.name} {'completed' if self.success else 'failed'}: {self.summary}".split())
+        return line if len(line) <= DIGEST_LINE_CHARS_MAX else line[: DIGEST_LINE_CHARS_MAX - 1] + "…"
+
+
+class JobStarted(Value, frozen=True, tag="job_started"):
+    """Work was handed to the background. It has a transcript of its own: the conversation `<conversation>/<job>`."""
+
+    job: str
+    name: str
+    agent: str
+    at: float
+    mode: JobMode = "background"
+    steps: tuple[str, ...] = ()
+    """The tools and agents that run one after the other."""
+
+
+class JobFinished(Value, frozen=True, tag="job_finished"):
+    job: str
+    status: JobStatus
+    digest: Digest
+
+
 class Trimmed(Value, frozen=True, tag="trimmed"):
     """So many of the oldest messages were left out of a prompt; the transcript keeps them."""
 
@@ -212,6 +256,8 @@ Kept: TypeAlias = (
     | HandedOff
     | InputsRead
     | FactsLearned
+    | JobStarted
+    | JobFinished
     | Trimmed
     | PluginFailed
     | Warned
@@ -239,8 +285,10 @@ class RoundStarted(Value, frozen=True, tag="round_started"):
 
 
 class JobChanged(Value, frozen=True, tag="job_changed"):
+    """A job of this conversation began, got on or ended."""
+
     job: str
-    status: str
+    status: JobStatus
     progress: float | None = None
     text: str = ""
 
@@ -250,6 +298,8 @@ class CallProgressed(Value, frozen=True, tag="call_progressed"):
 
     call_id: str
     text: str
+    progress: float | None = None
+    """How much of it is done, from 0 to 1, where the tool knows."""
 
 
 class Lagged(Value, frozen=True, tag="lagged"):

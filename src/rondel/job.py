@@ -1,4 +1,4 @@
-"""The contract of the runtime: who runs what, where and when.
+"""The contract of the runtime: who runs what, where and when. And what is known of a job in the background.
 
 A job is work with an id, a kind, a key and a time. Jobs with equal keys run one at a time, first come first served;
 submitting the same id twice is once; what was submitted survives a crash. Knows nothing of turns.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
+
+from .events import JobFinished, JobMode, JobStatus
 from .values import Value
 
 JobKind: TypeAlias = Literal["turn", "job", "schedule"]
@@ -21,6 +24,40 @@ class Job(Value, frozen=True):
     payload: dict[str, Any] = {}
     at: float = 0.0
     """Not before this point in time (seconds since the epoch); 0 is at once."""
+
+
+class JobInfo(Value, frozen=True):
+    """Work of a conversation in the background, as people see it: what it is, how far it is, what came of it."""
+
+    id: str
+    name: str
+    agent: str = ""
+    mode: JobMode = "background"
+    status: JobStatus = "queued"
+    conversation: str = ""
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    steps: tuple[str, ...] = ()
+    progress: float | None = None
+    text: str = ""
+    """What it said last of how far it is."""
+    summary: str = ""
+    detail: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("done", "failed", "cancelled")
+
+    def after(self, event: JobFinished) -> JobInfo:
+        digest = event.digest
+        return msgspec.structs.replace(
+            self,
+            status=event.status,
+            finished_at=digest.at,
+            progress=1.0 if digest.success else self.progress,
+            summary=digest.summary,
+            detail=digest.detail,
+        )
 
 
 Handler: TypeAlias = Callable[[Job], Awaitable[None]]
@@ -53,7 +90,7 @@ class Runtime(Protocol):
         ...
 
     async def recover(self, key: str) -> list[Job]:
-        """Run what a dead worker left of one key, when `start` did not. What it took up."""
+        """Run what dead workers left of one key, or of all for an empty one. What it took up."""
         ...
 
     async def cancel(self, id: str) -> bool:

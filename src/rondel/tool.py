@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 import msgspec
 
 from .errors import RondelError, ToolError, nearest
+from .events import JobMode
 from .question import Answer, Hold
 from .values import Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
@@ -63,9 +64,9 @@ class CallContext:
         """The same for every attempt at this call: an idempotency key for the world outside."""
         return f"{self.turn.conversation}:{self.call.id}"
 
-    def progress(self, text: str) -> None:
-        """Tell whoever watches how far this call is."""
-        self.turn.progress(self.call.id, text)
+    def progress(self, text: str, progress: float | None = None) -> None:
+        """Tell whoever watches how far this call is; `progress` is from 0 to 1, where that is known."""
+        self.turn.progress(self.call.id, text, progress)
 
 
 Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | NoResult | Any"
@@ -89,6 +90,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """May run beside other calls of the same round."""
     tags: tuple[str, ...] = ()
     examples: tuple[dict[str, Any], ...] = ()
+    background: JobMode | None = None
+    """Not None: a call is answered at once with the id of a job that does the work, see background.py."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -108,6 +111,7 @@ def tool(
     parallel: bool = ...,
     tags: Sequence[str] = ...,
     examples: Sequence[dict[str, Any]] = ...,
+    background: bool | JobMode = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -121,6 +125,7 @@ def tool(
     parallel: bool = True,
     tags: Sequence[str] = (),
     examples: Sequence[dict[str, Any]] = (),
+    background: bool | JobMode = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async. Sync functions run in a thread, so they may block."""
     if function is None:
@@ -134,6 +139,7 @@ def tool(
             parallel=parallel,
             tags=tags,
             examples=examples,
+            background=background,
         )
     name = name or function.__name__
     if not NAME.fullmatch(name):
@@ -152,7 +158,15 @@ def tool(
         parallel=parallel,
         tags=tuple(tags),
         examples=tuple(examples),
+        background=job_mode(background),
     )
+
+
+def job_mode(background: bool | JobMode | None) -> JobMode | None:
+    """`True` is short for `background`: the result comes as a digest; `inline` runs a turn when it is there."""
+    if background not in (True, False, None, "background", "inline"):
+        raise RondelError(f"background={background!r} is unknown{nearest(str(background), ['background', 'inline'])}")
+    return "background" if background is True else background or None
 
 
 def _runner(function: Callable[..., Any], context: str) -> ToolFunction:

@@ -20,6 +20,8 @@ from .events import (
     HistoryGiven,
     InboxTaken,
     InputsRead,
+    JobFinished,
+    JobStarted,
     Kept,
     Learned,
     MessageAdded,
@@ -30,6 +32,7 @@ from .events import (
     TurnFinished,
     TurnStarted,
 )
+from .job import JobInfo
 from .question import ALWAYS, Answer, Question
 from .values import Message, Messages, ToolCall, ToolResult, Usage
 
@@ -57,6 +60,9 @@ class Transcript:
         self._after_calls: list[Message] = []
         self.always_allowed: set[str] = set()
         self.inbox: dict[str, Message] = {}
+        self._quiet: set[str] = set()
+        self.jobs: dict[str, JobInfo] = {}
+        """The work that was handed to the background, in the order in which it was; kept after its end."""
         self.owed = False
         self.agent = ""
         self.home = ""
@@ -98,6 +104,11 @@ class Transcript:
     @property
     def questions(self) -> list[Question]:
         return [c.question for c in self.calls.values() if c.question is not None]
+
+    @property
+    def is_spoken_to(self) -> bool:
+        """Whether something in the inbox owes a reply by itself; a digest does not."""
+        return len(self.inbox) > len(self._quiet)
 
     def history(self) -> Messages:
         """The messages that models are sent. One with a duration of n is sent for n rounds, then kept unsent.
@@ -156,11 +167,16 @@ class Transcript:
     def _message_queued(self, event: MessageQueued) -> None:
         self.ids.add(event.message.id)
         self.inbox[event.message.id] = event.message
+        if event.quiet:
+            self._quiet.add(event.message.id)
 
     def _inbox_taken(self, event: InboxTaken) -> None:
+        quiet = self._quiet.issuperset(event.ids)
         for id in event.ids:
             self._add(self.inbox.pop(id))
-        self._heard_a_person()
+            self._quiet.discard(id)
+        if not quiet:
+            self._heard_a_person()
 
     def _round_finished(self, event: RoundFinished) -> None:
         self.turn_rounds += 1
@@ -230,6 +246,14 @@ class Transcript:
                 self.old_facts[fact.name] = known.value
             self.facts[fact.name] = fact
 
+    def _job_started(self, event: JobStarted) -> None:
+        self.jobs[event.job] = JobInfo(
+            event.job, event.name, event.agent, event.mode, started_at=event.at, steps=event.steps
+        )
+
+    def _job_finished(self, event: JobFinished) -> None:
+        self.jobs[event.job] = self.jobs[event.job].after(event)
+
     def _spent(self, usage: Usage) -> None:
         self.usage += usage
         self.turn_usage += usage
@@ -255,5 +279,7 @@ class Transcript:
         HandedOff: _handed_off,
         InputsRead: _inputs_read,
         FactsLearned: _facts_learned,
+        JobStarted: _job_started,
+        JobFinished: _job_finished,
         TurnFinished: _turn_finished,
     }

@@ -237,7 +237,7 @@ class Turn:
         return self._host.deadlines.until(min(batch, asyncio.get_running_loop().time() + timeout_s))
 
     async def take_inbox(self) -> bool:
-        if not self.transcript.inbox:
+        if not self.transcript.inbox or not (self.transcript.is_spoken_to or self.transcript.owed):
             return False
         await self.append(InboxTaken(tuple(self.transcript.inbox)))
         return True
@@ -264,8 +264,8 @@ class Turn:
             self.plugins.watch(self, event)
         self._journal.emit(event)
 
-    def progress(self, call_id: str, text: str) -> None:
-        self.emit(CallProgressed(call_id, text))
+    def progress(self, call_id: str, text: str, progress: float | None = None) -> None:
+        self.emit(CallProgressed(call_id, text, progress))
 
     async def warn(self, plugin: str, message: str) -> None:
         """Say once in a turn that something is not as its author meant it."""
