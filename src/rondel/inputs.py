@@ -1,0 +1,219 @@
+"""What an agent takes: named inputs with types, checked and put right, from a call's arguments or from a text.
+
+An agent's `inputs` are the properties of a JSON schema, each with one key more: `required`. An input is required only
+where it says `required: true`, as a property in a JSON schema is optional unless it is listed: an author who says
+nothing has promised nothing, and a model that leaves out what nobody insists on makes no mistake. Pure: knows no agent
+and no model; who must be asked for values is extract.py's to ask.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from .errors import ToolError, nearest
+
+Fields: TypeAlias = Mapping[str, Any]
+"""Inputs by name, each a property of a JSON schema with its own `required`."""
+
+TEXT_INPUT: Fields = {"input": {"type": "string", "description": "what the agent should do", "required": True}}
+"""What an agent takes that declares no inputs."""
+
+_INT = re.compile(r"[-+]?\d{1,400}")
+_TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_TYPED = ("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref")
+
+
+def typed(field: Mapping[str, Any]) -> dict[str, Any]:
+    """A property of a JSON schema; a text unless it says otherwise."""
+    return dict(field) if any(key in field for key in _TYPED) else {"type": "string", **field}
+
+
+def is_required(field: Mapping[str, Any]) -> bool:
+    return field.get("required") is True
+
+
+def schema_of(fields: Fields) -> dict[str, Any]:
+    """The JSON schema of a call's arguments."""
+    properties = {name: {k: v for k, v in typed(field).items() if k != "required"} for name, field in fields.items()}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, field in fields.items() if is_required(field)],
+    }
+
+
+def check(agent: str, fields: Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that an agent of this name takes, each as the type that it declares, defaults filled in.
+
+    Nothing (`null`) is as good as not given, and so is a blank text where an input is required. Raises a ToolError of
+    one sentence about what is wrong or missing.
+    """
+    for name in given:
+        if name not in fields:
+            raise ToolError(f"agent {agent!r} has no input {name!r}{nearest(name, tuple(fields))}")
+    values: dict[str, Any] = {}
+    missing: list[str] = []
+    for name, field in fields.items():
+        value = given.get(name)
+        if value is None:
+            value = field.get("default")
+        if is_required(field) and (value is None or (isinstance(value, str) and not value.strip())):
+            missing.append(name)
+        elif value is not None:
+            values[name] = coerce(f"input {name!r} of agent {agent!r}", value, field)
+    if missing:
+        raise ToolError(f"required inputs missing in agent {agent!r}: {', '.join(missing)}")
+    return values
+
+
+def validator(agent: str, fields: Fields) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """`check` for one agent, as a tool validates its arguments."""
+    return lambda given: check(agent, fields, given)
+
+
+def from_text(fields: Fields, text: str) -> dict[str, Any] | None:
+    """The values that a text gives by its form alone: a JSON object of these inputs, or the one input that there is.
+
+    None when somebody has to read it.
+    """
+    if not fields:
+        return {}
+    if (found := _object(text)) is not None and found and found.keys() <= fields.keys():
+        return found
+    if len(fields) > 1 or not text.strip():
+        return None if text.strip() else {}
+    ((name, field),) = fields.items()
+    try:
+        return {name: coerce(name, text if _types(field) == ["string"] else text.strip(), field)}
+    except ToolError:
+        return None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+# --- one value --------------------------------------------------------------------------------------------------------
+
+
+def coerce(what: str, value: Any, field: Mapping[str, Any]) -> Any:
+    """A value as the type that a property declares, or a ToolError that begins with `what`."""
+    types = _types(field)
+    made = _first_fitting(value, types, field) if types else value
+    if made is _NO:
+        wanted = " or ".join(dict.fromkeys(_WORDS.get(kind, repr(kind)) for kind in types))
+        raise ToolError(f"{what} must be {wanted}, not {_cut(value)}")
+    choices = cast("list[Any] | None", field.get("enum"))
+    if choices is not None and made not in choices:
+        folded = {str(choice).casefold(): choice for choice in choices if isinstance(choice, str)}
+        if not isinstance(made, str) or made.strip().casefold() not in folded:
+            raise ToolError(f"{what} must be one of {', '.join(map(_cut, choices))}, not {_cut(value)}")
+        made = folded[made.strip().casefold()]
+    return made
+
+
+_NO = object()
+
+
+def _first_fitting(value: Any, types: list[str], field: Mapping[str, Any]) -> Any:
+    """The value as the first type that it already is, else as the first that it can be made."""
+    for kind in types:
+        if _is(kind, value):
+            return _inner(value, kind, field)
+    for kind in types:
+        if (made := _made(kind, value)) is not _NO:
+            return _inner(made, kind, field)
+    return _NO
+
+
+def _types(field: Mapping[str, Any]) -> list[str]:
+    kind = typed(field).get("type")
+    return [kind] if isinstance(kind, str) else cast("list[str]", kind or [])
+
+
+def _is(kind: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    python = _PYTHON.get(kind)
+    return python is None or isinstance(value, python)
+
+
+def _made(kind: str, value: Any) -> Any:
+    """A value of another type that stands for one of this type: numbers as texts, texts as numbers."""
+    if kind == "string":
+        return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, (int, float)) else _NO
+    if isinstance(value, float) and kind == "integer":
+        return int(value) if math.isfinite(value) and value == int(value) else _NO
+    if not isinstance(value, str):
+        return _NO
+    text = value.strip()
+    if kind == "integer":
+        return int(text) if _INT.fullmatch(text) else _NO
+    if kind == "number":
+        return _number(text)
+    if kind == "boolean":
+        return _TRUTHS.get(text.lower(), _NO)
+    if kind in ("array", "object"):
+        try:
+            decoded = msgspec.json.decode(text)
+        except (ValueError, RecursionError):
+            return _NO
+        return decoded if _is(kind, decoded) else _NO
+    return _NO
+
+
+def _number(text: str) -> Any:
+    try:
+        number = float(text)
+    except ValueError:
+        return _NO
+    if not math.isfinite(number):
+        return _NO
+    return int(text) if _INT.fullmatch(text) else number
+
+
+def _inner(value: Any, kind: str, field: Mapping[str, Any]) -> Any:
+    """The items of a list are of the type that the list declares."""
+    items = field.get("items")
+    if kind != "array" or not isinstance(items, dict):
+        return value
+    return [
+        coerce(f"item {index}", item, cast("dict[str, Any]", items))
+        for index, item in enumerate(cast("list[Any]", value), 1)
+    ]
+
+
+_PYTHON: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+_WORDS = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a table of keys and values",
+    "null": "nothing",
+}
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

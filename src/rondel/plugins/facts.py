@@ -1,0 +1,54 @@
+"""Keeps what an agent has learned when it is done: its declared facts, read out of its answer.
+
+An answer that is a JSON object says them itself; of any other a model is asked once, for all facts together. They are
+kept once for each turn, in the conversation that people see, whoever the agent worked for. Knows no template.
+"""
+
+from __future__ import annotations
+
+from ..events import FactsLearned, Outcome
+from ..extract import Extraction, extract
+from ..facts import fields_of, learned, structured
+from ..plugin import Plugin
+from ..turn import Turn
+
+TASK = "Read facts out of what was asked and answered."
+
+
+class Facts(Plugin):
+    name = "facts"
+
+    def applies(self, turn: Turn) -> bool:
+        return bool(turn.agent.facts)
+
+    async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
+        if outcome is not Outcome.DONE or turn.reason or not turn.transcript.ran:
+            return
+        root = await turn.root()
+        if turn.id in root.transcript.turns_learned:
+            return
+        began = turn.now()
+        found = await self._found(turn)
+        event = FactsLearned(
+            turn.id,
+            turn.agent.name,
+            learned(turn.agent, found.values),
+            found.usage,
+            found.engine,
+            found.model,
+            turn.now() - began,
+        )
+        if root.transcript is turn.transcript:
+            await turn.append(event, wait=False)
+        else:
+            await root.append(event, wait=False)
+
+    async def _found(self, turn: Turn) -> Extraction:
+        output = turn.transcript.output
+        if (values := structured(output)) is not None:
+            return Extraction(values)
+        if not output.strip():
+            return Extraction({})
+        asked = next((m.text for m in reversed(turn.transcript.messages) if m.role == "user"), "")
+        text = f"Asked: {asked}\n\nAnswered: {output}"
+        return await extract(turn.engine_named(""), fields_of(turn.agent.facts), text, task=TASK)

@@ -1,0 +1,90 @@
+"""Reads an agent's inputs out of what it is told, when that is a text and the agent makes use of them.
+
+Arguments of a call are values already and are only checked. A text is asked about once a turn, and what came of it is
+kept: a turn that goes on finds it in the transcript. What an earlier message said stays known until a later one says
+otherwise. Required, because an agent must not run on inputs that are not there. Knows no kind of agent but by its words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..agent import Agent
+from ..errors import InputError, ToolError
+from ..events import InputsRead
+from ..extract import Extraction, extract
+from ..inputs import check, from_text
+from ..plugin import Plugin
+from ..prompt import Node
+from ..turn import Turn
+from ..values import Message
+
+TASK = "Read the inputs of a program out of what a person wrote to it."
+_USES = re.compile(r"\{\{-?\s*\.Inputs?\b")
+
+
+class Inputs(Plugin):
+    name = "inputs"
+    required = True
+
+    def applies(self, turn: Turn) -> bool:
+        return bool(turn.agent.inputs) and uses_inputs(turn.agent)
+
+    async def on_turn_start(self, turn: Turn) -> None:
+        agent, fields = turn.agent, turn.agent.inputs
+        kept = turn.transcript.inputs.get(agent.name)
+        if kept is not None and kept.turn == turn.id:
+            turn.inputs = kept.values
+            return
+        given = {name: value for name, value in turn.inputs.items() if name in fields}
+        if given and not turn.previewing:
+            turn.inputs = _checked(agent, given)
+            return
+        text = said(turn)
+        if (values := from_text(fields, text)) is None:
+            if turn.previewing:
+                await turn.warn(self.name, "a model would read the inputs out of the text, and nobody is asked here")
+                return
+            began = turn.now()
+            found = await _asked(turn, text)
+            known = kept.values if kept else {}
+            turn.inputs = _checked(agent, {**known, **found.values})
+            seconds = turn.now() - began
+            read = InputsRead(turn.id, agent.name, turn.inputs, found.usage, found.engine, found.model, seconds)
+        else:
+            turn.inputs = values if turn.previewing else _checked(agent, values)
+            read = InputsRead(turn.id, agent.name, turn.inputs)
+        if not turn.previewing:
+            await turn.append(read, wait=False)
+
+
+def uses_inputs(agent: Agent) -> bool:
+    """Whether an agent does anything with its inputs but being called with them."""
+    return agent.function is not None or any(_USES.search(text) for text in (agent.template, *_texts(agent.nodes)))
+
+
+def _texts(nodes: tuple[Any, ...]) -> list[str]:
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, Node):
+            found += [node.text, *_texts(node.children)]
+    return found
+
+
+def said(turn: Turn) -> str:
+    """What this turn was told; a turn that goes on has it in the transcript only."""
+    messages: tuple[Message, ...] = turn.messages or tuple(turn.transcript.messages)
+    people = (m.text for m in reversed(messages) if m.role == "user" and not m.author.startswith("plugin:"))
+    return next(people, "")
+
+
+async def _asked(turn: Turn, text: str) -> Extraction:
+    return await extract(turn.engine_named(""), turn.agent.inputs, text, task=TASK)
+
+
+def _checked(agent: Agent, values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return check(agent.name, agent.inputs, values)
+    except ToolError as error:
+        raise InputError(agent.name, str(error)) from None
