@@ -5,18 +5,23 @@ Frozen: write it in code or in a file. Knows no app; an agent is only data until
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from .engine import Engine
 from .errors import RondelError
+from .inputs import TEXT_INPUT, schema_of, validator
 from .limits import Limits
 from .plugin import Plugin
 from .prompt import HISTORY, Node
 from .tool import NAME, CallContext, Tool, is_function, tool
 from .values import Options, OutputSchema, Value
+
+AGENT_NAME = re.compile(rf"{NAME.pattern}(?:\.{NAME.pattern})?")
+"""A name with a dot is that of an agent in a library: `time.now`."""
 
 ToolLike: TypeAlias = "Tool | Agent | Callable[..., Any] | str"
 
@@ -47,7 +52,7 @@ class Agent(msgspec.Struct, frozen=True):
     options: Options = Options()
     description: str = ""
     inputs: dict[str, Any] = {}
-    """A JSON schema's properties: what the agent takes when it is called as a tool."""
+    """What the agent takes: the properties of a JSON schema, each required only where it says `required: True`."""
     output: OutputSchema | None = None
     template: str = ""
     """A text that is filled in and is the answer: no model is asked."""
@@ -65,7 +70,7 @@ class Agent(msgspec.Struct, frozen=True):
     """Agents that run one after the other, in the background, when this one has answered."""
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not AGENT_NAME.fullmatch(self.name):
             raise RondelError(f"{self.name!r} is no name for an agent: use 1 to 64 letters, digits, '_' or '-'")
         if self.tools:
             msgspec.structs.force_setattr(self, "tools", tuple(_as_tool(item) for item in self.tools))
@@ -84,19 +89,21 @@ class Agent(msgspec.Struct, frozen=True):
         return (*nodes, Node(HISTORY))
 
     def as_tool(self) -> Tool:
-        """This agent as a tool of another: it works on a transcript of its own and gives its answer back."""
-        properties = self.inputs or {"input": {"type": "string", "description": "what the agent should do"}}
-        required = [name for name, field in properties.items() if cast("dict[str, Any]", field).get("required", True)]
-        fields = {n: {k: v for k, v in f.items() if k != "required"} for n, f in properties.items()}
+        """This agent as a tool of another: it works on a transcript of its own and gives its answer back.
+
+        Models know no names with dots: `time.now` is called `time_now`.
+        """
+        fields = self.inputs or TEXT_INPUT
 
         async def run(arguments: dict[str, Any], context: CallContext) -> Any:
             return await context.turn.recruit(self, arguments, context)
 
         return Tool(
-            name=self.name,
+            name=self.name.replace(".", "_"),
             run=run,
             description=self.description or f"Ask the agent {self.name}.",
-            schema={"type": "object", "properties": fields, "required": required},
+            schema=schema_of(fields),
+            validate=validator(self.name, fields),
             timeout_s=0,
             idempotent=True,  # its own transcript says how far it came: running it again goes on from there
             tags=("agent",),

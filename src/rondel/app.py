@@ -426,6 +426,8 @@ def _task_text(arguments: dict[str, Any]) -> str:
 def default_plugins(*own: Plugin) -> list[Plugin]:
     """The order of things. An agent's own plugins stand in the middle; one that bears a default's name replaces it."""
     from .plugins.approval import ApprovalGate
+    from .plugins.facts import Facts
+    from .plugins.inputs import Inputs
     from .plugins.limits import LimitsGuard
     from .plugins.log import Log
     from .plugins.repair import RepairArguments
@@ -433,7 +435,7 @@ def default_plugins(*own: Plugin) -> list[Plugin]:
     from .plugins.text_tools import TextTools
     from .plugins.trim import Trim
 
-    before: list[Plugin] = [LimitsGuard(), ApprovalGate(), SoftFailures(), RepairArguments()]
+    before: list[Plugin] = [LimitsGuard(), ApprovalGate(), Inputs(), Facts(), SoftFailures(), RepairArguments()]
     after: list[Plugin] = [Trim(), TextTools(), Log()]
     defaults = {plugin.name for plugin in (*before, *after)}
 

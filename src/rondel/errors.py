@@ -11,6 +11,7 @@
     │   └── EngineGarbled          an answer that is not what its protocol says
     ├── ToolError              raised by a tool to tell the model what it could do better
     ├── AgentFailed            an agent that works for another one failed: its turn cannot go on
+    │   └── InputError             what it was given is not what it takes: which inputs are missing or wrong
     ├── PluginError            a plugin broke its contract, with its name and the hook
     ├── LimitReached           a limit with a name was reached
     ├── QuestionError          an answer to a question that is closed, expired, unknown or somebody else's
@@ -89,6 +90,14 @@ class AgentFailed(RondelError):
     def __init__(self, agent: str, message: str) -> None:
         self.agent = agent
         super().__init__(f"agent {agent!r} failed: {message}")
+
+
+class InputError(AgentFailed):
+    """An agent cannot run on what it was given. Its message is the whole sentence."""
+
+    def __init__(self, agent: str, message: str) -> None:
+        self.agent = agent
+        RondelError.__init__(self, message)
 
 
 class PluginError(RondelError):

@@ -1,7 +1,7 @@
 """Asks a model to read values out of a text: one question with a JSON schema, and once more when the answer is none.
 
-The text is data: it stands in a message of its own, and what the model says of it is checked against the schema's types.
-Knows no turn and no agent: whoever asks keeps what came of it.
+The text is data: it stands in a message of its own, and what the model says of it is checked against the schema's
+types. Knows no turn and no agent: whoever asks keeps what came of it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def extract(
 ) -> Extraction:
     """The values of these fields in a text. `fields` are the properties of a JSON schema.
 
-    An engine that cannot be asked raises its own error; two answers that are no JSON raise an EngineGarbled that says so.
+    An engine that cannot be asked raises its own error; two answers that are no JSON raise an EngineGarbled.
     """
     usage, model, problem = Usage(), "", ""
     for _ in range(TRIES):
@@ -61,9 +61,7 @@ async def extract(
     raise EngineGarbled(f"{engine.name} was asked for values and gave none, twice: {problem}", model=model)
 
 
-def _prompt(
-    fields: Mapping[str, Mapping[str, Any]], text: str, task: str, problem: str, options: Options
-) -> Prompt:
+def _prompt(fields: Mapping[str, Mapping[str, Any]], text: str, task: str, problem: str, options: Options) -> Prompt:
     properties = {name: _nullable(field) for name, field in fields.items()}
     schema = {
         "type": "object",

@@ -1,7 +1,7 @@
 """What agents learn: their declared facts, read out of what they said, and found again as `agent.fact`.
 
 A fact is kept in the conversation that people see (`FactsLearned`); its newest value counts, and the one before it is
-`agent.fact.old`. A local fact is seen by its own agent only. Values are data: whoever inserts one expands nothing in it.
+`agent.fact.old`. A local fact is seen by its own agent only. Values are data: nothing in them is ever expanded.
 Knows no model and no template.
 """
 

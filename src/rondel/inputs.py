@@ -154,7 +154,7 @@ def _made(kind: str, value: Any) -> Any:
     if kind == "string":
         return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, (int, float)) else _NO
     if isinstance(value, float) and kind == "integer":
-        return int(value) if math.isfinite(value) and value == int(value) else _NO
+        return int(value) if value.is_integer() else _NO
     if not isinstance(value, str):
         return _NO
     text = value.strip()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
-from .errors import LimitReached, PluginError, RondelError, nearest
+from .errors import InputError, LimitReached, PluginError, RondelError, nearest
 from .events import Event, Outcome, PluginFailed
 from .question import Hold
 from .values import Reply, ToolCall, ToolResult
@@ -219,8 +219,9 @@ class Chain:
 
 
 async def _report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> None:
-    """A plugin that raises is reported and skipped, unless it is required. A limit that it found is no failure."""
-    if isinstance(error, LimitReached):
+    """A plugin that raises is reported and skipped, unless it is required. A limit that it found is no failure of the
+    plugin, and neither is what an agent cannot run on."""
+    if isinstance(error, (LimitReached, InputError)):
         raise error
     said = str(error) if isinstance(error, RondelError) else f"{type(error).__name__}: {error}"
     if plugin.required:

@@ -749,5 +749,6 @@ def test_an_agents_own_plugins_stand_in_the_middle_and_take_the_place_of_default
     first, second, mine = Trim(), Trim(), Mine()
     plugins = rondel.default_plugins(first, mine, second)
     names = [plugin.name for plugin in plugins]
-    assert names == ["limits", "approval", "soft_failures", "repair", "mine", "trim", "trim", "text_tools", "log"]
-    assert plugins[5:7] == [first, second]
+    before = ["limits", "approval", "inputs", "facts", "soft_failures", "repair"]
+    assert names == [*before, "mine", "trim", "trim", "text_tools", "log"]
+    assert plugins[7:9] == [first, second]

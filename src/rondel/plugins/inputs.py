@@ -2,7 +2,7 @@
 
 Arguments of a call are values already and are only checked. A text is asked about once a turn, and what came of it is
 kept: a turn that goes on finds it in the transcript. What an earlier message said stays known until a later one says
-otherwise. Required, because an agent must not run on inputs that are not there. Knows no kind of agent but by its words.
+otherwise. Required, because an agent must not run on inputs that are not there. Knows no template but by its looks.
 """
 
 from __future__ import annotations
