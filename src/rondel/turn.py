@@ -127,6 +127,8 @@ class Turn:
         self.outcome: Outcome | None = None
         self.reason = ""
         self.failure: Failure | None = None
+        self.error: BaseException | None = None
+        """What the failure was made of."""
         self.builder: ReplyBuilder | None = None
         self.round_began = 0.0
         self.stopping = False
@@ -148,6 +150,10 @@ class Turn:
     @property
     def conversation(self) -> str:
         return self._journal.conversation
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
 
     def _bind(self, agent: str) -> None:
         """Let this agent owe the next reply, with all that it has."""
@@ -419,7 +425,7 @@ class Turn:
         await self.append(TurnFinished(self.id, outcome, self.reason, self.failure, usage, seconds))
 
     def _fail(self, error: BaseException) -> None:
-        self.outcome = Outcome.FAILED
+        self.outcome, self.error = Outcome.FAILED, error
         self.failure = Failure(
             name=type(error).__name__,
             message=str(error) or type(error).__name__,
