@@ -89,7 +89,7 @@ def test_a_trace_is_a_tree_json_or_markdown(place: Place, server: ModelServer):
     assert 'calculate {"expression":"6*7"}' in tree
     assert "output: 42" in tree
     assert "instructions" not in place.rondel("trace", "last", "--short").out
-    assert place.rondel("trace", "last", "--markdown").out.startswith("# Trace of c_")
+    assert place.rondel("trace", "last", "--markdown").out.startswith("# Agent Trace: rondel")
     assert json.loads(place.rondel("trace", "last", "--json").out)["children"][0]["input"] == "six times seven"
 
 

@@ -8,7 +8,7 @@ import sys
 from ..config import load
 from ..surfaces.terminal.slash import find_conversation
 from ..surfaces.terminal.views import trace_tree
-from ..trace import TraceNode, read
+from ..trace import TraceNode, markdown, read
 from ._output import show, show_json
 from ._project import open_store
 
@@ -18,7 +18,7 @@ def trace(id: str, *, as_json: bool, as_markdown: bool, short: bool) -> None:
     if as_json:
         show_json(root)
     elif as_markdown:
-        sys.stdout.write(root.markdown(short=short))
+        sys.stdout.write(markdown(root, short=short))
     else:
         show(trace_tree(root, short=short))
 

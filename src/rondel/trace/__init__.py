@@ -1,23 +1,30 @@
 """What happened in a conversation, as a tree: turns, rounds, calls, and the agents that worked for a call.
 
 Built from the journal's entries alone, so a trace of yesterday and one of a turn that is still at work are made the
-same way: `tree` reads them, `drafts` folds them, `node` is what comes of it and `text` how it is written. Knows no
-terminal and no clock.
+same way: `tree` reads them, `fold` applies them to `drafts`, `node` is what comes of it; `text` and `markdown` are how
+it is written, `page` is it as an HTML page. Knows no terminal, no clock and no price list.
 """
 
-from .drafts import CUT_OFF
-from .node import NodeKind, TraceNode
-from .text import arguments_text, facts_text, seconds_text, tokens_text
-from .tree import LEVELS_MAX, build, read
+from .markdown import markdown
+from .node import NodeKind, Price, TraceNode
+from .text import CUT_OFF, WRONG, arguments_text, details, facts_text, money_text, note_text, seconds_text, tokens_text
+from .tree import LEVELS_MAX, build, only_turn, read
 
 __all__ = [
     "CUT_OFF",
     "LEVELS_MAX",
+    "WRONG",
     "NodeKind",
+    "Price",
     "TraceNode",
     "arguments_text",
     "build",
+    "details",
     "facts_text",
+    "markdown",
+    "money_text",
+    "note_text",
+    "only_turn",
     "read",
     "seconds_text",
     "tokens_text",

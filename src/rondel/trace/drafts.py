@@ -1,76 +1,100 @@
-"""From entries to nodes: what a conversation's entries say of its turns, rounds and calls, in their order.
+"""What a conversation's entries say of its turns, rounds, calls and jobs.
 
-A draft changes until the last entry was applied, and then becomes a node. Pure: entries come from whoever has them.
+A draft changes until the last entry was applied, and then becomes a node. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, TypeAlias
 
-from ..events import (
-    CallFinished,
-    CallHeld,
-    CallStarted,
-    Entry,
-    HandedOff,
-    InboxTaken,
-    LimitHit,
-    MessageAdded,
-    MessageQueued,
-    Outcome,
-    PluginFailed,
-    QuestionAnswered,
-    RoundFinished,
-    Trimmed,
-    TurnFinished,
-    TurnStarted,
-)
-from ..values import Message, Thinking, ToolCall, Usage
-from .node import TraceNode
+from ..events import CallFinished, JobFinished, JobStarted, Outcome, RoundFinished, TurnFinished, TurnStarted
+from ..tool import NoResult
+from ..values import Thinking, ToolCall, Usage
+from .node import Price, TraceNode
+from .text import CUT_OFF, ERROR, NO_RESULT, THROWN_AWAY
 
-CUT_OFF = "cut off"
-"""The outcome of a turn that neither finished nor waits: it is at work now, or a crash ended it."""
+_FOUND_NOTHING = str(NoResult())
 
 
-class _CallDraft:
-    def __init__(self, call: ToolCall, agents: Mapping[str, Sequence[Entry]], conversation: str) -> None:
-        self.call = call
+class Sources:
+    """What a fold needs beside a conversation's own entries."""
+
+    def __init__(self, turns_of: Callable[[str], list[TurnDraft]], price: Price | None = None) -> None:
+        self.turns_of = turns_of
+        """What was done in a conversation inside this one."""
+        self.facts: dict[str, list[TraceNode]] = {}
+        """What turns inside others learned, by the turn: it is kept in the conversation that people see."""
+        self._price = price
+
+    def priced(self, model: str, usage: Usage) -> dict[str, Any]:
+        if self._price is None or not (usage.tokens_in or usage.tokens_out):
+            return {}
+        cost = self._price(model, usage)
+        return {"unpriced": 1} if cost is None else {"cost": cost}
+
+
+def totals(nodes: Iterable[TraceNode]) -> dict[str, Any]:
+    """Tokens and money of several nodes."""
+    usage, cost, unpriced = Usage(), None, 0
+    for node in nodes:
+        usage += node.usage
+        unpriced += node.unpriced
+        cost = node.cost if cost is None else cost + (node.cost or Decimal())
+    return {"usage": usage, "cost": cost, "unpriced": unpriced}
+
+
+class CallDraft:
+    def __init__(self, call: ToolCall, turn: TurnDraft) -> None:
+        self.call, self.turn = call, turn
         self.arguments = call.arguments
         self.at, self.started = 0.0, False
+        self.ended_at: float | None = None
         self.finished: CallFinished | None = None
         self.question = self.question_id = self.answer = ""
-        self._agents, self._inner = agents, f"{conversation}/{call.id}"
 
     def freeze(self) -> TraceNode:
-        inner = self._agents.get(self._inner, ())
-        result = self.finished.result if self.finished else None
+        result, inner = self.finished.result if self.finished else None, self._turns_inside()
         text = result.text if result else ""
         failed = result is not None and result.is_error
+        seconds = self.finished.seconds if self.finished else None
         return TraceNode(
             "call",
             self.call.name,
             id=self.call.id,
-            at=self.at,
-            seconds=self.finished.seconds if self.finished else None,
+            at=self.at if self.ended_at is None or not seconds else self.ended_at - seconds,
+            ended_at=self.ended_at,
+            seconds=seconds,
             arguments=self.arguments or ({"(broken)": self.call.broken} if self.call.broken else {}),
             output="" if failed else text,
             error=text if failed else "",
-            ran=self.started,
-            outcome=self._outcome(failed),
+            ran=self.started or bool(inner or seconds) or (result is not None and not failed),
+            outcome=self._outcome(text, failed),
             question=self.question,
             answer=self.answer,
-            children=tuple(draft.freeze() for draft in turn_drafts(inner, self._agents, self._inner)),
+            children=inner,
+            **totals(inner),
         )
 
-    def _outcome(self, failed: bool) -> str:
-        if self.finished is not None:
-            return Outcome.FAILED.value if failed else Outcome.DONE.value
-        return Outcome.WAITING.value if self.question and not self.answer else CUT_OFF
+    def _turns_inside(self) -> tuple[TraceNode, ...]:
+        """Models repeat the ids of calls in later turns, so an inner conversation may hold work for other calls."""
+        drafts = self.turn.sources.turns_of(f"{self.turn.conversation}/{self.call.id}")
+        ours = [draft for draft in drafts if draft.id == f"{self.turn.id}/{self.call.id}"]
+        return tuple(draft.freeze() for draft in ours or drafts)
+
+    def _outcome(self, text: str, failed: bool) -> str:
+        if self.finished is None:
+            return Outcome.WAITING.value if self.question and not self.answer else CUT_OFF
+        if failed:
+            return Outcome.FAILED.value
+        return NO_RESULT if text.startswith(_FOUND_NOTHING) else Outcome.DONE.value
 
 
-class _RoundDraft:
-    def __init__(self, event: RoundFinished, at: float, calls: list[_CallDraft]) -> None:
+class RoundDraft:
+    def __init__(self, event: RoundFinished, at: float, calls: list[CallDraft], sources: Sources) -> None:
         self.event, self.at, self.calls = event, at, calls
+        self._sources = sources
 
     def freeze(self) -> TraceNode:
         event = self.event
@@ -78,7 +102,8 @@ class _RoundDraft:
             "round",
             event.engine,
             id=event.message.id,
-            at=self.at,
+            at=self.at - event.seconds,
+            ended_at=self.at,
             seconds=event.seconds,
             first_token_s=event.first_token_s,
             usage=event.usage,
@@ -87,129 +112,96 @@ class _RoundDraft:
             thinking="".join(part.text for part in event.message.parts if isinstance(part, Thinking)),
             output=event.message.text,
             ran=event.ran,
-            outcome=event.stop,
+            outcome=THROWN_AWAY if event.next == "again" else event.stop,
             children=tuple(call.freeze() for call in self.calls),
+            **self._sources.priced(event.engine or event.model, event.usage),
         )
 
 
-class _TurnDraft:
-    def __init__(self, event: TurnStarted, at: float) -> None:
-        self.started, self.at = event, at
-        self.steps: list[_RoundDraft | TraceNode] = []
+class JobDraft:
+    """Work in the background, which may end long after the turn that began it."""
+
+    def __init__(self, event: JobStarted, at: float, sources: Sources, conversation: str) -> None:
+        self.event, self.at, self._sources = event, at, sources
+        self._inner = f"{conversation}/{event.job}"
+        self.finished: JobFinished | None = None
+        self.ended_at: float | None = None
+
+    def freeze(self) -> TraceNode:
+        inner = tuple(draft.freeze() for draft in self._sources.turns_of(self._inner))
+        digest = self.finished.digest if self.finished else None
+        said = "\n".join(part for part in (digest.summary, digest.detail) if part) if digest else ""
+        return TraceNode(
+            "job",
+            self.event.name,
+            id=self.event.job,
+            at=self.at,
+            ended_at=self.ended_at,
+            seconds=None if self.ended_at is None else self.ended_at - self.at,
+            agent=self.event.agent,
+            arguments={"steps": self.event.steps} if self.event.steps else {},
+            output=said if digest and digest.success else "",
+            error=said if digest and not digest.success else "",
+            outcome=self.finished.status if self.finished else "at work",
+            children=inner,
+            **totals(inner),
+        )
+
+
+class TurnDraft:
+    def __init__(self, event: TurnStarted, at: float, sources: Sources, conversation: str) -> None:
+        self.started, self.at, self.sources, self.conversation = event, at, sources, conversation
+        self.id = event.turn
+        self.steps: list[Draft] = []
         self.input: list[str] = []
+        self.by = ""
+        self.inputs: dict[str, Any] = event.inputs
+        self.facts: dict[str, Any] = {}
         self.finished: TurnFinished | None = None
+        self.ended_at: float | None = None
         self.seconds = 0.0
         self.output, self.ran = "", True
 
     def note(self, name: str, text: str, at: float) -> None:
         self.steps.append(TraceNode("note", name, at=at, output=text))
 
+    def learn(self, note: TraceNode) -> None:
+        self.facts |= note.facts
+        self.steps.append(note)
+
     def freeze(self) -> TraceNode:
         started, finished = self.started, self.finished
-        nodes = tuple(step if isinstance(step, TraceNode) else step.freeze() for step in self.steps)
+        for note in self.sources.facts.pop(self.id, ()):
+            self.learn(note)
         failure = finished.failure if finished else None
+        nodes = [frozen(step) for step in self.steps]
+        if failure is not None:  # the error that people read in the conversation says the same once more
+            nodes = [n for n in nodes if not (n.name == ERROR and n.kind == "note" and failure.message in n.output)]
+        inside = [inner for node in nodes for inner in (node, *(node.children if node.kind == "round" else ()))]
         return TraceNode(
             "turn",
             started.agent,
             id=started.turn,
             at=self.at,
+            ended_at=self.ended_at,
             seconds=self.seconds if finished else None,
-            usage=sum((node.usage for node in nodes), Usage()),
+            by=self.by,
             input="\n".join(self.input),
-            inputs=started.inputs,
+            inputs=self.inputs,
             prompt=started.instructions,
             output=self.output,
             error=failure.message if failure else "",
+            reason=finished.reason if finished else "",
             ran=self.ran,
             outcome=finished.outcome.value if finished else CUT_OFF,
-            children=nodes,
+            facts=self.facts,
+            children=tuple(nodes),
+            **totals(inside),
         )
 
 
-class _Folder:
-    """Applies entries in order; each lands in the turn that was the newest at its time."""
-
-    def __init__(self, children: Mapping[str, Sequence[Entry]], conversation: str) -> None:
-        self._children, self._conversation = children, conversation
-        self.turns: list[_TurnDraft] = []
-        self._calls: dict[str, _CallDraft] = {}
-        self._queued: dict[str, Message] = {}
-
-    def apply(self, entry: Entry) -> None:
-        event, at = entry.event, entry.at
-        match event:
-            case TurnStarted():
-                self._turn_started(event, at)
-            case CallStarted() | CallFinished() | CallHeld() | QuestionAnswered():
-                self._call_changed(event, at)
-            case MessageQueued(message=message):
-                self._queued[message.id] = message
-            case _ if self.turns:
-                self._step(self.turns[-1], event, at)
-            case _:
-                pass  # a message before the first turn belongs to none
-
-    def _turn_started(self, event: TurnStarted, at: float) -> None:
-        if self.turns and self.turns[-1].started.turn == event.turn:
-            self.turns[-1].finished = None  # it goes on after an answer or a crash
-        else:
-            self.turns.append(_TurnDraft(event, at))
-
-    def _call_changed(self, event: CallStarted | CallFinished | CallHeld | QuestionAnswered, at: float) -> None:
-        if isinstance(event, QuestionAnswered):
-            for call in self._calls.values():
-                if call.question_id == event.answer.question_id:
-                    by = f" (by {event.answer.by})" if event.answer.by else ""
-                    call.answer = f"{event.answer.text or '(nothing)'}{by}"
-            return
-        id = event.result.call_id if isinstance(event, CallFinished) else ""
-        id = event.question.call_id if isinstance(event, CallHeld) else id
-        call = self._calls.get(event.call_id if isinstance(event, CallStarted) else id)
-        if call is None:
-            return
-        if isinstance(event, CallStarted):
-            call.at, call.started, call.arguments = at, True, event.arguments
-        elif isinstance(event, CallFinished):
-            call.finished = event
-            if event.result.final:
-                self.turns[-1].output = event.result.text
-        else:
-            call.question, call.question_id, call.answer = event.question.text, event.question.id, ""
-
-    def _step(self, turn: _TurnDraft, event: object, at: float) -> None:
-        match event:
-            case RoundFinished():
-                calls = [_CallDraft(call, self._children, self._conversation) for call in event.message.calls]
-                self._calls = {draft.call.id: draft for draft in calls}
-                turn.steps.append(_RoundDraft(event, at, calls))
-                turn.output, turn.ran = event.message.text, event.ran
-            case MessageAdded(message=message) if message.role == "user" and not turn.steps:
-                turn.input.append(message.text)
-            case MessageAdded(message=message) if message.role != "error":
-                turn.note(f"message of {message.author or message.role}", message.text, at)
-            case InboxTaken(ids=ids):
-                for id in ids:
-                    if id in self._queued:
-                        turn.note("steered", self._queued.pop(id).text, at)
-            case HandedOff(agent=agent, reason=reason):
-                turn.note("handed off", f"to {agent}{f': {reason}' if reason else ''}", at)
-            case Trimmed(messages=count):
-                turn.note("trimmed", f"the oldest {count} messages were left out of the prompt", at)
-            case PluginFailed(plugin=plugin, hook=hook, message=message):
-                turn.note("plugin failed", f"{plugin}, {hook}: {message}", at)
-            case LimitHit(message=message):
-                turn.note("limit reached", message, at)
-            case TurnFinished():
-                turn.finished = event
-                turn.seconds += event.seconds
-            case _:
-                pass
+Draft: TypeAlias = RoundDraft | CallDraft | JobDraft | TraceNode
 
 
-def turn_drafts(
-    entries: Sequence[Entry], children: Mapping[str, Sequence[Entry]], conversation: str
-) -> Sequence[_TurnDraft]:
-    folder = _Folder(children, conversation)
-    for entry in entries:
-        folder.apply(entry)
-    return folder.turns
+def frozen(draft: Draft) -> TraceNode:
+    return draft if isinstance(draft, TraceNode) else draft.freeze()

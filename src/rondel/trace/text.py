@@ -1,8 +1,9 @@
-"""A trace as text: lines, Markdown, and the words for times, tokens and arguments. Pure."""
+"""The words of a trace: a line for each node, its details, and how times, tokens and money are written. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,19 @@ from ..values import Usage
 
 if TYPE_CHECKING:
     from .node import TraceNode
+
+CUT_OFF = "cut off"
+"""The outcome of a turn that neither finished nor waits: it is at work now, or a crash ended it."""
+NO_RESULT = "no result"
+"""The outcome of a call that ran and found nothing: a soft failure."""
+THROWN_AWAY = "thrown away"
+"""The outcome of a round whose reply nobody kept."""
+PLUGIN_FAILED, WARNING, LIMIT, ERROR = "plugin failed", "warning", "limit reached", "error"
+WRONG = frozenset(("failed", CUT_OFF, NO_RESULT, PLUGIN_FAILED, WARNING, LIMIT, ERROR))
+"""Outcomes, and names of notes, that a person who looks for trouble wants to find."""
+LINE_CHARS_MAX = 120
+DEEPER = ("call", "job")
+"""The kinds of node that stand a level below what they are in."""
 
 
 def arguments_text(arguments: Mapping[str, Any], chars_max: int | None = None) -> str:
@@ -28,6 +42,14 @@ def tokens_text(usage: Usage) -> str:
     return f"{about}{usage.tokens_in:,} in{cached}, {usage.tokens_out:,} out"
 
 
+def money_text(cost: Decimal | None, unpriced: int = 0) -> str:
+    """`$0.0123`; two digits more than would be zero, because a round often costs less than a cent."""
+    if cost is None:
+        return ""
+    places = 2 if cost == 0 or cost >= 1 else max(2, 1 - cost.adjusted())
+    return f"{'at least ' if unpriced else ''}${cost:,.{places}f}"
+
+
 def seconds_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
@@ -39,97 +61,57 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def facts_text(node: TraceNode) -> str:
-    """Time and tokens, as far as they are known."""
-    return ", ".join(part for part in (seconds_text(node.seconds), tokens_text(node.usage)) if part)
+    """Time, tokens and money, as far as they are known."""
+    known = (seconds_text(node.seconds), tokens_text(node.usage), money_text(node.cost, node.unpriced))
+    return ", ".join(part for part in known if part)
 
 
 def line_of(node: TraceNode, depth: int) -> str:
     at = f"Depth {depth}: "
     match node.kind:
         case "turn":
-            error = f", failed: {node.error}" if node.error else ""
-            return f"{at}agent {node.name} was asked {_one_line(node.input)!r}: {node.outcome}{error}"
+            error = f", failed: {one_line(node.error)}" if node.error else ""
+            return f"{at}agent {node.name} was asked {one_line(node.input)!r}: {node.outcome}{error}"
         case "round":
             asked = f"{at}asked {node.name}" + (f" ({facts})" if (facts := facts_text(node)) else "")
             return asked if node.ran else f"{at}asked nobody: the prompt was blank"
         case "call":
             answer = f", held for {node.question!r}, answered {node.answer or '(not yet)'}" if node.question else ""
-            failed = f", failed: {_one_line(node.error)}" if node.error else ""
+            failed = f", failed: {one_line(node.error)}" if node.error else ""
+            failed = f", {NO_RESULT}" if node.outcome == NO_RESULT else failed
             return f"{at}called tool {node.name} with args {arguments_text(node.arguments)}{answer}{failed}"
+        case "job":
+            failed = f", failed: {one_line(node.error)}" if node.error else ""
+            return f"{at}job {node.name} in the background: {node.outcome}{failed}"
         case "note":
-            return f"{at}{node.name}: {_one_line(node.output)}"
+            return f"{at}{node.name}: {one_line(note_text(node))}"
         case "conversation":
             return ""
 
 
-def _one_line(text: str, chars_max: int = 120) -> str:
-    text = " ".join(text.split())
+def note_text(node: TraceNode) -> str:
+    return node.output or (arguments_text(node.arguments) if node.arguments else "")
+
+
+def one_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
+    text = " ".join(text[: chars_max * 8].split())  # a result may have megabytes
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
-def short_markdown(root: TraceNode) -> list[str]:
-    lines = [f"# Trace of {root.name or 'a conversation'}", ""]
-    for depth, node in root.walk():
-        indent = "  " * (depth + (node.kind != "turn"))
-        if node.kind == "turn":
-            lines.append(f"{indent}- **{node.name}** ({_status(node)}): {_one_line(node.input)}")
-        elif node.kind == "call":
-            lines.append(f"{indent}- `{node.name}` {_code(arguments_text(node.arguments, 200))} ({_status(node)})")
-        elif node.kind == "note":
-            lines.append(f"{indent}- {node.name}: {_one_line(node.output)}")
-        elif node.kind == "round" and node.output:
-            lines.append(f"{indent}- said: {_one_line(node.output)}")
-    return lines
-
-
-def _status(node: TraceNode) -> str:
-    return ", ".join(part for part in (node.outcome, facts_text(node), _one_line(node.error)) if part)
-
-
-def long_markdown(root: TraceNode) -> list[str]:
-    lines = [f"# Trace of {root.name or 'a conversation'}", ""]
-    for depth, node in root.walk():
-        if node.kind == "conversation":
-            continue
-        level = "#" * min(6, depth + (2 if node.kind == "turn" else 3))
-        title = {"turn": f"Agent {node.name}", "round": f"Asked {node.name}", "call": f"Called {node.name}"}
-        lines += [f"{level} {title.get(node.kind, node.name.capitalize())}", ""]
-        if status := _status(node):
-            lines += [f"*{status}*", ""]
-        for label, text in _fields(node):
-            lines += [f"{label}:", "", *_fenced(text), ""]
-    return lines
-
-
-def _fields(node: TraceNode) -> Iterator[tuple[str, str]]:
+def details(node: TraceNode) -> Iterator[tuple[str, str]]:
+    """What is known of a node beside its line, by name, in the order in which it came about."""
     named = (
-        ("Instructions", node.prompt),
-        ("Input", node.input),
-        ("Inputs", arguments_text(node.inputs) if node.inputs else ""),
-        ("Arguments", arguments_text(node.arguments) if node.kind == "call" else ""),
-        ("Thinking", node.thinking),
-        ("Question", node.question),
-        ("Answer", node.answer),
-        ("Output", node.output if node.kind != "turn" else ""),
-        ("Error", node.error),
+        ("instructions", node.prompt),
+        ("input", node.input),
+        ("inputs", arguments_text(node.inputs) if node.inputs else ""),
+        ("arguments", arguments_text(node.arguments) if node.arguments else ""),
+        ("thinking", node.thinking),
+        ("question", node.question),
+        ("answer", node.answer),
+        ("output", node.output),
+        ("error", node.error),
+        ("reason", node.reason),
+        ("facts", arguments_text(node.facts) if node.facts else ""),
+        ("ran", "" if node.ran else "no"),
     )
-    return ((label, text) for label, text in named if text)
-
-
-def _code(text: str) -> str:
-    ticks = "`" * (_longest_run(text) + 1)
-    return f"{ticks} {text} {ticks}" if "`" in text else f"`{text}`"
-
-
-def _fenced(text: str) -> list[str]:
-    """A code block whose fence is longer than any in the text: what it holds cannot end it."""
-    fence = "`" * max(3, _longest_run(text) + 1)
-    return [f"{fence}text", *text.splitlines(), fence]
-
-
-def _longest_run(text: str) -> int:
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest
+    return ((name, text) for name, text in named if text.strip())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,7 +15,7 @@ from rich.tree import Tree
 from ...plugin import HOOKS, Plugin
 from ...store import ConversationInfo
 from ...tool import Tool
-from ...trace import TraceNode, arguments_text, facts_text
+from ...trace import TraceNode, arguments_text, details, facts_text, note_text
 from ...values import Message
 from .clean import clean, one_line
 
@@ -121,7 +123,7 @@ def trace_tree(root: TraceNode, *, short: bool = False) -> RenderableType:
 def _add(tree: Tree, node: TraceNode, *, short: bool) -> None:
     branch = tree.add(_label(node))
     if not short:
-        for name, text in _details(node):
+        for name, text in details(_without_label(node)):
             branch.add(Text.assemble((f"{name}: ", "dim"), one_line(text, OUTPUT_CHARS_MAX)))
     for child in node.children:
         if short and child.kind == "round":
@@ -141,10 +143,14 @@ def _label(node: TraceNode) -> Text:
             label = Text.assemble(
                 (one_line(node.name, 64), "bold"), f" {one_line(arguments_text(node.arguments), 160)}"
             )
+        case "job":
+            label = Text.assemble(("job ", "dim"), (one_line(node.name, 64), "bold"))
         case _:
-            return Text.assemble((f"{node.name}: ", "yellow"), one_line(node.output, OUTPUT_CHARS_MAX))
+            label = Text.assemble(
+                (f"{one_line(node.name, 64)}: ", "yellow"), one_line(note_text(node), OUTPUT_CHARS_MAX)
+            )
     label.append_text(_facts(node))
-    if node.kind != "round":
+    if node.kind not in ("round", "note"):
         label.append(f" {node.outcome}", _STYLES.get(node.outcome, "yellow"))
     return label
 
@@ -154,17 +160,11 @@ def _facts(node: TraceNode) -> Text:
     return Text(f" [{facts}]" if facts else "", "dim")
 
 
-def _details(node: TraceNode) -> list[tuple[str, str]]:
-    """What a person wants to read of a node; a turn's output is its last round's."""
-    named = (
-        ("instructions", node.prompt),
-        ("inputs", arguments_text(node.inputs) if node.inputs else ""),
-        ("question", node.question),
-        ("answer", node.answer),
-        ("output", node.output if node.kind in ("round", "call") else ""),
-        ("error", node.error),
-    )
-    details = [(name, text) for name, text in named if text.strip()]
-    if not node.ran:
-        details.append(("ran", "no"))
-    return details
+def _without_label(node: TraceNode) -> TraceNode:
+    """A node without what its label says, and of a turn without what its last round says."""
+    said: dict[str, dict[str, Any]] = {
+        "turn": {"output": "", "input": "" if len(node.input) <= 100 else node.input},
+        "call": {"arguments": {}},
+        "note": {"output": "", "arguments": {}},
+    }
+    return msgspec.structs.replace(node, thinking="", **said.get(node.kind, {}))

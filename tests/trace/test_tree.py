@@ -11,7 +11,7 @@ from rondel.events import Outcome, TurnFinished
 from rondel.testing import Pause, VirtualClock, call, calls, say
 from rondel.tools.ask_user import ask_user
 from rondel.tools.finish import finish
-from rondel.trace import CUT_OFF, TraceNode, build, read
+from rondel.trace import CUT_OFF, TraceNode, build, markdown, only_turn, read
 from rondel.values import Usage
 from tests.helpers import events_of, of, play, scripted
 
@@ -69,21 +69,6 @@ def test_a_line_says_what_was_called_at_which_depth():
     (nested,) = call_node.children
     assert (nested.kind, nested.name, nested.input, nested.output) == ("turn", "adder", "2 + 2", "four")
     assert nested.inputs == {"input": "2 + 2"}
-
-
-def test_markdown_is_long_or_short_and_text_cannot_break_out_of_it():
-    """O01: Markdown, long and short."""
-    agent, _ = scripted(
-        call("add", "one", a=1, b=2), "Ticks: ``` and ````\n# not a heading", tools=[add], prompt="Add."
-    )
-    root = play(lambda app: trace_of(app, "go"), agent)
-    long, short = root.markdown(), root.markdown(short=True)
-    assert "## Agent helper" in long
-    assert "Instructions:\n\n```text\nAdd.\n```" in long
-    assert "`````text\nTicks: ``` and ````\n# not a heading\n`````" in long
-    assert '- `add` `{"a":1,"b":2}`' in short
-    assert "Add." not in short
-    assert len(short) < len(long)
 
 
 def test_json_has_no_cycle_and_reads_back_the_same():
