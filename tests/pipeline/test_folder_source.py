@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from rondel.errors import RondelError
+from rondel.ranking import words_of
 from rondel.source import Passage, Source
-from rondel.sources.folder import FILE_BYTES_MAX, FolderSource, passages_of, words_of
+from rondel.sources.folder import FILE_BYTES_MAX, FolderSource, passages_of
 
 
 def found(source: Source, query: str, limit: int = 3) -> list[Passage]:

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import re
 import stat
 import threading
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import nlargest
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
 from ..errors import RondelError
+from ..ranking import Counted, Ranking, counted, words_of
 from ..source import Passage
 
 log = logging.getLogger("rondel.sources")
@@ -35,17 +32,9 @@ Signature: TypeAlias = tuple[int, int, int]
 """A file's time of change, size and inode: when they are the same, so is its text."""
 
 
-class _Piece(msgspec.Struct, frozen=True, gc=False):
-    """A passage, how often each word stands in it, and how many words those are."""
-
-    passage: Passage
-    counts: dict[str, int]
-    words: int
-
-
 class _File(msgspec.Struct, frozen=True, gc=False):
     signature: Signature
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[Counted[Passage], ...]
 
 
 class FolderSource:
@@ -73,7 +62,7 @@ class FolderSource:
         self._passage_chars = passage_chars
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
-        self._index = _Index(())
+        self._index = Ranking[Passage](())
         self._told: set[str] = set()
 
     async def search(self, query: str, limit: int) -> Sequence[Passage]:
@@ -83,7 +72,8 @@ class FolderSource:
         with self._lock:  # searches of many turns share what was read
             self._refresh()
             index = self._index
-        return index.best(words_of(query), limit)
+        found = index.best(words_of(query), limit)
+        return [msgspec.structs.replace(passage, score=score) for passage, score in found]
 
     def _refresh(self) -> None:
         """Read what is new or changed, forget what is gone."""
@@ -94,7 +84,7 @@ class FolderSource:
         files = {path: self._read(path, signature) for path, signature in sorted(found.items())}
         if files != self._files:
             self._files = files
-            self._index = _Index(piece for file in files.values() for piece in file.pieces)
+            self._index = Ranking(piece for file in files.values() for piece in file.pieces)
 
     def _listed(self) -> Iterator[tuple[str, Signature]]:
         """The files of the folder, by their paths in it."""
@@ -130,7 +120,7 @@ class FolderSource:
                 f"{path!r} in the folder {self.name!r} is longer than {FILE_BYTES_MAX:,} bytes; the rest is left out"
             )
         passages = passages_of(_decoded(data[:FILE_BYTES_MAX]), where=path, chars_max=self._passage_chars)
-        return _File(signature, tuple(map(_piece, passages)))
+        return _File(signature, tuple(map(_counted, passages)))
 
     def _tell(self, message: str) -> None:
         if message not in self._told:
@@ -200,63 +190,5 @@ def _paragraphs(text: str, chars_max: int) -> Iterator[str]:
             yield rest
 
 
-# --- words, and BM25 over them ----------------------------------------------------------------------------------------
-
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+|[^\W_]+")
-_SPACELESS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text, whatever their case. English plurals are cut (Harman's S stemmer); scripts without spaces
-    give every pair of neighbouring characters."""
-    words: list[str] = []
-    for run in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
-        if not _SPACELESS.match(run):
-            words.append(_singular(run))
-        elif len(run) == 1:
-            words.append(run)
-        else:
-            words += (run[at : at + 2] for at in range(len(run) - 1))
-    return words
-
-
-def _singular(word: str) -> str:
-    if len(word) < 4 or not word.endswith("s"):
-        return word
-    if word.endswith("ies"):
-        return word if word.endswith(("eies", "aies")) else word[:-3] + "y"
-    if word.endswith("es"):
-        return word if word.endswith(("aes", "ees", "oes")) else word[:-1]
-    return word if word.endswith(("us", "ss")) else word[:-1]
-
-
-def _piece(passage: Passage) -> _Piece:
-    words = words_of(f"{passage.where} {passage.title} {passage.text}")
-    return _Piece(passage, dict(Counter(words)), len(words))
-
-
-class _Index:
-    """Okapi BM25 with the usual constants. Frozen once it is made: searches may go on in it while a new one is made."""
-
-    K1, B = 1.2, 0.75
-
-    def __init__(self, pieces: Iterable[_Piece]) -> None:
-        self._pieces = tuple(pieces)
-        self._mean_words = sum(piece.words for piece in self._pieces) / max(1, len(self._pieces))
-        self._holders: dict[str, list[int]] = {}
-        for number, piece in enumerate(self._pieces):
-            for word in piece.counts:
-                self._holders.setdefault(word, []).append(number)
-
-    def best(self, words: Iterable[str], limit: int) -> list[Passage]:
-        scores: dict[int, float] = {}
-        for word in dict.fromkeys(words):  # in their order: sums of the same numbers are the same
-            holders = self._holders.get(word, ())
-            rarity = math.log(1 + (len(self._pieces) - len(holders) + 0.5) / (len(holders) + 0.5))
-            for number in holders:
-                piece = self._pieces[number]
-                count, share = piece.counts[word], piece.words / self._mean_words
-                weight = count * (self.K1 + 1) / (count + self.K1 * (1 - self.B + self.B * share))
-                scores[number] = scores.get(number, 0.0) + rarity * weight
-        best = nlargest(limit, scores.items(), key=lambda item: (item[1], -item[0]))
-        return [msgspec.structs.replace(self._pieces[number].passage, score=score) for number, score in best]
+def _counted(passage: Passage) -> Counted[Passage]:
+    return counted(passage, f"{passage.where} {passage.title} {passage.text}")

@@ -1,0 +1,208 @@
+"""Fetches images over HTTP from the public Internet, and from nowhere else.
+
+An address may be chosen by anybody, so a name is resolved once, every address that it stands for must be public, and
+the connection goes to one of those: there is no second resolution in which a name could come to mean something else.
+The same holds for every redirect. No cookies, no proxy, no compression; time and size are bounded. The client is
+aiohttp, imported with the first fetch. Knows no plugin and no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .. import __version__
+from ..values import Media
+from . import FetchError
+from .address import as_address, why_not_public
+from .image import KINDS, image_type
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+    from aiohttp.abc import AbstractResolver, ResolveResult
+    from yarl import URL
+
+BYTES_MAX = 10_000_000
+SECONDS_MAX = 15.0
+REDIRECTS_MAX = 3
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses that a name stands for, as texts."""
+
+
+class HttpFetcher:
+    """Public addresses only. `allowed` are networks that may be fetched from all the same, such as that of a host of
+    images inside; `resolve` is what looks names up, the system's own when none is given."""
+
+    def __init__(
+        self,
+        *,
+        allowed: Collection[str] = (),
+        resolve: Resolve | None = None,
+        bytes_max: int = BYTES_MAX,
+        seconds_max: float = SECONDS_MAX,
+    ) -> None:
+        self._allowed: tuple[IPv4Network | IPv6Network, ...] = tuple(map(ip_network, allowed))
+        self._resolve = resolve or _resolve
+        self._bytes_max, self._seconds_max = bytes_max, seconds_max
+
+    async def image(self, url: str) -> Media:
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                data = await self._follow(url)
+        except TimeoutError:
+            raise _error(url, f"it did not come within {self._seconds_max:g} seconds") from None
+        if not (mime := image_type(data)):
+            raise _error(url, f"what came is no image that a model can see; {KINDS} are")
+        return Media("image", mime, data)
+
+    async def _follow(self, url: str) -> bytes:
+        """The bytes at an address, or where it redirects to; each step is checked like the first."""
+        target = self._parsed(url, url)
+        for _ in range(REDIRECTS_MAX + 1):
+            got = await self._get(target, url)
+            if isinstance(got, bytes):
+                return got
+            target = self._parsed(got, url)
+        raise _error(url, f"it redirects more than {REDIRECTS_MAX} times")
+
+    def _parsed(self, address: URL | str, url: str) -> URL:
+        from yarl import URL
+
+        try:
+            parsed = URL(address)
+            parsed.port  # noqa: B018 - a port that is no number is found out here
+        except (ValueError, TypeError):
+            raise _error(url, "its address cannot be read") from None
+        if parsed.scheme not in ("http", "https") or not parsed.raw_host:
+            raise _error(url, "only http and https addresses are fetched")
+        if parsed.user is not None or parsed.password is not None:
+            raise _error(url, "its address holds a user name; leave it out")
+        return parsed
+
+    async def _get(self, target: URL, url: str) -> bytes | URL:
+        """The bytes, or where to look next."""
+        import aiohttp
+
+        addresses = await self._checked(target, url)
+        connector = aiohttp.TCPConnector(
+            resolver=_pinned(addresses),
+            socket_factory=_only(addresses),
+            use_dns_cache=False,
+            force_close=True,
+        )
+        headers = {
+            "accept": "image/png, image/jpeg, image/gif, image/webp",
+            "accept-encoding": "identity",
+            "user-agent": f"rondel/{__version__}",
+        }
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
+                ) as session,
+                session.get(target, headers=headers, allow_redirects=False) as response,
+            ):
+                return await self._read(response, target, url)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise _error(url, f"its server could not be read ({type(error).__name__})") from None
+
+    async def _read(self, response: ClientResponse, target: URL, url: str) -> bytes | URL:
+        if response.status in _REDIRECTS:
+            from yarl import URL
+
+            return target.join(URL(response.headers.get("location", "")))
+        if response.status != 200:
+            raise _error(url, f"its server answered {response.status}")
+        data = bytearray()
+        while chunk := await response.content.readany():
+            data += chunk
+            if len(data) > self._bytes_max:
+                raise _error(url, f"it is larger than {self._bytes_max:,} bytes")
+        return bytes(data)
+
+    # --- which addresses may be connected to --------------------------------------------------------------------------
+
+    async def _checked(self, target: URL, url: str) -> list[str]:
+        """The addresses of a host. One that is not public is enough to refuse them all."""
+        host, port = target.raw_host or "", target.port or 0
+        if as_address(host) is not None:
+            found = [host]
+        else:
+            try:
+                found = await self._resolve(host, port)
+            except (OSError, UnicodeError):
+                found = []
+        if not found:
+            raise _error(url, f"there is no host {host[:200]!r}")
+        for text in found:
+            if why := self._refused(text):
+                raise _error(url, f"{host[:200]!r} is {why}, and only public ones are fetched from")
+        return found
+
+    def _refused(self, text: str) -> str:
+        address = as_address(text)
+        if address is None:
+            return "no address"
+        if any(address in network for network in self._allowed if network.version == address.version):
+            return ""
+        return why_not_public(address)
+
+
+def _error(url: str, why: str) -> FetchError:
+    """Without the query: addresses that are signed carry their keys there."""
+    shown = url.partition("?")[0].partition("#")[0]
+    scheme, mark, rest = shown.partition("://")
+    host, slash, path = rest.partition("/")
+    shown = f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+    return FetchError(f"the image at {shown[:200]!r} was not fetched: {why}")
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def _pinned(addresses: list[str]) -> AbstractResolver:
+    """A resolver that knows nothing but the addresses that were checked."""
+    from aiohttp.abc import AbstractResolver
+
+    class Pinned(AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+        ) -> list[ResolveResult]:
+            return [
+                {
+                    "hostname": host,
+                    "host": address,
+                    "port": port,
+                    "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
+                    "proto": socket.IPPROTO_TCP,
+                    "flags": socket.AI_NUMERICHOST,
+                }
+                for address in addresses
+            ]
+
+        async def close(self) -> None:
+            pass
+
+    return Pinned()
+
+
+def _only(addresses: list[str]) -> Callable[[Any], socket.socket]:
+    """Makes sockets for the addresses that were checked, and for no other: the last word before a connection."""
+
+    def make(info: Any) -> socket.socket:
+        family, kind, protocol, _, where = info
+        if where[0] not in addresses:
+            raise OSError(f"{where[0]!r} was not checked")
+        return socket.socket(family, kind, protocol)
+
+    return make

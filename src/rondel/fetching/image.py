@@ -1,0 +1,19 @@
+"""What kind of image some bytes are, by what they begin with: labels come from whoever sent them. Pure."""
+
+from __future__ import annotations
+
+KINDS = "PNG, JPEG, GIF and WebP"
+"""The kinds that models can see."""
+
+
+def image_type(data: bytes) -> str:
+    """The media type of an image that models can see; nothing for anything else."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return ""

@@ -1,0 +1,295 @@
+"""Fetching images: from the public Internet only, whatever an address says, and never more than asked for.
+
+The server is a real one on loopback, which only these tests allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rondel import Node, Prompt
+from rondel.fetching import FetchError, with_images_fetched
+from rondel.fetching.http import HttpFetcher, Resolve
+from rondel.values import Media, Message, Text, ToolResult, user
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 10
+LOOPBACK = ("127.0.0.1/32",)
+
+
+class Server:
+    """Says for each path what it was given, and keeps what it was asked."""
+
+    def __init__(self, answers: dict[str, bytes]) -> None:
+        self.answers, self.asked, self.port = answers, list[str](), 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.asked.append(head)
+            answer = self.answers[head.split(" ")[1].partition("?")[0]]
+            if answer:
+                writer.write(answer)
+                await writer.drain()
+            else:
+                await reader.read()  # says nothing until the other side leaves
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+def ok(body: bytes, *headers: str, length: int | None = None) -> bytes:
+    lines = ("HTTP/1.1 200 OK", f"content-length: {len(body) if length is None else length}", *headers)
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def moved(where: str, status: int = 302) -> bytes:
+    return f"HTTP/1.1 {status} Moved\r\nlocation: {where}\r\ncontent-length: 0\r\n\r\n".encode()
+
+
+@asynccontextmanager
+async def serving(answers: dict[str, bytes]) -> AsyncIterator[Server]:
+    server = Server(answers)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    async with asyncio.timeout(20), listening:
+        yield server
+
+
+def with_server(answers: dict[str, bytes], scene: Callable[[Server], Awaitable[Any]]) -> Server:
+    async def main() -> Server:
+        async with serving(answers) as server:
+            await scene(server)
+            return server
+
+    return asyncio.run(main())
+
+
+def names(**known: list[str] | list[list[str]]) -> tuple[Resolve, list[str]]:
+    """A resolver of these names, and the list of what it was asked. A list of lists is one answer after the other."""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        answers: list[Any] = known[host.replace(".", "_")]
+        if answers and isinstance(answers[0], list):
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+        return answers
+
+    return resolve, asked
+
+
+def refused(fetcher: HttpFetcher, url: str) -> str:
+    async def main() -> str:
+        with pytest.raises(FetchError) as raised:
+            await fetcher.image(url)
+        return str(raised.value)
+
+    return asyncio.run(main())
+
+
+# --- what is fetched --------------------------------------------------------------------------------------------------
+
+
+def test_an_image_comes_as_data_with_the_type_that_its_bytes_have():
+    async def scene(server: Server) -> None:
+        fetcher = HttpFetcher(allowed=LOOPBACK)
+        found = await fetcher.image(f"http://127.0.0.1:{server.port}/cat.jpg?size=2")
+        assert found == Media("image", "image/png", PNG)
+
+    server = with_server({"/cat.jpg": ok(PNG, "content-type: text/html")}, scene)
+    head = server.asked[0].lower()
+    assert head.startswith("get /cat.jpg?size=2 http/1.1")
+    assert "accept-encoding: identity" in head
+    assert "cookie" not in head
+
+
+def test_a_name_is_looked_up_once_and_the_connection_goes_to_what_was_checked():
+    """A name that means something else the second time (DNS rebinding) has no second time."""
+    resolve, asked = names(pictures_example=[["127.0.0.1"], ["10.0.0.1"]])
+
+    async def scene(server: Server) -> None:
+        fetcher = HttpFetcher(allowed=LOOPBACK, resolve=resolve)
+        assert (await fetcher.image(f"http://pictures.example:{server.port}/a")).data == PNG
+
+    server = with_server({"/a": ok(PNG)}, scene)
+    assert asked == ["pictures.example"]
+    assert f"host: pictures.example:{server.port}" in server.asked[0].lower()
+
+
+def test_a_redirect_is_followed_when_it_leads_to_a_public_place():
+    async def scene(server: Server) -> None:
+        fetcher = HttpFetcher(allowed=LOOPBACK)
+        assert (await fetcher.image(f"http://127.0.0.1:{server.port}/old")).data == PNG
+
+    server = with_server({"/old": moved("/new", 301), "/new": ok(PNG)}, scene)
+    assert len(server.asked) == 2
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1/a.png", "loopback"),
+        ("http://127.0.0.1:8080/a.png", "loopback"),
+        ("https://10.0.0.1/", "private"),
+        ("http://169.254.169.254/latest/meta-data", "metadata"),
+        ("http://[::1]/", "loopback"),
+        ("http://[::ffff:127.0.0.1]/", "IPv4-mapped"),
+        ("http://[::ffff:7f00:1]/", "IPv4-mapped"),
+        ("http://[fe80::1]/", "link-local"),
+        ("http://[64:ff9b::7f00:1]/", "loopback"),
+        ("http://0/", "unspecified"),
+        ("http://2130706433/", "loopback"),
+        ("http://127.1/", "loopback"),
+        ("http://0x7f.1/", "loopback"),
+        ("http://localhost/", "loopback"),
+        ("http://LOCALHOST./", "loopback"),
+        ("file:///etc/passwd", "only http and https"),
+        ("ftp://example.com/a.png", "only http and https"),
+        ("gopher://127.0.0.1:70/", "only http and https"),
+        ("data:image/png;base64,aaaa", "only http and https"),
+        ("//example.com/a.png", "only http and https"),
+        ("http:///a.png", "cannot be read|only http and https"),
+        ("http://exa mple/", "cannot be read|no host"),
+        ("http://example.com:99999999/", "cannot be read"),
+        ("http://ann:secret@example.com/", "user name"),
+        ("", "only http and https"),
+    ],
+)
+def test_an_address_that_leads_inside_or_nowhere_is_refused_in_one_sentence(url: str, why: str):
+    async def resolve(host: str, port: int) -> list[str]:
+        """As the system's own would answer, without asking anybody."""
+        forms = {"0": "0.0.0.0", "2130706433": "127.0.0.1", "127.1": "127.0.0.1", "0x7f.1": "127.0.0.1"}
+        return [forms[host]] if host in forms else ["127.0.0.1", "::1"] if "localhost" in host.lower() else []
+
+    said = refused(HttpFetcher(resolve=resolve), url)
+    assert any(word in said for word in why.split("|")), said
+    assert said.startswith("the image at ")
+    assert "\n" not in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    "inside", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "fd00::1", "::ffff:1.1.1.1"]
+)
+def test_a_name_that_stands_for_a_place_inside_is_refused_also_among_public_ones(inside: str):
+    resolve, _ = names(nice_example=["93.184.215.14", inside])
+    said = refused(HttpFetcher(resolve=resolve), "https://nice.example/cat.png")
+    assert "'nice.example' is a" in said
+    assert "only public ones" in said
+
+
+def test_a_redirect_to_a_place_inside_is_refused_and_nobody_is_asked():
+    resolve, asked = names(inside_example=["10.0.0.1"])
+
+    async def scene(server: Server) -> None:
+        fetcher = HttpFetcher(allowed=LOOPBACK, resolve=resolve)
+        for path, why in [("/name", "private"), ("/literal", "metadata"), ("/file", "only http"), ("/nothing", "more")]:
+            with pytest.raises(FetchError, match=why):
+                await fetcher.image(f"http://127.0.0.1:{server.port}{path}")
+
+    answers = {
+        "/name": moved("http://inside.example/a.png"),
+        "/literal": moved("http://169.254.169.254/"),
+        "/file": moved("file:///etc/passwd"),
+        "/nothing": moved(""),
+    }
+    with_server(answers, scene)
+    assert asked == ["inside.example"]
+
+
+def test_redirects_in_a_circle_end():
+    async def scene(server: Server) -> None:
+        with pytest.raises(FetchError, match="redirects more than 3 times"):
+            await HttpFetcher(allowed=LOOPBACK).image(f"http://127.0.0.1:{server.port}/round")
+
+    server = with_server({"/round": moved("/round")}, scene)
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (ok(b"<html>nothing to see</html>", "content-type: image/png"), "no image that a model can see; PNG, JPEG"),
+        (ok(b"<svg/>", "content-type: image/svg+xml"), "no image"),
+        (ok(b""), "no image"),
+        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "answered 404"),
+        (b"HTTP/1.1 206 Partial\r\ncontent-length: 0\r\n\r\n", "answered 206"),
+        (ok(PNG + b"x" * 2_000), "larger than 1,000 bytes"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + PNG + b"x" * 2_000, "larger than 1,000 bytes"),
+        (ok(PNG, length=900), "could not be read"),
+        (b"nonsense\r\n\r\n", "could not be read"),
+    ],
+)
+def test_what_is_no_image_or_too_large_or_broken_is_refused(answer: bytes, why: str):
+    async def scene(server: Server) -> None:
+        with pytest.raises(FetchError, match=why):
+            await HttpFetcher(allowed=LOOPBACK, bytes_max=1_000).image(f"http://127.0.0.1:{server.port}/a")
+
+    with_server({"/a": answer}, scene)
+
+
+def test_a_server_that_says_nothing_is_left_after_the_time_that_is_allowed():
+    async def scene(server: Server) -> None:
+        with pytest.raises(FetchError, match=r"did not come within 0\.05 seconds"):
+            await HttpFetcher(allowed=LOOPBACK, seconds_max=0.05).image(f"http://127.0.0.1:{server.port}/a")
+
+    with_server({"/a": b""}, scene)
+
+
+def test_a_port_where_nobody_listens_is_one_sentence_without_the_query():
+    async def nothing(server: Server) -> None:
+        pass
+
+    port = with_server({}, nothing).port  # nobody listens there any more
+    said = refused(HttpFetcher(allowed=LOOPBACK), f"http://127.0.0.1:{port}/a?signature=secret#part")
+    assert said.startswith(f"the image at 'http://127.0.0.1:{port}/a' was not fetched: its server could not be read")
+    assert "secret" not in said
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """A fetcher that has one picture."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def image(self, url: str) -> Media:
+        self.asked.append(url)
+        if url != "https://a.example/cat.png":
+            raise FetchError(f"the image at {url!r} was not fetched: there is none")
+        return Media("image", "image/png", PNG)
+
+
+def test_the_images_of_a_prompt_are_fetched_each_once_wherever_they_stand():
+    cat, gone = Media("image", url="https://a.example/cat.png"), Media("image", url="https://a.example/gone.png")
+    here, paper = Media("image", "image/png", PNG), Media("file", url="https://a.example/paper.pdf")
+    result = ToolResult("c1", (Text("two"), cat, gone))
+    plain = user("hello")
+    history = (plain, user("look", cat, here, paper), Message("tool", (result,)))
+    shelf = Shelf()
+
+    async def main() -> None:
+        for prompt in (Prompt.of(*history), Prompt((Node("history", children=history),))):
+            made = await with_images_fetched(prompt, shelf)
+            assert made.messages[0] is plain
+            assert made.messages[1].parts[1:] == (Media("image", "image/png", PNG), here, paper)
+            (inner,) = made.messages[2].parts
+            assert isinstance(inner, ToolResult)
+            assert inner.parts[1] == here
+            assert "was not fetched: there is none.)" in inner.text
+        untouched = Prompt.of(user("hello", here))
+        assert await with_images_fetched(untouched, shelf) is untouched
+
+    asyncio.run(main())
+    assert shelf.asked == ["https://a.example/cat.png", "https://a.example/gone.png"] * 2
