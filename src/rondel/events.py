@@ -82,7 +82,8 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     """An engine answered.
 
     `next` is where control goes: `human`, `self`, `agent:<id>`, `message` when a message that follows owes a reply, or
-    `again` when this reply was thrown away. `ran` is False for a blank prompt that asked nobody.
+    `again` when this reply was thrown away. `ran` is False for a blank prompt that asked nobody. `free` is a round that
+    needed no model: a directive was carried out, or a text was filled in.
     """
 
     message: Message
@@ -95,6 +96,18 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     ran: bool = True
     seconds: float = 0.0
     first_token_s: float | None = None
+    free: bool = False
+
+
+class Spent(Value, frozen=True):
+    """What agents used: rounds that asked a model, calls, and tokens in and out."""
+
+    rounds: int = 0
+    calls: int = 0
+    tokens: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.rounds + other.rounds, self.calls + other.calls, self.tokens + other.tokens)
 
 
 class CallStarted(Value, frozen=True, tag="call_started"):
@@ -107,8 +120,11 @@ class CallStarted(Value, frozen=True, tag="call_started"):
 
 
 class CallFinished(Value, frozen=True, tag="call_finished"):
+    """`spent` is what the agents used that worked for this call."""
+
     result: ToolResult
     seconds: float = 0.0
+    spent: Spent = Spent()
 
 
 class CallHeld(Value, frozen=True, tag="call_held"):
@@ -125,6 +141,13 @@ class HandedOff(Value, frozen=True, tag="handed_off"):
     agent: str
     by: str = ""
     reason: str = ""
+
+
+class HomeChanged(Value, frozen=True, tag="home_changed"):
+    """The turns of this conversation begin with `agent` from now on."""
+
+    agent: str
+    by: str = ""
 
 
 class InputsRead(Value, frozen=True, tag="inputs_read"):
@@ -254,6 +277,7 @@ Kept: TypeAlias = (
     | CallHeld
     | QuestionAnswered
     | HandedOff
+    | HomeChanged
     | InputsRead
     | FactsLearned
     | JobStarted

@@ -16,8 +16,10 @@ from .events import (
     CallHeld,
     CallStarted,
     FactsLearned,
+    Failure,
     HandedOff,
     HistoryGiven,
+    HomeChanged,
     InboxTaken,
     InputsRead,
     JobFinished,
@@ -29,21 +31,32 @@ from .events import (
     Outcome,
     QuestionAnswered,
     RoundFinished,
+    Spent,
     TurnFinished,
     TurnStarted,
 )
 from .job import JobInfo
 from .question import ALWAYS, Answer, Question
-from .values import Message, Messages, ToolCall, ToolResult, Usage
+from .template import is_directive
+from .values import Message, Messages, ToolCall, ToolResult, Usage, Value
+
+
+class CarriedOut(Value, frozen=True):
+    """A round of this turn whose calls were directives in an agent's words, and their results, in the calls' order."""
+
+    agent: str
+    message: Message
+    results: tuple[ToolResult, ...]
 
 
 class OpenCall:
     """A call of the newest round and how far it is."""
 
-    __slots__ = ("answers", "call", "question", "result", "started")
+    __slots__ = ("answers", "call", "place", "question", "result", "started")
 
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolCall, place: int) -> None:
         self.call = call
+        self.place = place
         self.started = False
         self.question: Question | None = None
         self.answers: dict[str, Answer] = {}
@@ -57,6 +70,8 @@ class Transcript:
         self._fleeting = False
         self.rounds = 0
         self.calls: dict[str, OpenCall] = {}
+        self._open = 0
+        self._directing: RoundFinished | None = None
         self._after_calls: list[Message] = []
         self.always_allowed: set[str] = set()
         self.inbox: dict[str, Message] = {}
@@ -70,6 +85,8 @@ class Transcript:
         self.ran = True
         self.usage = Usage()
         self.outcome: Outcome | None = None
+        self.failure: Failure | None = None
+        """Why the last turn failed, if it did."""
         self.turn = ""
         self.turns_done: set[str] = set()
         self.ids: set[str] = set()
@@ -87,6 +104,13 @@ class Transcript:
         self.turn = turn
         self.turn_rounds = 0
         self.turn_usage = Usage()
+        self.turn_calls = 0
+        self.turn_seconds = 0.0
+        """How long the turn was at work before it waited for a person the last time."""
+        self.turn_input: str | None = None
+        """What the turn was told first."""
+        self.carried_out: list[CarriedOut] = []
+        self._spent_below = Spent()
         self.handoffs = 0
         self.rerolls = 0
         self._heard_a_person()
@@ -104,6 +128,12 @@ class Transcript:
     @property
     def questions(self) -> list[Question]:
         return [c.question for c in self.calls.values() if c.question is not None]
+
+    @property
+    def turn_spent(self) -> Spent:
+        """What this turn used so far, and the agents whose work for it is finished."""
+        usage = self.turn_usage
+        return Spent(self.turn_rounds, self.turn_calls, usage.tokens_in + usage.tokens_out) + self._spent_below
 
     @property
     def is_spoken_to(self) -> bool:
@@ -153,6 +183,8 @@ class Transcript:
     def _add(self, message: Message) -> None:
         if message.id:
             self.ids.add(message.id)
+        if self.turn_input is None and message.role == "user":
+            self.turn_input = message.text
         self.messages.append(message)
         self._born.append(self.rounds)
         self._fleeting = self._fleeting or message.duration is not None or message.role == "error"
@@ -179,18 +211,21 @@ class Transcript:
             self._heard_a_person()
 
     def _round_finished(self, event: RoundFinished) -> None:
-        self.turn_rounds += 1
+        self.turn_rounds += not event.free
         self._spent(event.usage)
         self.ran = event.ran
         if event.next == "again":
             self.rerolls += 1
             return
-        self.rounds += 1
+        self.rounds += not event.free
         self.rerolls = 0
         if event.message.parts:
             self._add(event.message)
         calls = event.message.calls
-        self.calls = {call.id: OpenCall(call) for call in calls}
+        self.turn_calls += len(calls)
+        self.calls = {call.id: OpenCall(call, place) for place, call in enumerate(calls)}
+        self._open = len(self.calls)
+        self._directing = event if calls and is_directive(calls[0]) else None
         self.owed = event.next == "self" and not calls
         if event.next == "self" and not calls:
             self.continuations += 1
@@ -218,20 +253,30 @@ class Transcript:
         if call is None or call.result is not None:
             return
         call.result, call.question = event.result, None
-        results = [c.result for c in self.calls.values() if c.result is not None]
-        if len(results) == len(self.calls):
-            self.calls = {}
-            self._add(Message("tool", tuple(results)))
-            for message in self._after_calls:
-                self._add(message)
-            self._after_calls = []
-            if any(result.final for result in results):
-                self.owed = False
+        self._spent_below += event.spent
+        self._open -= 1
+        if self._open == 0:
+            self._all_answered()
+
+    def _all_answered(self) -> None:
+        results = tuple(c.result for c in self.calls.values() if c.result is not None)
+        self.calls = {}
+        if (asked := self._directing) is not None:
+            self.carried_out.append(CarriedOut(asked.agent, asked.message, results))
+        self._add(Message("tool", results, duration=asked.message.duration if asked else None))
+        for message in self._after_calls:
+            self._add(message)
+        self._after_calls = []
+        if any(result.final for result in results):
+            self.owed = False
 
     def _handed_off(self, event: HandedOff) -> None:
         self.agent = event.agent
         self.handoffs += 1
         self.owed = True
+
+    def _home_changed(self, event: HomeChanged) -> None:
+        self.home = event.agent
 
     def _inputs_read(self, event: InputsRead) -> None:
         self.inputs[event.agent] = event
@@ -259,7 +304,8 @@ class Transcript:
         self.turn_usage += usage
 
     def _turn_finished(self, event: TurnFinished) -> None:
-        self.outcome = event.outcome
+        self.outcome, self.failure = event.outcome, event.failure
+        self.turn_seconds += event.seconds
         if event.outcome is not Outcome.WAITING:
             self.turns_done.add(event.turn)
         if event.outcome is Outcome.STOPPED:
@@ -277,6 +323,7 @@ class Transcript:
         QuestionAnswered: _question_answered,
         CallFinished: _call_finished,
         HandedOff: _handed_off,
+        HomeChanged: _home_changed,
         InputsRead: _inputs_read,
         FactsLearned: _facts_learned,
         JobStarted: _job_started,
