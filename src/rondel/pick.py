@@ -14,6 +14,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from .config import engine_problem
 from .endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
 from .engine import Engine
 from .errors import ConfigError
+from .lookup import import_attribute
 from .prompt import Prompt
 from .settings import Config, EngineSettings
 from .values import Delta, ModelFacts, Notice
@@ -79,9 +81,10 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
     if provider == "echo" and not settings.base_url:
         from .testing import Echo
 
-        return Echo()
+        return _with_transforms(Echo(), model or settings.model, settings, config)
     if provider == "local" and not settings.base_url:
-        return _embedded(model or settings.model, settings, config)
+        engine = _embedded(model or settings.model, settings, config)
+        return _with_transforms(engine, model or settings.model, settings, config)
     endpoint = _endpoint(provider, settings, env)
     model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
     if not model:
@@ -94,7 +97,25 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
             f"the engine {name!r} has no key: set the variable {' or '.join(endpoint.key_variables)}, "
             f"or `key` under [engines.{head}] in rondel.toml"
         )
-    return _over_http(endpoint, model, settings)
+    return _with_transforms(_over_http(endpoint, model, settings), model, settings, config, endpoint.dialect)
+
+
+def _with_transforms(engine: Engine, model: str, settings: EngineSettings, config: Config, dialect: str = "") -> Engine:
+    """The engine with its transforms around it, then those of its model."""
+    entries = (
+        *settings.transform,
+        *(e for p, found in settings.model_transform.items() if _fits(model, p) for e in found),
+    )
+    if not entries:
+        return engine
+    from .engines.transform import make_transform, transformed
+
+    find = partial(import_attribute, project=config.project)
+    return transformed(engine, [make_transform(entry, find=find) for entry in entries], dialect)
+
+
+def _fits(model: str, pattern: str) -> bool:
+    return fnmatchcase(model.lower(), pattern.lower())
 
 
 def _endpoint(provider: str, settings: EngineSettings, env: Mapping[str, str]) -> Endpoint:

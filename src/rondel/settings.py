@@ -1,17 +1,20 @@
-"""What a configuration says, as values: engines, the store, plugins, and where each of it came from.
+"""What a configuration says, as values: engines, the store, plugins, the gateway, and where each of it came from.
 
 Frozen, and safe to print: no repr shows a key, a header or a plugin's parameter. Knows no file and no environment.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from .document import Document, Mistakes, Where
 from .limits import Limits
 from .lookup import find_plugin
 from .plugin import Plugin
 from .values import Options, Value
+
+TransformEntry: TypeAlias = str | list[Any] | dict[str, Any]
+"""`"name"`, `["name", {option = ...}]` or `{name = "name", option = ...}`."""
 
 
 class RetrySettings(Value, frozen=True):
@@ -50,6 +53,11 @@ class EngineSettings(Value, frozen=True):
     fallback: tuple[str, ...] = ()
     retry: RetrySettings = RetrySettings()
     facts: FactSettings = FactSettings()
+    models: tuple[str, ...] = ()
+    """The models that the gateway lists for it; with any, a caller can ask for no other."""
+    transform: tuple[TransformEntry, ...] = ()
+    model_transform: dict[str, tuple[TransformEntry, ...]] = {}
+    """Patterns of models' names, and what is done for those models beside the engine's own transforms."""
 
     def __repr__(self) -> str:
         return f"EngineSettings({self.provider!r}, {shown_url(self.base_url)!r}, {self.model!r})"
@@ -92,6 +100,113 @@ class PluginSettings(Value, frozen=True):
         return plugin
 
 
+# --- the gateway ------------------------------------------------------------------------------------------------------
+
+SCENARIOS = ("default", "background", "think", "long_context", "web_search", "image")
+"""What a request may be, to a router. Each may have a route of its own, and a list of fallbacks."""
+
+
+class RouteSettings(Value, frozen=True):
+    """Which engine a kind of request goes to. None is not said here; an empty text or `default` is the default's."""
+
+    default: str | None = None
+    background: str | None = None
+    think: str | None = None
+    long_context: str | None = None
+    web_search: str | None = None
+    image: str | None = None
+    long_context_tokens: int | None = None
+    background_models: tuple[str, ...] | None = None
+    """Patterns of the models that a caller asks for when the work is of little weight; compared without case."""
+
+    def over(self, other: RouteSettings) -> RouteSettings:
+        """These routes, and the other's where these say nothing."""
+        given = {name: value for name in ROUTE_FIELDS if (value := getattr(self, name)) is not None}
+        return RouteSettings(**{name: given.get(name, getattr(other, name)) for name in ROUTE_FIELDS})
+
+
+ROUTE_FIELDS = RouteSettings.__struct_fields__
+
+
+class MainRouteSettings(RouteSettings, frozen=True):
+    """`[gateway.routes]`. The custom router is a function of the project that is asked before the rules."""
+
+    long_context_tokens: int | None = 60_000
+    background_models: tuple[str, ...] | None = ("*claude*haiku*",)
+    custom: str = ""
+    """`module:function`, which is given the request, the configuration and the tokens, and gives an engine or None."""
+    custom_s: float = 2.0
+
+
+class ProjectSettings(RouteSettings, frozen=True):
+    """`[gateway.projects.<name>]`. `folder` is where the project is, for callers that say only that."""
+
+    folder: str = ""
+
+
+class FallbackSettings(Value, frozen=True):
+    """Which engines are tried, in order, when the one of a route fails before its first token."""
+
+    default: tuple[str, ...] = ()
+    background: tuple[str, ...] = ()
+    think: tuple[str, ...] = ()
+    long_context: tuple[str, ...] = ()
+    web_search: tuple[str, ...] = ()
+    image: tuple[str, ...] = ()
+
+
+class BudgetSettings(Value, frozen=True):
+    """What a key may spend in a window of time: tokens, money, or both. The ledger keeps it."""
+
+    tokens: int | None = None
+    money: float | None = None
+    window: Literal["day", "week", "month", "lifetime"] = "month"
+    mode: Literal["block", "warn"] = "block"
+
+
+class KeySettings(Value, frozen=True):
+    """A caller's key. Its repr does not show it."""
+
+    key: str = ""
+    expires: str = ""
+    """A day or a moment as ISO 8601, from which on it is no longer good; UTC where it says no zone."""
+    models: tuple[str, ...] = ()
+    """Patterns of the engines and models that it may use; all of them when there are none."""
+    budget: BudgetSettings | None = None
+
+    def __repr__(self) -> str:
+        return f"KeySettings(expires={self.expires!r}, models={self.models!r})"
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("expires", self.expires), ("models", self.models), ("budget", self.budget)]
+
+
+class GatewaySettings(Value, frozen=True):
+    """`[gateway]`: where other programs are served, who may come in, and which model answers whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 8484
+    body_mb_max: float = 64.0
+    """A body that is longer is refused."""
+    ping_s: float = 15.0
+    """Something is sent after so long a silence, so that nobody on the way gives the connection up; 0 sends nothing."""
+    hosts: tuple[str, ...] = ()
+    """Names that this gateway goes by, beside those of its own machine."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may ask it, beside its own: `https://chat.example`."""
+    plugins: tuple[PluginSettings, ...] = ()
+    """The gateway's agents. `image` is among them when there is a route for images."""
+    routes: MainRouteSettings = MainRouteSettings()
+    fallback: FallbackSettings = FallbackSettings()
+    keys: dict[str, KeySettings] = {}
+    projects: dict[str, ProjectSettings] = {}
+    sessions: dict[str, RouteSettings] = {}
+    sessions_folder: str = "~/.claude/projects"
+    """Where a coding agent keeps its sessions' files, in a folder for each project; empty looks nowhere."""
+
+
 class Source(Value, frozen=True):
     """Where a value in force came from: a line of a file, variables, or neither, which is the default."""
 
@@ -113,11 +228,14 @@ class Config(Value, frozen=True):
     limits: Limits = Limits()
     options: Options = Options()
     plugins: tuple[PluginSettings, ...] = ()
+    gateway: GatewaySettings = GatewaySettings()
     path: str = ""
     """The file; empty when there is none."""
     project: str = ""
     """The file's folder: where `agents/` is, and where `module:attribute` is imported from."""
     warnings: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
+    """The warnings that are about callers' keys: nobody is served while others can read these."""
     sources: dict[str, Source] = {}
 
     def source(self, key: str) -> Source:

@@ -1,0 +1,174 @@
+"""Transforms: small edits of prompts on their way to an engine, and of replies on their way back, by name.
+
+`Transformed` wraps an engine with some of them: an engine's own first, then its model's; replies pass them in reverse.
+Where all of them can be done to the top level of a body, requests that are passed on unread still are. Knows no network
+and no configuration but the entries of its lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from ...document import Checker, Document, KeyPath, Where, dotted
+from ...engine import Engine, Relayed, RelayEngine
+from ...errors import nearest
+from ...prompt import Prompt
+from ...values import Delta, ModelFacts
+from .base import Editor, Fields, Transform
+from .cache import CleanCache
+from .calls import EnhanceTool, ToolUse
+from .options import CustomParams, MaxCompletionTokens, MaxToken, Sampling, StreamOptions
+from .thinking import ForceReasoning, Reasoning
+
+__all__ = [
+    "TRANSFORMS",
+    "Editor",
+    "Fields",
+    "Transform",
+    "TransformEntry",
+    "Transformed",
+    "make_transform",
+    "transformed",
+]
+
+Find: TypeAlias = Callable[[str, Where], Any]
+"""Gives what `module:attribute` names."""
+TransformEntry: TypeAlias = str | list[Any] | dict[str, Any]
+"""`"name"`, `["name", {option = ...}]` or `{name = "name", option = ...}`."""
+
+TRANSFORMS: dict[str, type[Transform]] = {
+    kind.name: kind
+    for kind in (
+        *(MaxToken, MaxCompletionTokens, Sampling, CleanCache, StreamOptions, CustomParams),
+        *(Reasoning, ForceReasoning, ToolUse, EnhanceTool),
+    )
+}
+
+
+class Transformed:
+    """An engine whose prompts and replies pass some transforms. `dialect` is the name of what the engine speaks."""
+
+    def __init__(self, engine: Engine, transforms: Iterable[Transform], dialect: str = "") -> None:
+        self._engine, self._transforms, self._dialect = engine, tuple(transforms), dialect
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._engine!r}, {', '.join(self.transforms)})"
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """Their names, in the order in which prompts pass them."""
+        return tuple(transform.name for transform in self._transforms)
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        editors: list[Editor] = []
+        for transform in self._transforms:
+            if (editor := transform.editor(prompt)) is not None:
+                editors.append(editor)
+            prompt = transform.on_prompt(prompt, self._dialect)
+        editors.reverse()
+        deltas: Any = self._engine.stream(prompt)
+        try:
+            async for delta in deltas:
+                for edited in _through(editors, delta) if editors else (delta,):
+                    yield edited
+        finally:
+            if hasattr(deltas, "aclose"):
+                await deltas.aclose()
+
+    async def aclose(self) -> None:
+        if close := getattr(self._engine, "aclose", None):
+            await close()
+
+
+class RelayTransformed(Transformed):
+    """The same where every transform can edit fields: requests may still be passed on unread."""
+
+    @property
+    def dialect(self) -> str:
+        return self._relaying.dialect
+
+    @property
+    def _relaying(self) -> RelayEngine:
+        return cast(RelayEngine, self._engine)
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        edited: Fields = dict(fields)
+        if not path:  # elsewhere is no prompt: a body whose tokens are counted has no room for most parameters
+            for transform in self._transforms:
+                transform.on_fields(edited, self.dialect)
+        return await self._relaying.relay(edited, headers, path=path)
+
+
+def transformed(engine: Engine, transforms: Sequence[Transform], dialect: str = "") -> Engine:
+    """The engine with these transforms around it; itself when there are none."""
+    if not transforms:
+        return engine
+    unread = isinstance(engine, RelayEngine) and all(transform.edits_fields for transform in transforms)
+    return (RelayTransformed if unread else Transformed)(engine, transforms, dialect)
+
+
+def _through(editors: Sequence[Editor], delta: Delta) -> Iterable[Delta]:
+    """What becomes of a delta behind all editors."""
+    deltas: list[Delta] = [delta]
+    for editor in editors:
+        deltas = [edited for each in deltas for edited in editor(each)]
+    return deltas
+
+
+# --- from the entry of a list -----------------------------------------------------------------------------------------
+
+
+def make_transform(
+    entry: TransformEntry, document: Document | None = None, path: KeyPath = (), *, find: Find | None = None
+) -> Transform:
+    """The transform that an entry names: one of ours, or `module:Class`, which `find` looks up. Raises ConfigError with
+    the line."""
+    checker = Checker(document or Document("", {}))
+    name, options, at = _read_entry(checker, entry, path)
+    kind = TRANSFORMS.get(name) or _found(name, checker.document, path, find)
+    try:
+        if kind.takes_any:
+            return kind(**{kind.__struct_fields__[0]: checker.table(options, at)})
+        return checker.struct(kind, options, at)
+    except ValueError as error:
+        raise checker.document.error(at, f"the transform {name!r} cannot be made: {error}") from None
+
+
+def _read_entry(checker: Checker, entry: TransformEntry, path: KeyPath) -> tuple[str, dict[str, Any], KeyPath]:
+    if isinstance(entry, str):
+        return entry, {}, path
+    if isinstance(entry, dict):
+        table = dict(entry)
+        if isinstance(name := table.pop("name", None), str):
+            return name, table, path
+    if isinstance(entry, list):
+        match entry:
+            case [str(name)]:
+                return name, {}, path
+            case [str(name), options]:
+                return name, checker.table(options, (*path, 1)), (*path, 1)
+            case _:
+                pass
+    raise checker.document.error(
+        path, f'{dotted(path)!r} names no transform; write "name", ["name", {{option = ...}}] or {{name = "name"}}'
+    )
+
+
+def _found(name: str, document: Document, path: KeyPath, find: Find | None) -> type[Transform]:
+    if ":" not in name or find is None:
+        raise document.error(path, f"there is no transform {name!r}{nearest(name, tuple(TRANSFORMS))}")
+    found = find(name, document.where(path))
+    if not (isinstance(found, type) and issubclass(found, Transform)):
+        raise document.error(path, f"{name!r} is no transform: {found!r} is not a subclass of Transform")
+    return found

@@ -1,0 +1,221 @@
+"""Transforms of what a model thinks: whether it does, and thoughts of a model that has no thinking of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import msgspec
+
+from ...prompt import Prompt
+from ...values import (
+    Delta,
+    Message,
+    Part,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    ReplyFinished,
+    Text,
+    Thinking,
+)
+from .base import CHAT, Editor, Transform
+
+REPLAYED_MAX = 10
+"""How many of the newest thoughts a model is shown again."""
+OPEN, CLOSE = "<reasoning_content>", "</reasoning_content>"
+INSTRUCTION = (
+    f"Think before each answer. Begin every reply with your thoughts between {OPEN} and {CLOSE}, step by step; "
+    "only then answer or call a tool. The user does not see your thoughts, so the answer must make sense without them."
+)
+
+
+class Reasoning(Transform, frozen=True):
+    """Whether a model thinks: `enable = false` turns it off and leaves out what it thinks all the same; `effort` is for
+    callers that do not say. Chat servers are told by the switches that they have: `enable_thinking` and `thinking`."""
+
+    name = "reasoning"
+    enable: bool = True
+    effort: Literal["minimal", "low", "medium", "high"] | None = None
+
+    def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
+        options = prompt.options
+        level, budget = options.thinking, options.thinking_tokens_max
+        if not self.enable:
+            level, budget = "off", None
+        elif level is None and budget is None:
+            level = self.effort
+        if level is None and budget is None:
+            return prompt
+        if dialect != CHAT:
+            return prompt.replace(options=msgspec.structs.replace(options, thinking=level, thinking_tokens_max=budget))
+        on = level != "off"
+        switch = {"type": "enabled", **({"budget_tokens": budget} if budget else {})} if on else {"type": "disabled"}
+        kept = {**prompt.opaque.get(CHAT, {}), "enable_thinking": on, "thinking": switch}
+        kept.pop("reasoning_effort", None)
+        options = msgspec.structs.replace(options, thinking=None, thinking_tokens_max=None)
+        return prompt.replace(options=options, opaque={**prompt.opaque, CHAT: kept})
+
+    def editor(self, prompt: Prompt) -> Editor | None:
+        return None if self.enable else _WithoutThinking()
+
+
+class _WithoutThinking:
+    def __init__(self) -> None:
+        self._left_out: set[int] = set()
+
+    def __call__(self, delta: Delta) -> Iterable[Delta]:
+        if isinstance(delta, PartStarted) and isinstance(delta.part, Thinking):
+            self._left_out.add(delta.index)
+        if isinstance(delta, (PartStarted, PartDelta, PartFinished)) and delta.index in self._left_out:
+            return ()
+        return (delta,)
+
+
+class ForceReasoning(Transform, frozen=True):
+    """A model without thinking is told to think in writing first; what it writes so is thinking to everybody else."""
+
+    name = "forcereasoning"
+
+    def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
+        options = msgspec.structs.replace(prompt.options, thinking=None, thinking_tokens_max=None)
+        prompt = prompt.replace(options=options)
+        if any(isinstance(part, Thinking) for message in prompt.history for part in message.parts):
+            prompt = prompt.with_history(_with_thoughts_written(prompt.history))
+        return prompt.instruct(INSTRUCTION, id="forcereasoning")
+
+    def editor(self, prompt: Prompt) -> Editor:
+        return _TaggedThinking()
+
+
+def _with_thoughts_written(history: tuple[Message, ...]) -> list[Message]:
+    left = REPLAYED_MAX
+    messages: list[Message] = []
+    for message in reversed(history):
+        parts: list[Part] = []
+        for part in reversed(message.parts):
+            if not isinstance(part, Thinking):
+                parts.append(part)
+            elif part.text and left > 0:
+                left -= 1
+                parts.append(Text(f"{OPEN}{part.text}{CLOSE}\n"))
+        messages.append(msgspec.structs.replace(message, parts=tuple(reversed(parts))))
+    return messages[::-1]
+
+
+class _TaggedThinking:
+    """Texts that begin with thoughts between tags become thinking and a text. Parts are numbered anew."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._places: dict[int, int] = {}
+        self._texts: dict[int, _TaggedText] = {}
+
+    def __call__(self, delta: Delta) -> Iterable[Delta]:
+        if isinstance(delta, PartStarted):
+            return self._start(delta)
+        if isinstance(delta, PartDelta):
+            if (text := self._texts.get(delta.index)) is not None:
+                return text.feed(delta.text)
+            return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+        if isinstance(delta, PartFinished):
+            if (text := self._texts.pop(delta.index, None)) is not None:
+                assert isinstance(delta.part, Text)
+                return text.finish(delta.part)
+            return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+        if isinstance(delta, ReplyFinished):
+            return [*(d for text in self._texts.values() for d in text.finish(None)), delta]
+        return (delta,)
+
+    def _start(self, delta: PartStarted) -> Iterable[Delta]:
+        if isinstance(delta.part, Text):
+            text = self._texts[delta.index] = _TaggedText(self._next)
+            return text.feed(delta.part.text)
+        self._places[delta.index] = self._next()
+        return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+
+class _TaggedText:
+    """One text, in pieces that may end inside a tag: first thoughts, if it begins with them, then the answer."""
+
+    def __init__(self, number: Callable[[], int]) -> None:
+        self._number, self._pending = number, ""
+        self._stage: Literal["start", "thinking", "text"] = "start"
+        self._index: int | None = None
+        self._thoughts: list[str] = []
+
+    def feed(self, piece: str) -> list[Delta]:
+        self._pending += piece
+        deltas: list[Delta] = []
+        if self._stage == "start":
+            seen = self._pending.lstrip()
+            if OPEN.startswith(seen):
+                return deltas  # nothing yet, or the beginning of a tag
+            self._stage = "thinking" if seen.startswith(OPEN) else "text"
+            self._pending = seen.removeprefix(OPEN) if self._stage == "thinking" else self._pending
+        if self._stage == "thinking":
+            deltas += self._think()
+        if self._stage == "text" and (self._index is not None or self._pending.strip()):
+            deltas += self._said(
+                self._pending if self._index is not None or not self._thoughts else self._pending.lstrip()
+            )
+            self._pending = ""
+        return deltas
+
+    def finish(self, part: Text | None) -> list[Delta]:
+        """The end of the text; the part is what it was as a whole, None when the reply was cut off before."""
+        deltas: list[Delta] = []
+        if self._stage == "start" and self._pending:
+            self._stage = "text"
+            deltas += self._said(self._pending)
+        if self._stage == "thinking":
+            deltas += [*self._more_thoughts(self._pending), *self._end_of_thoughts()]
+        if part is not None and self._index is not None:
+            deltas.append(PartFinished(self._index, msgspec.structs.replace(part, text=self._answer(part.text))))
+        return deltas
+
+    def _think(self) -> list[Delta]:
+        thought, closed, rest = self._pending.partition(CLOSE)
+        if closed:
+            self._pending, self._stage = rest, "text"
+            return [*self._more_thoughts(thought), *self._end_of_thoughts()]
+        held = _overlap(thought, CLOSE)
+        self._pending = thought[len(thought) - held :]
+        return self._more_thoughts(thought[: len(thought) - held])
+
+    def _more_thoughts(self, piece: str) -> list[Delta]:
+        deltas: list[Delta] = []
+        if self._index is None:
+            self._index = self._number()
+            deltas.append(PartStarted(self._index, Thinking()))
+        if piece:
+            self._thoughts.append(piece)
+            deltas.append(PartDelta(self._index, piece))
+        return deltas
+
+    def _end_of_thoughts(self) -> list[Delta]:
+        assert self._index is not None
+        index, self._index = self._index, None
+        return [PartFinished(index, Thinking("".join(self._thoughts)))]
+
+    def _said(self, piece: str) -> list[Delta]:
+        deltas: list[Delta] = []
+        if self._index is None:
+            self._index = self._number()
+            deltas.append(PartStarted(self._index, Text("")))
+        return [*deltas, PartDelta(self._index, piece)]
+
+    @staticmethod
+    def _answer(text: str) -> str:
+        if not text.lstrip().startswith(OPEN):
+            return text
+        return text.partition(CLOSE)[2].lstrip()
+
+
+def _overlap(text: str, tag: str) -> int:
+    """How many characters at the end of a text may be the beginning of a tag."""
+    return next((n for n in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-n:])), 0)
