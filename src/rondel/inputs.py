@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from .errors import ToolError, nearest
+from .tool import tool
 
 Fields: TypeAlias = Mapping[str, Any]
 """Inputs by name, each a property of a JSON schema with its own `required`."""
@@ -69,6 +70,34 @@ def check(agent: str, fields: Fields, given: Mapping[str, Any]) -> dict[str, Any
     if missing:
         raise ToolError(f"required inputs missing in agent {agent!r}: {', '.join(missing)}")
     return values
+
+
+def described_by(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
+    """What a function says of itself: its description, and its parameters as inputs."""
+    made = tool(function)
+    schema = inlined(made.schema)
+    required = cast("list[str]", schema.get("required", []))
+    properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
+    inputs = {name: {**field, **({"required": True} if name in required else {})} for name, field in properties.items()}
+    return made.description, inputs
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a call's arguments with its definitions where they are used: an input stands by itself."""
+    found = cast("dict[str, Any]", schema.get("$defs", {}))
+
+    def put(value: Any, around: tuple[str, ...]) -> Any:
+        if isinstance(value, list):
+            return [put(item, around) for item in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        table = cast("dict[str, Any]", value)
+        name = str(table.get("$ref", "")).removeprefix("#/$defs/")
+        if name in found and name not in around:
+            return put(found[name], (*around, name))
+        return {key: put(item, around) for key, item in table.items() if key != "$defs"}
+
+    return put(schema, ())
 
 
 def validator(agent: str, fields: Fields) -> Callable[[dict[str, Any]], dict[str, Any]]:

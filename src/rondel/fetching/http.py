@@ -1,4 +1,4 @@
-"""Fetches images over HTTP from the public Internet, and from nowhere else.
+"""Fetches images and pages over HTTP from the public Internet, and from nowhere else.
 
 An address may be chosen by anybody, so a name is resolved once, every address that it stands for must be public, and
 the connection goes to one of those: there is no second resolution in which a name could come to mean something else.
@@ -38,6 +38,8 @@ class HttpFetcher:
     """Public addresses only. `allowed` are networks that may be fetched from all the same, such as that of a host of
     images inside; `resolve` is what looks names up, the system's own when none is given."""
 
+    _what, _accept = "image", "image/png, image/jpeg, image/gif, image/webp"
+
     def __init__(
         self,
         *,
@@ -51,14 +53,17 @@ class HttpFetcher:
         self._bytes_max, self._seconds_max = bytes_max, seconds_max
 
     async def image(self, url: str) -> Media:
+        data = await self._bytes(url)
+        if not (mime := image_type(data)):
+            raise self._error(url, f"what came is no image that a model can see; {KINDS} are")
+        return Media("image", mime, data)
+
+    async def _bytes(self, url: str) -> bytes:
         try:
             async with asyncio.timeout(self._seconds_max):
-                data = await self._follow(url)
+                return await self._follow(url)
         except TimeoutError:
-            raise _error(url, f"it did not come within {self._seconds_max:g} seconds") from None
-        if not (mime := image_type(data)):
-            raise _error(url, f"what came is no image that a model can see; {KINDS} are")
-        return Media("image", mime, data)
+            raise self._error(url, f"it did not come within {self._seconds_max:g} seconds") from None
 
     async def _follow(self, url: str) -> bytes:
         """The bytes at an address, or where it redirects to; each step is checked like the first."""
@@ -68,7 +73,7 @@ class HttpFetcher:
             if isinstance(got, bytes):
                 return got
             target = self._parsed(got, url)
-        raise _error(url, f"it redirects more than {REDIRECTS_MAX} times")
+        raise self._error(url, f"it redirects more than {REDIRECTS_MAX} times")
 
     def _parsed(self, address: URL | str, url: str) -> URL:
         from yarl import URL
@@ -77,11 +82,11 @@ class HttpFetcher:
             parsed = URL(address)
             parsed.port  # noqa: B018 - a port that is no number is found out here
         except (ValueError, TypeError):
-            raise _error(url, "its address cannot be read") from None
+            raise self._error(url, "its address cannot be read") from None
         if parsed.scheme not in ("http", "https") or not parsed.raw_host:
-            raise _error(url, "only http and https addresses are fetched")
+            raise self._error(url, "only http and https addresses are fetched")
         if parsed.user is not None or parsed.password is not None:
-            raise _error(url, "its address holds a user name; leave it out")
+            raise self._error(url, "its address holds a user name; leave it out")
         return parsed
 
     async def _get(self, target: URL, url: str) -> bytes | URL:
@@ -96,7 +101,7 @@ class HttpFetcher:
             force_close=True,
         )
         headers = {
-            "accept": "image/png, image/jpeg, image/gif, image/webp",
+            "accept": self._accept,
             "accept-encoding": "identity",
             "user-agent": f"rondel/{__version__}",
         }
@@ -111,7 +116,7 @@ class HttpFetcher:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise _error(url, f"its server could not be read ({type(error).__name__})") from None
+            raise self._error(url, f"its server could not be read ({type(error).__name__})") from None
 
     async def _read(self, response: ClientResponse, target: URL, url: str) -> bytes | URL:
         if response.status in _REDIRECTS:
@@ -119,12 +124,12 @@ class HttpFetcher:
 
             return target.join(URL(response.headers.get("location", "")))
         if response.status != 200:
-            raise _error(url, f"its server answered {response.status}")
+            raise self._error(url, f"its server answered {response.status}")
         data = bytearray()
         while chunk := await response.content.readany():
             data += chunk
             if len(data) > self._bytes_max:
-                raise _error(url, f"it is larger than {self._bytes_max:,} bytes")
+                raise self._error(url, f"it is larger than {self._bytes_max:,} bytes")
         return bytes(data)
 
     # --- which addresses may be connected to --------------------------------------------------------------------------
@@ -140,10 +145,10 @@ class HttpFetcher:
             except (OSError, UnicodeError):
                 found = []
         if not found:
-            raise _error(url, f"there is no host {host[:200]!r}")
+            raise self._error(url, f"there is no host {host[:200]!r}")
         for text in found:
             if why := self._refused(text):
-                raise _error(url, f"{host[:200]!r} is {why}, and only public ones are fetched from")
+                raise self._error(url, f"{host[:200]!r} is {why}, and only public ones are fetched from")
         return found
 
     def _refused(self, text: str) -> str:
@@ -154,14 +159,23 @@ class HttpFetcher:
             return ""
         return why_not_public(address)
 
+    def _error(self, url: str, why: str) -> FetchError:
+        """Without the query: addresses that are signed carry their keys there."""
+        shown = url.partition("?")[0].partition("#")[0]
+        scheme, mark, rest = shown.partition("://")
+        host, slash, path = rest.partition("/")
+        shown = f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+        return FetchError(f"the {self._what} at {shown[:200]!r} was not fetched: {why}")
 
-def _error(url: str, why: str) -> FetchError:
-    """Without the query: addresses that are signed carry their keys there."""
-    shown = url.partition("?")[0].partition("#")[0]
-    scheme, mark, rest = shown.partition("://")
-    host, slash, path = rest.partition("/")
-    shown = f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
-    return FetchError(f"the image at {shown[:200]!r} was not fetched: {why}")
+
+class PageFetcher(HttpFetcher):
+    """The same for pages and other texts."""
+
+    _what, _accept = "page", "text/html, text/plain, application/xhtml+xml, */*;q=0.5"
+
+    async def page(self, url: str) -> bytes:
+        """What stands at this address, whatever it is: who asks has to look at it."""
+        return await self._bytes(url)
 
 
 async def _resolve(host: str, port: int) -> list[str]:

@@ -37,8 +37,7 @@ _FUNCTIONS: dict[str, Any] = {
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod"}
 
 
-@tool(name="calculate", idempotent=True)
-def calculate(expression: str) -> str:
+def evaluate(expression: str) -> str:
     """Compute an arithmetic expression exactly.
 
     Args:
@@ -53,6 +52,9 @@ def calculate(expression: str) -> str:
         raise ToolError(f"{expression!r} divides by zero") from None
     except (ArithmeticError, ValueError, TypeError) as error:
         raise ToolError(f"{expression!r} cannot be computed: {error}") from None
+
+
+calculate = tool(name="calculate", idempotent=True)(evaluate)
 
 
 def _written(value: float) -> str:

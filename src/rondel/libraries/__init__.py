@@ -1,0 +1,71 @@
+"""Agents that come with Rondel, in libraries: `time.now`, `math.evaluate`, `text.upper` and others.
+
+Each is a Python function with an agent around it, so any agent can recruit it, listen to it or have it as a tool; a
+name with one dot is looked up here. Importing this imports no library. A library is one module of this folder with its
+functions in `AGENTS`; the first paragraph of a function's docstring is what models are told, and its parameters are its
+inputs. Knows no app.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..agent import Agent
+from ..errors import RondelError, nearest
+from ..inputs import described_by
+
+LIBRARIES: dict[str, str] = {
+    "knowledge": "rondel.libraries.knowledge",
+    "math": "rondel.libraries.math",
+    "text": "rondel.libraries.text",
+    "time": "rondel.libraries.time",
+    "web": "rondel.libraries.web",
+}
+
+
+def is_library_name(name: str) -> bool:
+    """Whether a name is one of a library's agents by its form: `library.agent`."""
+    return name.count(".") == 1
+
+
+def agent_names() -> tuple[str, ...]:
+    """Every agent of every library."""
+    return tuple(f"{library}.{name}" for library in LIBRARIES for name in _functions(library))
+
+
+def find_agent(name: str, *, project: str = "") -> Agent:
+    """The agent of this name. `project` is the folder that relative paths begin at: the one with rondel.toml."""
+    library, _, short = name.partition(".")
+    if library not in LIBRARIES:
+        raise RondelError(f"there is no library {library!r} for the agent {name!r}{nearest(library, tuple(LIBRARIES))}")
+    functions = _functions(library)
+    if short not in functions:
+        raise RondelError(f"the library {library!r} has no agent {short!r}{nearest(short, tuple(functions))}")
+    function = functions[short]
+    if "project" in inspect.signature(function).parameters:
+        function = _bound(function, project)
+    description, inputs = described_by(function)
+    return Agent(name, function=function, description=description, inputs=inputs)
+
+
+def _bound(function: Callable[..., Any], project: str) -> Callable[..., Any]:
+    """The function with its project given: no person's and no model's words have a say in where paths begin."""
+
+    @functools.wraps(function)
+    async def bound(**values: Any) -> Any:
+        return await function(**values, project=project)
+
+    signature = inspect.signature(function)
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "project"]
+    bound.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return bound
+
+
+@functools.cache
+def _functions(library: str) -> dict[str, Callable[..., Any]]:
+    agents: Sequence[Callable[..., Any]] = importlib.import_module(LIBRARIES[library]).AGENTS
+    return {function.__name__.rstrip("_"): function for function in agents}
