@@ -146,4 +146,4 @@ async def settle(turn: Turn, call: ToolCall, answer: ToolResult | Hold, seconds:
         return
     result = await turn.plugins.result(turn, call, answer)
     said = (MessageAdded(turn.own_message(result.text)),) if result.final else ()
-    await turn.append(CallFinished(result, seconds), *said, wait=False)
+    await turn.append(CallFinished(result, seconds, turn.spent(call)), *said, wait=False)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -32,6 +32,7 @@ from .events import (
     Outcome,
     QuestionAnswered,
     RoundFinished,
+    Spent,
     TurnFinished,
     TurnStarted,
     Warned,
@@ -41,6 +42,7 @@ from .limits import Limits
 from .plugin import Chain, State
 from .prompt import HISTORY, Node, Prompt, flatten, with_sources
 from .question import Answer, Hold, Question
+from .template import is_directive
 from .tool import CallContext, Tool, error_of
 from .transcript import Transcript
 from .values import (
@@ -56,7 +58,13 @@ from .values import (
     ToolSpec,
 )
 
+if TYPE_CHECKING:
+    from .background import Background
+
 log = logging.getLogger("rondel.turn")
+
+SHOWN_CHARS_MAX = 120
+"""Of a call's arguments, in an error that tells how it came about."""
 
 
 class Crew(msgspec.Struct, frozen=True):
@@ -72,14 +80,50 @@ class Crew(msgspec.Struct, frozen=True):
     instructions: str
     opaque: Opaque = {}
     """What a foreign prompt says that only its own dialect understands."""
+    unoffered: frozenset[str] = frozenset()
+    """Tools that only the agent's own words may call: no model is told of them, and none may call them."""
+    bind: Callable[[Turn], Words] | None = None
+    """Makes the engine of a turn, where the agent's words have directives or are all that it answers with."""
 
     @classmethod
-    def of(cls, agent: Agent, engine: Engine, chain: Chain, tools: dict[str, Tool]) -> Crew:
+    def of(
+        cls,
+        agent: Agent,
+        engine: Engine,
+        chain: Chain,
+        tools: dict[str, Tool],
+        *,
+        unoffered: frozenset[str] = frozenset(),
+        bind: Callable[[Turn], Words] | None = None,
+    ) -> Crew:
         options = agent.options
         if agent.output is not None:
             options = msgspec.structs.replace(options, output=agent.output)
-        specs = tuple(tool.spec for tool in tools.values())
-        return cls(agent, engine, chain, tools, specs, with_sources(agent.nodes), options, _instructions_of(agent))
+        specs = tuple(tool.spec for tool in tools.values() if tool.name not in unoffered)
+        nodes, instructions = with_sources(agent.nodes), _instructions_of(agent)
+        return cls(agent, engine, chain, tools, specs, nodes, options, instructions, unoffered=unoffered, bind=bind)
+
+
+class Words(Engine, Protocol):
+    """An engine that speaks an agent's own words in one turn, and asks a model only for what they leave open."""
+
+    @property
+    def asks_nobody(self) -> bool:
+        """The reply that is owed needs no model."""
+        ...
+
+    def fill(self, nodes: tuple[Node, ...]) -> tuple[Node, ...] | None:
+        """The author's nodes with everything in its place that is known; None when nothing is left to say."""
+        ...
+
+
+class Budget:
+    """What a whole tree of agents has used: one for the turn that a person sees and all turns that work for it."""
+
+    __slots__ = ("began_at", "limits", "spent")
+
+    def __init__(self, limits: Limits, began_at: float) -> None:
+        self.limits, self.began_at, self.spent = limits, began_at, Spent()
 
 
 class Host(Protocol):
@@ -105,6 +149,9 @@ class Host(Protocol):
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold: ...
 
+    @property
+    def background(self) -> Background: ...
+
 
 class Turn:
     def __init__(
@@ -117,6 +164,9 @@ class Turn:
         path: tuple[str, ...] = (),
         inputs: dict[str, Any] | None = None,
         messages: tuple[Message, ...] = (),
+        crew: Crew | None = None,
+        parent: Turn | None = None,
+        call: ToolCall | None = None,
     ) -> None:
         self.id = id
         self.messages = messages
@@ -135,15 +185,27 @@ class Turn:
         self.previewing = False
         """Somebody only looks at how the prompt comes about: nobody asks a model."""
         self.inputs = inputs or {}
+        self.parent = parent
+        """The turn that this one works for, and the call in it that this one answers."""
+        self.call = call
         self._host = host
         self._journal = journal
         self._first_agent = agent
+        self._own_crew = crew
         self.transcript: Transcript = journal.transcript
+        self.top: Transcript = journal.transcript
+        """The transcript of the conversation that people see, once the turn is open."""
         self._bind(self.transcript.agent if self.transcript.turn == id else agent)
         self._task: asyncio.Task[Any] | None = None
         self._resting = False
         self._warned: set[tuple[str, str]] = set()
         self._started_at = host.clock.now()
+        self.spent_on: dict[str, Spent] = {}
+        """What the agents used that worked for calls which are not yet answered."""
+        self.budget = parent.budget if parent else Budget(self.limits, self._started_at)
+        if self.transcript.turn == id:  # it goes on: what it used before counts
+            self.budget.spent += self.transcript.turn_spent
+            self.budget.began_at -= 0 if parent else self.transcript.turn_seconds
 
     # --- who and where ------------------------------------------------------------------------------------------------
 
@@ -157,9 +219,11 @@ class Turn:
 
     def _bind(self, agent: str) -> None:
         """Let this agent owe the next reply, with all that it has."""
-        crew = self.crew = self._host.crew(agent)
+        own = self._own_crew
+        crew = self.crew = own if own is not None and own.agent.name == agent else self._host.crew(agent)
         self.agent: Agent = crew.agent
-        self.engine: Engine = crew.engine
+        self.words: Words | None = None if crew.bind is None else crew.bind(self)
+        self.engine: Engine = self.words or crew.engine
         self.tools: dict[str, Tool] = crew.tools
         self.limits: Limits = crew.agent.limits
         self.plugins: Chain = crew.chain.for_turn(self)
@@ -169,6 +233,23 @@ class Turn:
     def level(self) -> int:
         """How many agents stand above this one."""
         return len(self.path)
+
+    @property
+    def calls_above(self) -> str:
+        """The calls that led here, outermost first, a line each."""
+        lines: list[str] = []
+        turn = self
+        while turn.parent is not None and turn.call is not None:
+            arguments = msgspec.json.encode(turn.call.arguments).decode()
+            shown = arguments if len(arguments) <= SHOWN_CHARS_MAX else f"{arguments[:SHOWN_CHARS_MAX]}…"
+            lines.append(f"Depth {turn.level}: called tool {turn.call.name} with args {shown}")
+            turn = turn.parent
+        return "\n".join(reversed(lines))
+
+    @property
+    def asks_nobody(self) -> bool:
+        """The reply that is owed needs no model: the agent's own words, or the rest of a sentence."""
+        return self.words is not None and self.words.asks_nobody
 
     def now(self) -> float:
         return self._host.clock.now()
@@ -181,9 +262,14 @@ class Turn:
         top = self.conversation.partition("/")[0]
         return self._journal if top == self.conversation else await self._host.journal(top)
 
+    @property
+    def background(self) -> Background:
+        """The jobs of the app that runs this turn."""
+        return self._host.background
+
     def engine_named(self, name: str) -> Engine:
         """Another engine than the agent's own, by its name in the app; the agent's own for an empty name."""
-        return self._host.engine(name) if name else self.engine
+        return self._host.engine(name) if name else self.crew.engine
 
     # --- what the loop asks -------------------------------------------------------------------------------------------
 
@@ -224,12 +310,15 @@ class Turn:
     def check(self, call: ToolCall) -> dict[str, Any] | ToolResult:
         """The arguments that a call's tool takes, or the error result that says why it cannot run."""
         tool, name = self.tools.get(call.name), call.name
-        if tool is None:
-            return error_of(call, f"no tool is named {name!r}{nearest(name, list(self.tools))}")
+        if tool is None or (name in self.crew.unoffered and not is_directive(call)):
+            known = [known for known in self.tools if known not in self.crew.unoffered]
+            return error_of(call, f"no tool is named {name!r}{nearest(name, known)}")
         if call.broken:
             return error_of(call, f"the arguments of {name!r} are not a JSON object: {call.broken[:200]!r}")
         if self.is_in_doubt(call.id) and not tool.idempotent:
             return error_of(call, f"interrupted: the program ended while {name!r} ran; it may have had its effect")
+        if is_directive(call) and "agent" in tool.tags:
+            return call.arguments  # who works for a sentence takes what there is
         try:
             return tool.validate(call.arguments)
         except ToolError as error:
@@ -245,6 +334,8 @@ class Turn:
     async def take_inbox(self) -> bool:
         if not self.transcript.inbox or not (self.transcript.is_spoken_to or self.transcript.owed):
             return False
+        if self.transcript.owed and self.asks_nobody:
+            return False  # a sentence is finished before the next one is thought of
         await self.append(InboxTaken(tuple(self.transcript.inbox)))
         return True
 
@@ -283,11 +374,12 @@ class Turn:
         """What the agent's author wrote, with the conversation in its place, before the plugins edit it."""
         crew = self.crew
         history = self.transcript.history()
+        written = crew.nodes if self.words is None else self.words.fill(crew.nodes)
         nodes = tuple(
             msgspec.structs.replace(node, children=node.children + history if node.children else history)
             if node.id == HISTORY
             else node
-            for node in crew.nodes
+            for node in written or ()
         )
         return Prompt(nodes, crew.specs, crew.options, opaque=crew.opaque)
 
@@ -312,6 +404,8 @@ class Turn:
             )
             target = "message"
         self.builder = None
+        free, usage = self.asks_nobody, reply.usage
+        self.budget.spent += Spent(int(not free), len(message.calls), usage.tokens_in + usage.tokens_out)
         await self.append(
             RoundFinished(
                 message,
@@ -324,6 +418,7 @@ class Turn:
                 ran=ran,
                 seconds=seconds,
                 first_token_s=first_token_s,
+                free=free,
             ),
             *events,
             wait=False,
@@ -350,7 +445,14 @@ class Turn:
                 fresh.append(part)
             parts = tuple(fresh)
         author = message.author or self.agent.name
-        return msgspec.structs.replace(message, parts=parts, id=message.id or self.new_id("msg"), author=author)
+        # A directive and what it gave are no part of what a model is told: they stand in the words that it gets.
+        duration = 0 if any(isinstance(p, ToolCall) and is_directive(p) for p in parts) else message.duration
+        id = message.id or self.new_id("msg")
+        return msgspec.structs.replace(message, parts=parts, id=id, author=author, duration=duration)
+
+    def spent(self, call: ToolCall) -> Spent:
+        """What the agents used that worked for a call, which is answered with this."""
+        return self.spent_on.pop(call.id, Spent())
 
     async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
         """Let another agent work for one of this turn's calls."""
@@ -379,6 +481,8 @@ class Turn:
         return self
 
     async def _begin(self) -> None:
+        if self.words is not None:
+            self.top = (await self.root()).transcript
         events: list[Kept] = []
         if self.transcript.turn != self.id or self.transcript.outcome is not None:
             crew = self.crew
@@ -411,6 +515,7 @@ class Turn:
             await self._settle_stopped()
         elif isinstance(error, LimitReached):
             self.outcome, self.reason = Outcome.DONE, str(error)
+            await self._settle_calls(f"not run: {error}")
             await self.append(LimitHit(error.name, str(error)))
         elif isinstance(error, StoreError):
             raise error
@@ -421,6 +526,8 @@ class Turn:
             await self.append(MessageAdded(Message("error", (text,), id=self.new_id("msg"), duration=1)))
         outcome = self.outcome or Outcome.FAILED
         await self.plugins.end(self, outcome)
+        if self.agent.job and outcome is Outcome.DONE and not self.reason:
+            await self._host.background.start_chain(self)  # before the end is kept: a crash in between starts it again
         usage, seconds = self.transcript.turn_usage, self.now() - self._started_at
         await self.append(TurnFinished(self.id, outcome, self.reason, self.failure, usage, seconds))
 
@@ -455,7 +562,7 @@ class Turn:
             if open_call.question is not None and stopped:
                 events.append(QuestionAnswered(Answer(open_call.question.id, open_call.question.default, by="stop")))
             if open_call.result is None:
-                events.append(CallFinished(error_of(open_call.call, why)))
+                events.append(CallFinished(error_of(open_call.call, why), spent=self.spent(open_call.call)))
         if events:
             await self.append(*events)
 
@@ -476,6 +583,8 @@ class Turn:
 def _instructions_of(agent: Agent) -> str:
     """The agent's own words, flattened: what a trace shows as its prompt."""
     nodes: tuple[Node, ...] = tuple(node for node in agent.nodes if node.id != HISTORY)
+    if agent.template:
+        return agent.template
     return "\n\n".join(message.text for message in flatten(nodes) if message.text)
 
 
