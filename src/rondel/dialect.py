@@ -1,16 +1,19 @@
 """The contract of a dialect: a wire format as four pure functions (and their not-streaming twins), no IO.
 
-An engine uses `write_prompt` and `reply_reader`; the gateway uses `read_prompt` and `reply_writer`. No dialect is
-canonical: our values are. Knows no network and no clock.
+An engine uses `write_prompt` and `reply_reader`; the gateway uses `read_prompt` and `reply_writer`. What a caller and a
+model both understand is passed on as bytes, past a `meter`. No dialect is canonical: our values are. Knows no network
+and no clock.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+import msgspec
+
 from .errors import EngineError
 from .prompt import Prompt
-from .values import Delta, Reply
+from .values import Delta, Reply, Usage
 
 Json = dict[str, Any]
 
@@ -38,6 +41,37 @@ class ReplyWriter(Protocol):
 
     def ping(self) -> bytes:
         """Something that keeps the connection open and that a client ignores."""
+        ...
+
+
+class Meter(Protocol):
+    """Watches an answer that is passed on as bytes: whole events pass, and what they tell is read on the way."""
+
+    model: str
+    usage: Usage
+    """What is known of it so far; complete when the answer has ended."""
+    token_seen: bool
+    """Something of the answer has come: a part began, or it has ended well. Before that, another attempt may answer."""
+    done: bool
+    """The last event has passed. Nothing passes after it."""
+    failure: EngineError | None
+    """The error with which the stream ended: the upstream's own, which was passed on, or that of `fail`."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The whole events that these bytes complete, as they came. Raises an EngineError for an error event before the
+        first token, and for nonsense."""
+        ...
+
+    def finish(self) -> bytes:
+        """The upstream closed: what is still to be passed on. Raises EngineGarbled when the answer had not ended."""
+        ...
+
+    def whole(self, body: bytes) -> None:
+        """Read an answer that did not stream. Raises an EngineError when it is none, or an error."""
+        ...
+
+    def fail(self, error: EngineError) -> bytes:
+        """The event that ends a stream that is under way with an error; nothing when it has ended already."""
         ...
 
 
@@ -74,7 +108,18 @@ class Dialect(Protocol):
         """The error that an answer with this status means, with what the provider said and what to do."""
         ...
 
-    def write_error(self, error: EngineError) -> tuple[int, Json]: ...
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        """The status and the body that tell a caller of an error."""
+        ...
+
+    def meter(self, fields: dict[str, msgspec.Raw]) -> Meter:
+        """For the answer to a request with these fields. Edits them where the answer would otherwise not be metered."""
+        ...
+
+    def write_failure(self, error: EngineError) -> bytes:
+        """The event that ends a stream that is under way with an error, for a caller of whose stream nothing else is
+        known; `Meter.fail` and `ReplyWriter.fail` know more."""
+        ...
 
     def headers(self, key: str) -> dict[str, str]:
         """How this dialect carries a key, and the version that it speaks."""

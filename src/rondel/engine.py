@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from .errors import EngineError
 from .prompt import Prompt
 from .values import Delta, ModelFacts, Usage
 
@@ -38,7 +39,7 @@ class Relayed(Protocol):
 
     It is there when the first token is (or the whole body, when nothing streams): until then another attempt, or
     another engine, could still have answered. Iterating gives whole events, never a half one; it raises an EngineError
-    when the upstream breaks off before its answer has ended.
+    when the upstream breaks off before its answer has ended. Whoever has one closes it, however far it was read.
     """
 
     @property
@@ -50,7 +51,9 @@ class Relayed(Protocol):
         ...
 
     @property
-    def model(self) -> str: ...
+    def model(self) -> str:
+        """The model that answered, as the upstream calls it; empty where it does not say."""
+        ...
 
     @property
     def usage(self) -> Usage:
@@ -62,7 +65,17 @@ class Relayed(Protocol):
         """The answer has come to its end: exactly one terminal event was passed on."""
         ...
 
+    @property
+    def failure(self) -> EngineError | None:
+        """The error that was that terminal event, where the upstream wrote one into its stream."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    def fail(self, error: EngineError) -> bytes:
+        """The event that ends the caller's stream with an error, in its own dialect and numbering: for when iterating
+        raised. Nothing when the answer has ended already."""
+        ...
 
     async def aclose(self) -> None:
         """Close the request, at once when it has not ended."""
@@ -75,10 +88,11 @@ class RelayEngine(Engine, Protocol):
 
     @property
     def dialect(self) -> str:
-        """The name of the dialect that it speaks."""
+        """The name of the dialect that it speaks; empty for a wrapper around an engine that can relay nothing."""
         ...
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
-        """Send the fields of a caller's body with this engine's model and key. `path` is another one than the dialect's
-        own, such as that for counting tokens."""
+        """Send the fields of a caller's body with this engine's model and key, and those of its headers, with names in
+        lower case, that are meant for the model's server. `path` is another one than the dialect's own, such as that
+        for counting tokens, or has a query. Raises an EngineError when no answer begins."""
         ...

@@ -5,7 +5,7 @@
     ├── EngineError            a model could not be asked, or answered nonsense
     │   ├── EngineUnreachable      no connection, or it broke
     │   ├── EngineTimeout          connected, but silent for too long
-    │   ├── EngineDenied           401, 403: a missing or wrong key
+    │   ├── EngineDenied           401, 402, 403: a missing or wrong key, or an account that may not
     │   ├── EngineOverloaded       429, 5xx: try later (retry_after_s when it said so)
     │   ├── PromptRejected         4xx: this prompt will never be accepted
     │   └── EngineGarbled          an answer that is not what its protocol says
@@ -46,8 +46,10 @@ class EngineError(RondelError):
 
     retryable = False
     status = 0
-    """The HTTP status of the provider's answer, where it gave one, and that answer as it came."""
+    """The HTTP status of the provider's answer, where it gave one."""
     body = b""
+    """That answer as it came, for callers of the same dialect: a JSON object, or nothing where it was something else or
+    is none of their business, as the refusal of a key that is not theirs."""
 
     def __init__(
         self, message: str, *, provider: str = "", model: str = "", code: str = "", retry_after_s: float | None = None

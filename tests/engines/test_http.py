@@ -31,8 +31,8 @@ from rondel.dialect import Dialect
 from rondel.dialects import DIALECTS
 from rondel.endpoint import Endpoint
 from rondel.engine import Engine
-from rondel.engines import http
 from rondel.engines.http import HttpEngine, retry_after_s
+from rondel.engines.http import body as http
 from rondel.engines.retry import Retry
 from rondel.errors import (
     EngineDenied,

@@ -31,6 +31,8 @@ _KINDS: tuple[tuple[type[EngineError], tuple[str, ...]], ...] = (
     (PromptRejected, ("invalid", "not_found", "too_large", "too_small", "policy", "context_length", "unsupported")),
 )
 
+_REJECTED = {"404": 404, "413": 413, "422": 422, "not_found_error": 404, "request_too_large": 413}
+
 
 def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> EngineError:
     """The error that an HTTP answer means, with the server's own words and what to do."""
@@ -40,6 +42,9 @@ def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> E
     code = code or str(status)
     if status in (401, 403):
         message = f"{who} refused the key (status {status}){quoted}; check that the key is right and may use {model!r}"
+        return EngineDenied(message, provider=provider, model=model, code=code)
+    if status == 402:
+        message = f"{who} wants to be paid first (status 402){quoted}; check the account that the key belongs to"
         return EngineDenied(message, provider=provider, model=model, code=code)
     if status == 408:
         message = f"{who} gave up waiting (status 408){quoted}; try again"
@@ -67,12 +72,24 @@ def error_in_stream(error: object, *, fallback: str = "") -> EngineError:
 
 
 def status_of(error: EngineError) -> int:
-    """The HTTP status with which a gateway passes an error on."""
+    """The HTTP status with which a gateway passes an error on.
+
+    A provider that refuses the key has refused ours (it is named in the error): the caller's own key is good, and a
+    client that is told 401 asks its person to log in again. So that is 502, a fault behind the gateway. Only a refusal
+    by the gateway itself, which is no provider's, is the caller's 401 or 403. What a provider says of the request
+    itself, or of its load, keeps its status: clients know what to do about 413 or 429.
+    """
     if isinstance(error, EngineDenied):
+        if error.provider:
+            return 502
         return 403 if "permission" in error.code or error.code == "403" else 401
     if isinstance(error, PromptRejected):
-        return {"404": 404, "413": 413, "not_found_error": 404, "request_too_large": 413}.get(error.code, 400)
+        if 400 <= error.status < 500:
+            return error.status
+        return _REJECTED.get(error.code, 400)
     if isinstance(error, EngineOverloaded):
+        if error.status == 429 or error.status >= 500:
+            return error.status
         return 429 if "rate" in error.code or error.code == "429" else 503
     if isinstance(error, EngineTimeout):
         return 504

@@ -57,6 +57,12 @@ def write_effort(level: Level | None, said: object) -> str | None:
     return _EFFORTS.get(level)
 
 
+def error_status(error: EngineError) -> int:
+    """529 is Anthropic's own; here a server that is overloaded says 503."""
+    status = status_of(error)
+    return 503 if status == 529 else status
+
+
 def error_fields(error: EngineError) -> Json:
     """The inner object of an error's envelope."""
     default = "invalid_request_error" if isinstance(error, PromptRejected) else "server_error"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
 
 import msgspec
 
-from ..engine import Engine
+from ..engine import Engine, Relayed, RelayEngine
 from ..errors import EngineError
 from ..prompt import Prompt
 from ..values import Delta, ModelFacts, Notice, ReplyStarted
@@ -37,6 +37,12 @@ class Fallback:
     def facts(self) -> ModelFacts:
         return self._engines[0].facts
 
+    @property
+    def dialect(self) -> str:
+        """The one that all of them speak; where they differ, a caller's bytes cannot go to any of them."""
+        dialects = {getattr(engine, "dialect", "") for engine in self._engines}
+        return dialects.pop() if len(dialects) == 1 else ""
+
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         failures: list[EngineError] = []
         for engine in self._engines:
@@ -63,10 +69,22 @@ class Fallback:
             finally:
                 if hasattr(deltas, "aclose"):
                     await deltas.aclose()
+        raise self._first_of(failures)
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        failures: list[EngineError] = []
+        for engine in self._engines:
+            try:
+                return await cast(RelayEngine, engine).relay(fields, headers, path=path)
+            except EngineError as error:
+                failures.append(error)
+        raise self._first_of(failures)
+
+    def _first_of(self, failures: list[EngineError]) -> EngineError:
         first, *others = failures
         for engine, error in zip(self._engines[1:], others, strict=True):
             first.add_note(f"then {engine.name} failed too: {error}")
-        raise first
+        return first
 
     async def aclose(self) -> None:
         for engine in self._engines:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, cast
 
-from ..engine import Engine
+import msgspec
+
+from ..engine import Engine, Relayed, RelayEngine
 from ..errors import EngineError
 from ..prompt import Prompt
 from ..values import Delta, ModelFacts, Notice, ReplyStarted
@@ -52,6 +54,10 @@ class Retry:
     def facts(self) -> ModelFacts:
         return self._engine.facts
 
+    @property
+    def dialect(self) -> str:
+        return getattr(self._engine, "dialect", "")
+
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         for attempt in range(1, self._attempts + 1):
             started: ReplyStarted | None = None
@@ -79,6 +85,19 @@ class Retry:
             wait_s = self._wait_s(failure, attempt)
             yield Notice(f"{failure} (attempt {attempt} of {self._attempts}; the next in {wait_s:.1f} s)")
             await self._sleep(wait_s)
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        """An answer that is there has shown its first token: what breaks after that is not asked again."""
+        engine, attempt = cast(RelayEngine, self._engine), 1
+        while True:
+            try:
+                return await engine.relay(fields, headers, path=path)
+            except EngineError as error:
+                if not self._may_pass(error, attempt):
+                    raise
+                failure = error
+            await self._sleep(self._wait_s(failure, attempt))
+            attempt += 1
 
     async def aclose(self) -> None:
         close = getattr(self._engine, "aclose", None)

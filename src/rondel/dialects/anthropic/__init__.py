@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...dialect import Json
 from ...errors import EngineError
 from ...prompt import Prompt
 from ...values import Reply
 from .._failures import error_of_answer, status_of
 from .._wire import reading_prompt, reading_reply
+from .meter import Meter
 from .parts import NAME
 from .prompt import THINKING_TOKENS_MIN, TOKENS_MAX_DEFAULT, read_prompt, write_prompt
 from .reader import Reader
@@ -53,6 +56,12 @@ class Anthropic:
     def write_error(self, error: EngineError) -> tuple[int, Json]:
         status = status_of(error)
         return 529 if status == 503 else status, error_body(error)
+
+    def meter(self, fields: dict[str, msgspec.Raw]) -> Meter:
+        return Meter()
+
+    def write_failure(self, error: EngineError) -> bytes:
+        return self.meter({}).fail(error)
 
     def headers(self, key: str) -> dict[str, str]:
         """A local server may have no key."""

@@ -39,6 +39,7 @@ _ERRORS = {
     502: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
+    529: "overloaded_error",
 }
 _ENDING = ("stop_reason", "stop_sequence", "stop_details", "container")
 """The fields that tell how a reply ended: of the body, or of `message_delta` in a stream."""
@@ -70,7 +71,12 @@ def write_reply(reply: Reply, *, model: str, id: str) -> Json:
 
 def error_body(error: EngineError) -> Json:
     """An error in the envelope of this dialect, in a stream or as an answer."""
-    return {"type": "error", "error": {"type": _ERRORS[status_of(error)], "message": str(error)}}
+    return {"type": "error", "error": {"type": _error_type(error), "message": str(error)}}
+
+
+def _error_type(error: EngineError) -> str:
+    status = status_of(error)
+    return _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
 def stop_of(word: str) -> StopReason:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...dialect import Json
 from ...errors import EngineError
 from ...prompt import Prompt
 from ...values import Reply
-from .._failures import error_of_answer, status_of
+from .._failures import error_of_answer
+from .._openai import error_status
 from .._wire import object_field, own, reading_prompt, reading_reply
+from .meter import Meter, ask_for_usage
 from .parts import NAME
 from .prompt import read_prompt, write_prompt
 from .reader import Reader
@@ -55,7 +59,13 @@ class OpenAIChat:
         return error_of_answer(status, body, provider=provider, model=model)
 
     def write_error(self, error: EngineError) -> tuple[int, Json]:
-        return status_of(error), error_body(error)
+        return error_status(error), error_body(error)
+
+    def meter(self, fields: dict[str, msgspec.Raw]) -> Meter:
+        return Meter(hides_usage=ask_for_usage(fields))
+
+    def write_failure(self, error: EngineError) -> bytes:
+        return self.meter({}).fail(error)
 
     def headers(self, key: str) -> dict[str, str]:
         """A local server may have no key."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...dialect import Json
 from ...errors import EngineError
 from ...prompt import Prompt
 from ...values import Reply
-from .._failures import error_of_answer, status_of
-from .._openai import error_fields
+from .._failures import error_of_answer
+from .._openai import error_fields, error_status
 from .._wire import reading_prompt, reading_reply
+from .meter import Meter
 from .parts import NAME
 from .prompt import read_prompt, write_prompt
 from .reader import Reader
@@ -50,7 +53,13 @@ class OpenAIResponses:
         return error_of_answer(status, body, provider=provider, model=model)
 
     def write_error(self, error: EngineError) -> tuple[int, Json]:
-        return status_of(error), {"error": error_fields(error)}
+        return error_status(error), {"error": error_fields(error)}
+
+    def meter(self, fields: dict[str, msgspec.Raw]) -> Meter:
+        return Meter()
+
+    def write_failure(self, error: EngineError) -> bytes:
+        return self.meter({}).fail(error)
 
     def headers(self, key: str) -> dict[str, str]:
         """A local server may have no key."""

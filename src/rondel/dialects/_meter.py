@@ -1,0 +1,226 @@
+"""What is read of a streamed answer that is passed on as bytes: who answered, what it cost, and where it ends.
+
+Bytes go in, split anywhere; whole events come out, as they came. Nearly all of them are pieces of text, and those are
+not decoded: each dialect names the few marks without which an event cannot matter, and only bytes with a mark are taken
+apart. A model's words that look like a mark cost a closer look at the most: the decoded event decides.
+
+Knows no single wire format, no network and no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from ..dialect import Json
+from ..errors import EngineError, EngineGarbled
+from ..values import Usage
+from ._wire import WireError, as_object, shown
+
+T = TypeVar("T")
+
+NOTHING = msgspec.Raw(b"null")
+"""A field that is read no further than that it is there, when it is not."""
+
+EVENT_BYTES_MAX = 16 * 1024 * 1024
+"""One event may be this big."""
+
+# Two ends of lines, each as long as it can be: the CR and the LF of one end are no blank line.
+_BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_BOM = b"\xef\xbb\xbf"
+_SEAM = 3
+"""A blank line that two chunks share has at most this many bytes in one of them."""
+
+
+class EventMeter:
+    """The part that is the same for all dialects. They say which bytes may matter, and what an event means."""
+
+    name = ""
+    ends_with = ""
+    """The event that ends an answer, for the error when it does not come."""
+
+    def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
+        self.model = self.id = ""
+        self.usage = Usage()
+        self.token_seen = self.done = False
+        self.failure: EngineError | None = None
+        self._bytes_max = bytes_max
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._tail = b""
+
+    # --- what a dialect says ------------------------------------------------------------------------------------------
+
+    def _matters(self, data: bytes) -> bool:
+        """Whether these events may hold more than pieces of an answer that is under way. Asked of every chunk."""
+        raise NotImplementedError
+
+    def _event(self, data: bytes) -> bool:
+        """Read one event's data. False keeps it from the caller."""
+        raise NotImplementedError
+
+    def _read_whole(self, body: bytes) -> None:
+        """Read an answer that did not stream. Raises WireError when it is none, and the error that it may be."""
+        raise NotImplementedError
+
+    def _missing_end(self) -> bytes | None:
+        """The upstream closed without its last event: that event, where the answer is complete all the same."""
+        return None
+
+    def _failure_event(self, error: EngineError) -> bytes:
+        raise NotImplementedError
+
+    # --- bytes --------------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> bytes:
+        if self._pending or data[-2:] != b"\n\n":
+            data = self._whole_events(data)
+        if self.done:
+            return b""
+        if self.token_seen and not self._matters(data):
+            return data
+        return self._look(data)
+
+    def finish(self) -> bytes:
+        rest = b"".join(self._pending)
+        self._pending.clear()
+        if self.done:
+            return b""
+        # Servers may leave out the blank line after the last event; half an event is not JSON, and an error.
+        passed = self._look(rest.rstrip(b"\r\n") + b"\n\n") if rest.strip() else b""
+        if not self.done:
+            end = self._missing_end()
+            if end is None:
+                raise EngineGarbled(f"the answer broke off before its {self.ends_with}; ask again")
+            passed += end
+            self.done = True
+        return passed
+
+    def whole(self, body: bytes) -> None:
+        try:
+            self._read_whole(body)
+        except WireError as error:
+            raise self._garbled(error) from None
+        self.token_seen = self.done = True
+
+    def fail(self, error: EngineError) -> bytes:
+        if self.done:
+            return b""
+        self.done, self.failure = True, error
+        return self._failure_event(error)
+
+    def _whole_events(self, data: bytes) -> bytes:
+        """What was kept and these bytes, up to the last blank line; the rest is kept. A huge event is joined once."""
+        end = _end_of_events(data)
+        if not self._pending:
+            self._keep(data[end:] if end else data)
+            return data[:end]
+        if not end:
+            seam = _end_of_events(self._tail + data[:_SEAM])
+            if not seam:
+                self._keep(data)
+                return b""
+            end = seam - len(self._tail)
+        joined = b"".join((*self._pending, data[:end]))
+        self._pending.clear()
+        self._size, self._tail = 0, b""
+        self._keep(data[end:])
+        return joined
+
+    def _keep(self, data: bytes) -> None:
+        if not data:
+            return
+        self._size += len(data)
+        if self._size > self._bytes_max:
+            self._pending.clear()
+            raise EngineGarbled(
+                f"the answer has one event of more than {self._bytes_max} bytes, which is no sane stream; "
+                "check that the address is that of a model server"
+            )
+        self._pending.append(data)
+        self._tail = (self._tail + data[-_SEAM:])[-_SEAM:]
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _look(self, data: bytes) -> bytes:
+        """The events among these that are passed on: none after the last, and none that its caller did not ask for."""
+        kept, begin = list[bytes](), 0
+        for start, end in _spans(data):
+            payload = _data_of(data[start:end])
+            if payload is None:
+                continue
+            try:
+                passes = self._event(payload)
+            except WireError as error:
+                raise self._garbled(error) from None
+            if not passes:
+                kept.append(data[begin:start])
+                begin = end
+            if self.done:
+                kept.append(data[begin:end])
+                return b"".join(kept)
+        if not begin:
+            return data
+        kept.append(data[begin:])
+        return b"".join(kept)
+
+    def _garbled(self, error: WireError) -> EngineGarbled:
+        return EngineGarbled(f"the answer does not follow the {self.name} protocol: {error}")
+
+    def _fails(self, error: EngineError) -> bool:
+        """The upstream wrote an error. Before the first token another attempt can answer; then it is the end."""
+        if not self.token_seen:
+            raise error
+        self.failure, self.done = error, True
+        return True
+
+    def _ends(self) -> bool:
+        self.token_seen = self.done = True
+        return True
+
+
+def counted(read: Callable[[Json], Usage], raw: object, before: Usage) -> Usage:
+    """The usage that an object tells. One that cannot be read is not worth losing an answer: it stays as `before`."""
+    try:
+        return read(as_object(raw))
+    except WireError:
+        return before
+
+
+def struct_of(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """An event or a body as a struct that has only what matters of it."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError("", f"is not what it should be: {error}, in {shown(data)}") from None
+
+
+def _end_of_events(data: bytes) -> int:
+    """Where the last whole event ends; 0 when none does."""
+    if b"\r" in data:
+        return max((match.end() for match in _BLANK_LINE.finditer(data)), default=0)
+    at = data.rfind(b"\n\n")
+    return at + 2 if at >= 0 else 0
+
+
+def _spans(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each event begins and ends, with its blank line."""
+    start = 0
+    if b"\r" in data:
+        for match in _BLANK_LINE.finditer(data):
+            yield start, match.end()
+            start = match.end()
+        return
+    while (at := data.find(b"\n\n", start)) >= 0:
+        yield start, at + 2
+        start = at + 2
+
+
+def _data_of(event: bytes) -> bytes | None:
+    """An event's data, its lines joined; None when it has none, as a comment."""
+    lines = event.removeprefix(_BOM).splitlines()
+    data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    return b"\n".join(data) if data else None

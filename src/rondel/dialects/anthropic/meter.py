@@ -1,0 +1,83 @@
+"""Metering of Anthropic's Messages API: an answer that is passed on as bytes. See `_meter`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...dialect import Json
+from ...errors import EngineError
+from ...sse import encode
+from .._failures import error_in_stream
+from .._meter import NOTHING, EventMeter, counted, struct_of
+from .._wire import WireError, as_object, encode_json, extras, object_field, parse_object
+from .parts import NAME
+from .reply import error_body, read_usage
+
+
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
+class _Whole(msgspec.Struct):
+    """A whole answer, of which only its costs are read."""
+
+    type: str = ""
+    id: str | None = None
+    model: str | None = None
+    content: msgspec.Raw = NOTHING
+    usage: Any = None
+    error: Any = None
+
+
+_KIND, _WHOLE = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Whole)
+_BEFORE = ("message_start", "ping")
+
+
+class Meter(EventMeter):
+    name = NAME
+    ends_with = "message_stop event"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usage: Json = {}
+
+    def _matters(self, data: bytes) -> bool:
+        return b'"message_' in data or b'"error"' in data
+
+    def _event(self, data: bytes) -> bool:
+        kind = struct_of(_KIND, data).type
+        if kind == "message_stop":
+            return self._ends()
+        if kind == "error":
+            return self._fails(error_in_stream(parse_object(data).get("error")))
+        if kind == "message_start":
+            message = object_field(parse_object(data), "message")
+            self.model, self.id = str(message.get("model") or ""), str(message.get("id") or "")
+            self._count(message.get("usage"))
+        elif kind == "message_delta":
+            self._count(parse_object(data).get("usage"))
+        elif not kind:
+            raise WireError("type", "is missing: it must be a string")
+        if kind not in _BEFORE:
+            self.token_seen = True
+        return True
+
+    def _count(self, raw: object) -> None:
+        """Counts in `message_delta` are of the whole answer so far: they replace those of `message_start`."""
+        if isinstance(raw, dict):
+            self._usage |= extras(as_object(raw))  # pyright: ignore[reportUnknownArgumentType]
+            self.usage = counted(read_usage, self._usage, self.usage)
+
+    def _read_whole(self, body: bytes) -> None:
+        whole = struct_of(_WHOLE, body)
+        if whole.type == "error" or whole.error:
+            raise error_in_stream(whole.error)
+        if whole.content == NOTHING:
+            raise WireError("content", "is missing: it must be a list")
+        self.model, self.id = whole.model or "", whole.id or ""
+        self._count(whole.usage)
+
+    def _failure_event(self, error: EngineError) -> bytes:
+        return encode("error", encode_json(error_body(error)))

@@ -1,0 +1,96 @@
+"""Metering of OpenAI's Responses API: an answer that is passed on as bytes. See `_meter`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from ...errors import EngineError
+from ...sse import encode
+from .._failures import error_in_stream
+from .._meter import NOTHING, EventMeter, counted, struct_of
+from .._wire import WireError, encode_json, parse_object
+from .parts import NAME
+from .reply import failure, head_of, read_usage
+
+
+class _Response(msgspec.Struct):
+    """A response, of which only its costs are read: it repeats the whole request and the whole answer."""
+
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    output: msgspec.Raw = NOTHING
+    usage: Any = None
+    error: Any = None
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    response: _Response | None = None
+
+
+_EVENT, _WHOLE = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Response)
+_ENDS = ("response.completed", "response.incomplete")
+_FAILS = ("response.failed", "response.cancelled")
+_BEFORE = ("response.created", "response.in_progress", "response.queued", "keepalive", "ping")
+_NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,12})')
+
+
+class Meter(EventMeter):
+    name = NAME
+    ends_with = "response.completed event"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = b""
+
+    def _matters(self, data: bytes) -> bool:
+        self._last = data or self._last
+        return b'"response"' in data or b'"error"' in data
+
+    def _event(self, data: bytes) -> bool:
+        if data.strip() == b"[DONE]":  # some servers end with it, after the last event
+            return True
+        event = struct_of(_EVENT, data)
+        kind, response = event.type, event.response
+        if response is not None:
+            self._read(response)
+        if kind in _ENDS:
+            return self._ends()
+        if kind in _FAILS:
+            told = response.error if response is not None else None
+            return self._fails(error_in_stream(told, fallback="the response failed"))
+        if kind == "error":
+            raw = parse_object(data)
+            return self._fails(error_in_stream(raw.get("error") or {**raw, "type": None}))
+        if not kind:
+            raise WireError("type", "is missing: it must be a string")
+        self._last = data
+        if kind not in _BEFORE:
+            self.token_seen = True
+        return True
+
+    def _read(self, response: _Response) -> None:
+        self.model, self.id = response.model or self.model, response.id or self.id
+        if response.usage is not None:
+            self.usage = counted(read_usage, response.usage, self.usage)
+
+    def _read_whole(self, body: bytes) -> None:
+        whole = struct_of(_WHOLE, body)
+        if whole.error or whole.status == "failed":
+            raise error_in_stream(whole.error, fallback="the response failed")
+        if whole.output == NOTHING:
+            raise WireError("output", "is missing: it must be a list")
+        self._read(whole)
+
+    def _failure_event(self, error: EngineError) -> bytes:
+        """As the API itself ends a response that fails; clients look for this event, and few for a bare error."""
+        numbers = _NUMBER.findall(self._last)
+        head = head_of(model=self.model or error.model, id=self.id or "resp_failed", prompt=None, created_s=0)
+        response = {**head, "status": "failed", "error": failure(error)}
+        number = int(numbers[-1]) + 1 if numbers else 0
+        raw = {"type": "response.failed", "sequence_number": number, "response": response}
+        return encode("response.failed", encode_json(raw))

@@ -1,0 +1,369 @@
+"""HttpEngine: asks one model at one endpoint, and passes callers' requests on to it.
+
+Knows no retry, no fallback, and no wire format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from ... import __version__
+from ...deadline import Deadlines
+from ...dialect import Dialect, Meter
+from ...encoder import PromptEncoder
+from ...endpoint import Endpoint, facts_of
+from ...engine import Relayed
+from ...errors import EngineDenied, EngineError, EngineGarbled, EngineUnreachable
+from ...prompt import Prompt
+from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, deltas_of
+from .body import Body
+from .faults import Faults
+from .headers import retry_after_s, sent_on, shown
+from .relayed import StreamedAnswer, WholeAnswer
+
+if TYPE_CHECKING:
+    import aiohttp
+
+KEEPALIVE_S = 45.0
+PIECE_BYTES = 256 * 1024
+"""Bodies are written in pieces of this size, so that one with many pictures does not hold up the loop."""
+_TRUE = msgspec.Raw(b"true")
+_STREAM, _JSON = "text/event-stream; charset=utf-8", "application/json"
+
+T = TypeVar("T")
+
+
+class HttpEngine:
+    """Asks one model at one endpoint. Its client opens with the first prompt and closes with `aclose`, or the loop."""
+
+    def __init__(self, endpoint: Endpoint, dialect: Dialect, model: str, facts: ModelFacts | None = None) -> None:
+        self._endpoint, self._dialect, self._model = endpoint, dialect, model
+        self._facts = facts if facts is not None else facts_of(endpoint.provider, model)
+        self._faults = Faults(endpoint, model)
+        self._url = endpoint.url(dialect.path)
+        self._encoder = PromptEncoder(dialect)
+        self._own_headers = self._headers()
+        self._endpoint_headers = {name.lower(): value for name, value in endpoint.headers.items()}
+        self._model_field = msgspec.Raw(msgspec.json.encode(model))
+        self._more_fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in endpoint.options.items()}
+        self._deadlines = Deadlines()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lease: AsyncGenerator[aiohttp.ClientSession, None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._proxy: str | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpEngine({self._endpoint!r}, {self._dialect.name!r}, {self._model!r})"
+
+    @property
+    def name(self) -> str:
+        return f"{self._endpoint.provider}:{self._model}"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    @property
+    def dialect(self) -> str:
+        return self._dialect.name
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        self._check_key()
+        sent = self._written(prompt)
+        session = await self._open()
+        started = asyncio.get_running_loop().time()
+        response = await self._post(session, self._url, sent, self._own_headers, started)
+        body = Body(response, self._endpoint, self._faults, started)
+        try:
+            if response.status >= 300:
+                raise await self._refusal(response, body)
+            first = await _beginning(response, body)
+            if first and not _is_stream(first):
+                for delta in deltas_of(await self._whole(first, body)):
+                    yield delta
+                return
+            reader, pending = self._dialect.reply_reader(), 0
+            while chunk := first or await body.read():
+                first = b""
+                deltas = self._understood(reader.feed, chunk)
+                if not deltas:
+                    pending = body.bounded(pending + len(chunk))
+                    continue
+                pending = 0
+                if not body.token_seen and any(isinstance(delta, PartStarted | PartDelta) for delta in deltas):
+                    body.expect_tokens()
+                for delta in deltas:
+                    yield delta
+                if type(deltas[-1]) is ReplyFinished:
+                    await body.linger()
+                    return
+            for delta in self._understood(lambda _: reader.finish(), b""):
+                yield delta
+        finally:
+            body.close()
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        self._check_key()
+        sent = dict(fields)
+        meter = self._dialect.meter(sent)
+        sent["model"] = self._model_field
+        is_own = not path or path.partition("?")[0] == self._dialect.path
+        if is_own and self._more_fields:
+            sent |= self._more_fields
+            sent = {name: value for name, value in sent.items() if self._endpoint.options.get(name, ...) is not None}
+        session = await self._open()
+        started = asyncio.get_running_loop().time()
+        sent_headers = sent_on(self._own_headers, self._endpoint_headers, headers)
+        url = self._url_of(path) if path else self._url
+        response = await self._post(session, url, msgspec.json.encode(sent), sent_headers, started)
+        body = Body(response, self._endpoint, self._faults, started)
+        try:
+            if response.status >= 300:
+                raise await self._refusal(response, body)
+            first = await _beginning(response, body)
+            if is_own and fields.get("stream") == _TRUE:
+                return await self._relay_stream(response, body, meter, first)
+            data = await self._json(first or await body.read(), body)
+            if is_own:
+                self._understood(meter.whole, data)
+            body.close()
+            return WholeAnswer(data, meter, shown(response.headers, _JSON), response.status)
+        except BaseException:
+            body.close()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the client and its connections. Asking again opens a new one."""
+        lease, self._lease, self._session = self._lease, None, None
+        self._deadlines.close()
+        if lease is not None:
+            await lease.aclose()
+
+    # --- the client ---------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._proxy = self._proxy_of_environment()
+            # A loop that ends closes the asynchronous generators that are still open in it: an engine that is used from
+            # one `asyncio.run` after another leaves nothing behind, even if nobody calls `aclose`.
+            self._loop, self._lease, self._deadlines = loop, _client(self._endpoint.connect_s), Deadlines()
+            self._session = await anext(self._lease)
+        return self._session
+
+    def _proxy_of_environment(self) -> str | None:
+        """The proxy that the environment names for this endpoint. Loopback is never asked for through one."""
+        from urllib.request import getproxies, proxy_bypass
+
+        if self._endpoint.is_loopback or proxy_bypass(self._endpoint.host):
+            return None
+        proxy = getproxies().get(self._url.partition(":")[0])
+        if proxy and not proxy.startswith(("http://", "https://")):
+            kind = proxy.partition(":")[0]
+            raise self._faults.error(
+                EngineUnreachable, "proxy", f"the proxy in the environment is {kind!r}; only HTTP proxies can be used"
+            )
+        return proxy
+
+    async def _post(
+        self, session: aiohttp.ClientSession, url: str, sent: bytes, headers: Mapping[str, str], started: float
+    ) -> aiohttp.ClientResponse:
+        import aiohttp
+
+        data: object = sent
+        if len(sent) > PIECE_BYTES:
+            data, headers = _in_pieces(sent), {**headers, "content-length": str(len(sent))}
+        # Raised after the except clauses, because aiohttp's own errors may hold the request's headers and with them the
+        # key: ours must not refer to them, not even as their context.
+        try:
+            with self._deadlines.until(started + self._endpoint.first_token_s):
+                return await session.post(url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False)
+        except aiohttp.ConnectionTimeoutError:
+            failure = self._faults.timeout("connect", "did not accept a connection")
+        except TimeoutError:
+            failure = self._faults.timeout("first_token", "did not begin to answer")
+        except (aiohttp.ClientError, OSError) as error:
+            failure = self._faults.connection(error)
+        raise failure
+
+    # --- what goes out ------------------------------------------------------------------------------------------------
+
+    def _check_key(self) -> None:
+        endpoint = self._endpoint
+        if endpoint.needs_key and not endpoint.key:
+            variables = " or ".join(endpoint.key_variables)
+            raise self._faults.error(
+                EngineDenied, "no_key", f"there is no key for {endpoint.provider}; set {variables}"
+            )
+        if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+            whose = " or ".join(endpoint.key_variables) or endpoint.provider
+            raise self._faults.error(
+                EngineDenied, "bad_key", f"the key of {whose} has a character that no key has; copy it again"
+            )
+
+    def _headers(self) -> dict[str, str]:
+        """The dialect's headers and the endpoint's, which win. Without a key, nothing that would carry one is sent."""
+        key = self._endpoint.key
+        carried = {name.lower(): value for name, value in self._dialect.headers(key).items()}
+        if not key:
+            carried.pop("authorization", None)
+            carried.pop("x-api-key", None)
+        own = {name.lower(): value for name, value in self._endpoint.headers.items()}
+        return {
+            "content-type": "application/json",
+            "accept": "text/event-stream, application/json",
+            "accept-encoding": "identity",  # a compressor in the way holds events back
+            "user-agent": f"rondel/{__version__}",
+            **carried,
+            **own,
+        }
+
+    def _url_of(self, path: str) -> str:
+        """The address of another path than the dialect's own, or of that one with a query."""
+        bare, _, query = path.partition("?")
+        parts = urlsplit(self._url)
+        if bare.startswith(self._dialect.path):
+            where = parts.path + bare.removeprefix(self._dialect.path)
+        else:
+            where = urlsplit(self._endpoint.url(bare)).path
+        return urlunsplit((parts.scheme, parts.netloc, where, "&".join(filter(None, (parts.query, query))), ""))
+
+    def _written(self, prompt: Prompt) -> bytes:
+        return self._encoder.encode(prompt, model=self._model, more=self._endpoint.options)
+
+    # --- what comes back ----------------------------------------------------------------------------------------------
+
+    def _understood(self, read: Callable[[bytes], T], data: bytes) -> T:
+        """What the dialect makes of some bytes. Whatever it stumbles over is in the answer, and the error says so."""
+        try:
+            return read(data)
+        except EngineError as error:
+            raise self._faults.owned(error) from None
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise self._faults.of_answer(error, self.dialect) from error
+
+    async def _relay_stream(
+        self, response: aiohttp.ClientResponse, body: Body, meter: Meter, first: bytes
+    ) -> StreamedAnswer | WholeAnswer:
+        headers = shown(response.headers, _STREAM)
+        if first and not _is_stream(first):  # a server that does not stream: its answer becomes one
+            reply = await self._whole(first, body)
+            body.close()
+            writer = self._dialect.reply_writer(model=reply.model or self._model, id=reply.id)
+            events = b"".join(writer.feed(delta) for delta in deltas_of(reply))
+            meter.feed(events)
+            return WholeAnswer(events, meter, headers, response.status)
+        answer = StreamedAnswer(body, meter, headers, self._faults, self.dialect, response.status)
+        await answer.begin(first)
+        return answer
+
+    async def _whole(self, first: bytes, body: Body) -> Reply:
+        """The reply of a server that does not stream."""
+        data = await self._json(first, body)
+        fields = cast("dict[str, Any]", msgspec.json.decode(data))
+        reply = self._understood(lambda _: self._dialect.read_reply(fields), data)
+        if not (reply.message.parts or reply.id or reply.model):  # some other JSON: a status, a greeting
+            raise self._faults.garbled(f"the answer is JSON, but not {self.dialect}")
+        return reply
+
+    async def _json(self, first: bytes, body: Body) -> bytes:
+        """A body that is one JSON object and no error."""
+        if first.lstrip().startswith(b"<"):
+            where = self._faults.where
+            raise self._faults.garbled(
+                f"{where} answered with a web page (HTML) instead of a reply; check its base URL", "html"
+            )
+        if first and _is_stream(first):
+            raise self._faults.garbled(f"{self._faults.where} streams its answer although a whole one was asked for")
+        data = await body.read_all(first)
+        if not data.strip():
+            raise self._faults.garbled(f"{self._faults.where} gave an empty answer; ask again")
+        try:
+            error = _ERROR.decode(data).error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            failure = self._faults.garbled(f"the answer is not {self.dialect}: {problem}")
+        else:
+            if not error:
+                return data
+            failure = self._read_error(_status_inside(error), data)
+        raise failure
+
+    def _read_error(self, status: int, data: bytes) -> EngineError:
+        error = self._dialect.read_error(status, data, provider=self._endpoint.provider, model=self._model)
+        error.status = status
+        if not isinstance(error, EngineDenied):
+            error.body = _object_or_nothing(data)
+        elif self._endpoint.key_variables:
+            error.args = (f"{error} (it was read from {' or '.join(self._endpoint.key_variables)})",)
+        return self._faults.owned(error)
+
+    async def _refusal(self, response: aiohttp.ClientResponse, body: Body) -> EngineError:
+        """The error that a status other than success means."""
+        if response.status < 400:
+            target = response.headers.get("Location", "")
+            error = self._faults.error(
+                EngineGarbled, "redirect", f"{self._faults.where} sends to {target!r}; put that into its base URL"
+            )
+            error.retryable = False
+            return error
+        error = self._read_error(response.status, await body.read_some())
+        if (wait_s := retry_after_s(response.headers)) is not None:
+            error.retry_after_s = wait_s
+        return error
+
+
+class _MaybeError(msgspec.Struct):
+    error: Any = None
+
+
+_ERROR = msgspec.json.Decoder(_MaybeError)
+
+
+async def _beginning(response: aiohttp.ClientResponse, body: Body) -> bytes:
+    """What an answer begins with, where that decides what it is. A label is often wrong, but not one that says that it
+    streams."""
+    return b"" if response.content_type == "text/event-stream" else await body.read()
+
+
+def _is_stream(first: bytes) -> bool:
+    return first.lstrip().startswith((b"data", b"event", b"id", b"retry", b":"))
+
+
+async def _in_pieces(sent: bytes) -> AsyncIterator[memoryview]:
+    view = memoryview(sent)
+    for at in range(0, len(view), PIECE_BYTES):
+        yield view[at : at + PIECE_BYTES]
+
+
+def _object_or_nothing(data: bytes) -> bytes:
+    """An error's body as it came, where it is a whole JSON object."""
+    try:
+        _ERROR.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return b""
+    return data
+
+
+async def _client(connect_s: float) -> AsyncGenerator[aiohttp.ClientSession, None]:
+    import aiohttp
+
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=60),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, connect=connect_s),
+    )
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+def _status_inside(failure: Any) -> int:
+    """The status that an error says it has when its answer's own status is success; a server's fault by default."""
+    code: object = cast("dict[str, object]", failure).get("code") if isinstance(failure, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 500
