@@ -6,18 +6,20 @@ Frozen: write it in code or in a file. Knows no app; an agent is only data until
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from .engine import Engine
 from .errors import RondelError
+from .events import JobMode
 from .inputs import TEXT_INPUT, schema_of, validator
 from .limits import Limits
 from .plugin import Plugin
 from .prompt import HISTORY, Node
-from .tool import NAME, CallContext, Tool, is_function, tool
+from .schedule import Schedule
+from .tool import NAME, CallContext, Tool, is_function, job_mode, tool
 from .values import Options, OutputSchema, Value
 
 AGENT_NAME = re.compile(rf"{NAME.pattern}(?:\.{NAME.pattern})?")
@@ -68,6 +70,10 @@ class Agent(msgspec.Struct, frozen=True):
     facts: dict[str, Fact] = {}
     job: Sequence[str] = ()
     """Agents that run one after the other, in the background, when this one has answered."""
+    background: Sequence[str] | Mapping[str, JobMode] = ()
+    """Which of its tools work in the background; a mapping says how each reports, `background` or `inline`."""
+    schedules: Sequence[Schedule] = ()
+    """When it is spoken to without a person, in a conversation of its own."""
 
     def __post_init__(self) -> None:
         if not AGENT_NAME.fullmatch(self.name):
@@ -88,7 +94,7 @@ class Agent(msgspec.Struct, frozen=True):
             return nodes
         return (*nodes, Node(HISTORY))
 
-    def as_tool(self) -> Tool:
+    def as_tool(self, *, background: bool | JobMode = False) -> Tool:
         """This agent as a tool of another: it works on a transcript of its own and gives its answer back.
 
         Models know no names with dots: `time.now` is called `time_now`.
@@ -107,6 +113,7 @@ class Agent(msgspec.Struct, frozen=True):
             timeout_s=0,
             idempotent=True,  # its own transcript says how far it came: running it again goes on from there
             tags=("agent",),
+            background=job_mode(background),
         )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from .agent import Agent
 from .assembly import Step, assemble
+from .background import Background
 from .clock import Clock, SystemClock
 from .conversation import Conversation
 from .deadline import Deadlines
@@ -53,7 +54,7 @@ class App:
     ) -> None:
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
-        self.store: Store = store or _memory_store()
+        self.store: Store = store or _memory_store(self.clock)
         self._runtime = runtime
         self._engine = engine
         self._plugins = plugins
@@ -68,6 +69,7 @@ class App:
         self._turns: dict[str, Turn] = {}
         self._results: dict[str, asyncio.Future[AgentResult]] = {}
         self._messages: dict[str, Message] = {}
+        self.background = Background(self)
         self._life = contextlib.AsyncExitStack()
         self._id_seed = os.urandom(5).hex()
         self._id_count = 0
@@ -111,6 +113,7 @@ class App:
         for tool in (*(self._find_tool(item, agent) for item in agent.tools), *chain.tools):
             if tools.setdefault(tool.name, tool) is not tool:
                 raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
+        tools = self.background.prepare(agent, tools, lambda name: self._find_tool(name, agent))
         return Crew.of(agent, self._find_engine(agent), chain, tools)
 
     def _find_tool(self, item: Any, agent: Agent) -> Tool:
@@ -145,7 +148,7 @@ class App:
                     if type(plugin).lifespan is not Plugin.lifespan:
                         await life.enter_async_context(plugin.lifespan(self))
             runtime = self._runtime = self._runtime or _local_runtime(self.store, self.clock)
-            await runtime.start({"turn": self._run_turn_job, "job": self._run_deadline}, recover=self._recover)
+            await runtime.start({"turn": self._run_turn_job, "job": self._run_job}, recover=self._recover)
             life.push_async_callback(runtime.stop)
             self._life = life.pop_all()
         return self
@@ -262,7 +265,7 @@ class App:
 
     async def preview(self, agent: str, message: Message) -> AsyncIterator[Step]:
         """How the prompt of a first round would come about, step by step. Nobody is asked, and nothing is kept."""
-        journal = Journal("preview", _memory_store(), self.clock)
+        journal = Journal("preview", _memory_store(self.clock), self.clock)
         turn = Turn(self, journal, id="preview", agent=self.agent(agent).name, messages=(message,))
         turn.previewing = True
         await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
@@ -305,6 +308,8 @@ class App:
             message = msgspec.convert(job.payload["message"], Message)
         journal = await self.journal(job.key)
         transcript = journal.transcript
+        if transcript.jobs:
+            await self.background.take_up(job.key)
         if id in transcript.turns_done:
             return None
         if "answer" not in job.payload and transcript.turn == id and transcript.outcome is Outcome.WAITING:
@@ -335,7 +340,7 @@ class App:
     async def _after_turn(self, turn: Turn) -> None:
         if turn.outcome is Outcome.WAITING:
             await self._arm_deadlines(turn.conversation, turn.id, turn.agent.name, turn.held)
-        elif turn.outcome is Outcome.DONE and turn.transcript.inbox:
+        elif turn.outcome is Outcome.DONE and turn.transcript.is_spoken_to:
             await self.start_turn(turn.conversation, turn.agent.name)  # it came just as the turn ended
 
     async def _arm_deadlines(self, conversation: str, turn: str, agent: str, questions: list[Question]) -> None:
@@ -344,6 +349,9 @@ class App:
                 payload = {"turn": turn, "agent": agent, "question": question.id}
                 key = f"{conversation}#{question.id}"
                 await self.runtime.submit(Job(f"deadline:{key}", "job", key, payload, at=question.deadline))
+
+    async def _run_job(self, job: Job) -> None:
+        await (self._run_deadline(job) if "question" in job.payload else self.background.run(job))
 
     async def _run_deadline(self, job: Job) -> None:
         conversation = job.key.removesuffix(f"#{job.payload['question']}")
@@ -445,10 +453,10 @@ def default_plugins(*own: Plugin) -> list[Plugin]:
     return [*placed(before), *(plugin for plugin in own if plugin.name not in defaults), *placed(after)]
 
 
-def _memory_store() -> Store:
+def _memory_store(clock: Clock) -> Store:
     from .stores.memory import MemoryStore
 
-    return MemoryStore()
+    return MemoryStore(clock=clock)
 
 
 def _local_runtime(store: Store, clock: Clock) -> Runtime:

@@ -63,7 +63,7 @@ class Conversation:
             turn = jobs[-1].payload["turn"]
             return TurnView(self, watcher, turn, goes_on=turn == transcript.turn)
         watcher.close()
-        if not (transcript.unanswered or transcript.owed or transcript.inbox):
+        if not (transcript.unanswered or transcript.owed or transcript.is_spoken_to):
             return None
         goes_on = bool(transcript.turn) and transcript.outcome is None
         view = TurnView(self, journal.watch(), transcript.turn if goes_on else self.app.new_id("t"), goes_on=goes_on)
