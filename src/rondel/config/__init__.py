@@ -56,13 +56,14 @@ from ..errors import ConfigError
 from ..lookup import find_plugin
 from ..plugin import Plugin
 from ..settings import Config, EngineSettings, PluginSettings, Source, StoreSettings
-from .engines import canonical_engine, engine_mistakes, engine_problem, engines_named
+from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
 from .place import find_file, home_of
 from .shown import OVERRIDES, explain, literal_secrets, sources_of
 
 __all__ = [
+    "BUILTIN_ENGINES",
     "OVERRIDES",
     "SAME",
     "Config",

@@ -57,6 +57,10 @@ class Request:
         """Whether the body has one of these texts anywhere: a cheap question before a dear one."""
         return any(text in self._body for text in texts)
 
+    def count(self, *texts: bytes) -> int:
+        """How often the body has these texts."""
+        return sum(self._body.count(text) for text in texts)
+
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; decoded when first asked for."""

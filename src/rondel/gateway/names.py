@@ -1,0 +1,67 @@
+"""The names that callers write for engines: `provider,model`, `provider/model`, `provider:model`, or a model's alone.
+
+Compared without case. Knows what is configured and which providers have a key; asks none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..config import BUILTIN_ENGINES
+from ..endpoint import PROVIDERS
+from ..errors import nearest
+from ..settings import Config, EngineSettings
+
+
+class Names:
+    """What a caller may ask for: engines of the configuration, providers that can be reached, and listed models."""
+
+    def __init__(self, config: Config, env: Mapping[str, str]) -> None:
+        self._engines = config.engines
+        reachable = [
+            name
+            for name, provider in PROVIDERS.items()
+            if provider.is_local or any(env.get(variable, "").strip() for variable in provider.key_variables)
+        ]
+        self.heads = {name.lower(): name for name in (*BUILTIN_ENGINES, *reachable, *config.engines)}
+        self._listed: dict[str, list[str]] = {}
+        for name, engine in config.engines.items():
+            for model in dict.fromkeys((*engine.models, *((engine.model,) if engine.model else ()))):
+                self._listed.setdefault(model.lower(), []).append(f"{name}:{model}")
+
+    def find(self, text: str) -> tuple[str, str]:
+        """The engine, or what is wrong with a text that means one; neither of a plain model's name that nobody has."""
+        text = text.strip()
+        if head := self.heads.get(text.lower()):
+            return head, ""
+        if "," in text:
+            head, _, model = text.partition(",")
+            return self._of(head, model, text)
+        if found := self._listed.get(text.lower()):
+            if len(found) == 1:
+                return found[0], ""
+            return "", f"several engines have it; write {' or '.join(found)}"
+        for mark in ":/":
+            head, marked, model = text.partition(mark)
+            if marked and head.strip().lower() in self.heads:
+                return self._of(head, model, text)
+        # A colon or a slash is a part of many models' own names, so an unknown head is only told when it is near one.
+        head, marked, _ = text.replace("/", ":").partition(":")
+        hint = nearest(head.lower(), tuple(self.heads)) if marked else ""
+        return "", f"there is no engine {head!r}{hint}" if "did you mean" in hint else ""
+
+    def _of(self, head: str, model: str, text: str) -> tuple[str, str]:
+        head, model = head.strip(), model.strip()
+        name = self.heads.get(head.lower())
+        if name is None:
+            return "", f"there is no engine {head!r}{nearest(head.lower(), tuple(self.heads))}"
+        if not model:
+            return "", f"{text!r} names no model"
+        settings = self._engines.get(name, EngineSettings())
+        listed = {listed.lower(): listed for listed in (settings.model, *settings.models) if listed}
+        if settings.models and model.lower() not in listed:
+            return "", f"the engine {name!r} has no model {model!r}{nearest(model, tuple(listed.values()))}"
+        return f"{name}:{listed.get(model.lower(), model)}", ""
+
+    def unknown(self, text: str) -> str:
+        return f"there is no engine {text!r}{nearest(text.lower(), tuple(self.heads))}"

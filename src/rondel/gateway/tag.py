@@ -1,0 +1,84 @@
+"""The sub-agent tag: a text inside a prompt that names the model which is to answer it, and that no model sees.
+
+Looked for in instructions and in the first two messages of the user, never in what tools gave. Works on the decoded
+fields of a body, in any dialect. Knows no engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+from ..values import Value
+from .request import Request
+
+WORDS = (b"RONDEL-SUBAGENT-MODEL", b"CCR-SUBAGENT-MODEL")
+"""Without their brackets, which some clients write as escapes."""
+MESSAGES_MAX = 2
+_TAG = re.compile(r"<((?:RONDEL|CCR)-SUBAGENT-MODEL)>([^<>]{1,200})</\1>\s?")
+_TEXTS = ("text", "input_text")
+
+Json: TypeAlias = dict[str, Any]
+Edit: TypeAlias = Callable[[str], str]
+
+
+class Tag(Value, frozen=True):
+    model: str
+    fields: dict[str, Any]
+    """The fields of the body without the tag."""
+
+
+def find_tag(request: Request) -> Tag | None:
+    """The first tag of a request. Bodies that do not have its bytes are not looked into."""
+    if not request.holds(*WORDS):
+        return None
+    models: list[str] = []
+
+    def without(text: str) -> str:
+        models.extend(found[2].strip() for found in _TAG.finditer(text))
+        return _TAG.sub("", text)
+
+    fields: dict[str, Any] = {}
+    for name in ("system", "instructions", "messages", "input"):
+        given = request.field(name)
+        seen = len(models)
+        edited = _messages(given, without) if name in ("messages", "input") else _content(given, without)
+        if len(models) > seen:
+            fields[name] = edited
+    return Tag(models[0], fields) if models else None
+
+
+def _messages(value: Any, edit: Edit) -> Any:
+    """Messages with the instructions among them and the first of the user's edited. A text alone is the user's."""
+    if not isinstance(value, list):
+        return _content(value, edit)
+    left, edited = MESSAGES_MAX, list[Any]()
+    for item in cast("list[Any]", value):
+        role = cast(Json, item).get("role") if isinstance(item, dict) else None
+        if role == "user":
+            left -= 1
+        if role in ("system", "developer") or (role == "user" and left >= 0):
+            message = cast(Json, item)
+            item = {**message, "content": _content(message.get("content"), edit)}
+        edited.append(item)
+    return edited
+
+
+def _content(value: Any, edit: Edit) -> Any:
+    """A text, or blocks of which those that are text are edited. A block that was nothing but the tag is left out."""
+    if isinstance(value, str):
+        return edit(value)
+    if not isinstance(value, list):
+        return value
+    blocks: list[Any] = []
+    for block in cast("list[Any]", value):
+        if isinstance(block, dict) and cast(Json, block).get("type") in _TEXTS:
+            before: Any = cast(Json, block).get("text")
+            after = edit(before) if isinstance(before, str) else before
+            if after == "" and before:
+                continue
+            blocks.append({**cast(Json, block), "text": after})
+        else:
+            blocks.append(block)
+    return blocks
