@@ -31,9 +31,11 @@ PLUGINS: dict[str, str] = {
     "duration": "rondel.plugins.duration:Duration",
     "facts": "rondel.plugins.facts:Facts",
     "history": "rondel.plugins.history:History",
+    "image_agent": "rondel.plugins.image_agent:ImageAgent",
     "inputs": "rondel.plugins.inputs:Inputs",
     "limits": "rondel.plugins.limits:LimitsGuard",
     "log": "rondel.plugins.log:Log",
+    "memory": "rondel.plugins.memory:MemoryAgent",
     "position": "rondel.plugins.position:Position",
     "repair": "rondel.plugins.repair:RepairArguments",
     "reroll": "rondel.plugins.reroll:Reroll",
@@ -47,9 +49,14 @@ PLUGINS: dict[str, str] = {
 TOOLS: dict[str, str] = {
     "ask_user": "rondel.tools.ask_user:ask_user",
     "calculate": "rondel.tools.calculate:calculate",
+    "cancel_job": "rondel.tools.background:cancel_job",
+    "cancel_schedule": "rondel.tools.schedule:cancel_schedule",
     "current_time": "rondel.tools.clock:current_time",
     "finish": "rondel.tools.finish:finish",
+    "list_jobs": "rondel.tools.background:list_jobs",
+    "list_schedules": "rondel.tools.schedule:list_schedules",
     "run_shell": "rondel.tools.shell:run_shell",
+    "schedule": "rondel.tools.schedule:schedule",
 }
 ENTRY_POINTS = "rondel.plugins"
 
