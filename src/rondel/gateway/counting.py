@@ -29,9 +29,12 @@ OBSERVED_MIN = 200
 BYTES_PER_TOKEN_MIN = 3
 """No text of a body has more tokens than its bytes divided by this, by our estimate: Chinese has three bytes a
 character."""
-_MEDIA_WORDS = (
-    *(b'"image"', b'"input_image"', b'"image_url"', b'"document"', b'"file"', b'"input_file"', b'"input_audio"'),
-)
+_MEDIA_WORDS = {
+    "anthropic": (b'"image"', b'"document"'),
+    "openai-chat": (b'"image_url"', b'"file"', b'"input_audio"'),
+    "openai-responses": (b'"input_image"', b'"input_file"', b'"input_audio"'),
+}
+"""What a body has for each image, document or sound in it. Searching takes longer than all else of most decisions."""
 
 IMAGE_TOKENS_MIN, IMAGE_TOKENS_MAX = 85, 1_600
 PIXELS_PER_TOKEN = 750
@@ -47,9 +50,10 @@ def estimate(request: Request) -> int:
 
 def tokens_at_most(request: Request) -> int | None:
     """What the estimate cannot exceed, without reading anything; None when only reading tells."""
-    if request.holds(b"application/pdf"):
+    media = request.count(*_MEDIA_WORDS[request.dialect.name])
+    if media and request.holds(b"application/pdf"):
         return None
-    return request.size_bytes // BYTES_PER_TOKEN_MIN + IMAGE_TOKENS_MAX * request.count(*_MEDIA_WORDS)
+    return request.size_bytes // BYTES_PER_TOKEN_MIN + IMAGE_TOKENS_MAX * media
 
 
 def prompt_tokens(prompt: Prompt) -> int:

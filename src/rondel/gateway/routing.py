@@ -21,7 +21,7 @@ from ..errors import ConfigError, EngineError, nearest
 from ..lookup import import_attribute
 from ..settings import SCENARIOS, Config, ProjectSettings, RouteSettings
 from ..values import Value
-from .counting import Calibration, estimate, tokens_at_most
+from .counting import BYTES_PER_TOKEN_MIN, Calibration, estimate, tokens_at_most
 from .kinds import asks_to_think, searches_the_web
 from .names import Names
 from .request import Request
@@ -258,8 +258,7 @@ class _Question:
         limit = self.routes.long_context_tokens or 0
         last = self.router.sessions.last_tokens(self.request.session) if self.request.session else 0
         needed = min(limit, LAST_TOKENS_MIN) if last > limit else limit
-        most = tokens_at_most(self.request)
-        if most is not None and most * self._ratio <= needed:
+        if self._has_at_most(needed):
             return "", f"with {self.request.size_bytes:,} bytes it has fewer than {needed:,} tokens"
         try:
             tokens = self.tokens
@@ -272,9 +271,13 @@ class _Question:
             return self._route("long_context", because)
         return "", f"about {tokens:,} tokens are not more than {needed:,}"
 
-    @property
-    def _ratio(self) -> float:
-        return self.router.calibration.ratio(self._default()[0])
+    def _has_at_most(self, tokens: int) -> bool:
+        """Whether the request's bytes alone say that it has no more tokens than these."""
+        ratio = self.router.calibration.ratio(self._default()[0])
+        if self.request.size_bytes / BYTES_PER_TOKEN_MIN * ratio > tokens:
+            return False
+        most = tokens_at_most(self.request)
+        return most is not None and most * ratio <= tokens
 
     @cached_property
     def tokens(self) -> int:

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 from ..values import Value
 from .request import Request
 
-WORDS = (b"RONDEL-SUBAGENT-MODEL", b"CCR-SUBAGENT-MODEL")
-"""Without their brackets, which some clients write as escapes."""
+MARK = b"-SUBAGENT-MODEL"
+"""What every tag has, without its brackets, which some clients write as escapes."""
 MESSAGES_MAX = 2
 _TAG = re.compile(r"<((?:RONDEL|CCR)-SUBAGENT-MODEL)>([^<>]{1,200})</\1>\s?")
 _TEXTS = ("text", "input_text")
@@ -31,7 +31,7 @@ class Tag(Value, frozen=True):
 
 def find_tag(request: Request) -> Tag | None:
     """The first tag of a request. Bodies that do not have its bytes are not looked into."""
-    if not request.holds(*WORDS):
+    if not request.holds(MARK):
         return None
     models: list[str] = []
 
