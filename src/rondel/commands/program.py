@@ -69,6 +69,20 @@ def _chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str) ->
 
 
 @program.command()
+def serve(
+    host: Annotated[str, typer.Option("--host", help="the address to listen on")] = "",
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="the port; 0 takes a free one", min=0, max=65535)
+    ] = None,
+) -> int:
+    """Serve models and agents to programs that speak OpenAI's or Anthropic's protocol."""
+    from .serve import Choice
+    from .serve import serve as serve_
+
+    return serve_(Choice(host, port))
+
+
+@program.command()
 def run(
     agent: Annotated[str, typer.Argument(help="the agent to ask; rondel is the built-in one")],
     text: Annotated[str, typer.Argument(help="what to say; - reads it from stdin")],
@@ -107,14 +121,18 @@ def resume(
 @program.command()
 def trace(
     id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")],
-    json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+    turn: Annotated[str, typer.Option("--turn", help="only this turn: its number, last, or its id")] = "",
     short: Annotated[bool, typer.Option("--short", help="only turns and calls")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+    html: Annotated[bool, typer.Option("--html", help="a page for a browser that needs nothing else")] = False,
+    json: Json = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="the file to write it to")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="print each line as it comes, until Ctrl-C")] = False,
 ) -> None:
     """Show what happened in a conversation, as a tree."""
-    from .trace import trace
+    from .trace import View, trace
 
-    trace(id, as_json=json, as_markdown=markdown, short=short)
+    trace(id, View(turn, json, markdown, html, short, watch, output))
 
 
 @program.command()

@@ -8,7 +8,7 @@ beside it is remembered, and put back into the next request. Knows no network an
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import msgspec
@@ -66,10 +66,10 @@ class Trail:
 
 
 class Inside:
-    """The host of one foreign request's turn: the app in everything but the crew."""
+    """The host of one foreign request's turn: the app in everything but the crew and the engines."""
 
-    def __init__(self, app: App, crew: Crew) -> None:
-        self._app, self._crew = app, crew
+    def __init__(self, app: App, crew: Crew, engine: Callable[[str], Engine]) -> None:
+        self._app, self._crew, self.engine = app, crew, engine
 
     def crew(self, agent: str) -> Crew:
         return self._crew if agent == self._crew.agent.name else self._app.crew(agent)
@@ -81,8 +81,16 @@ class Inside:
 class Lending:
     """Opens turns for foreign requests, with the gateway's plugins or with those of the agent that is named."""
 
-    def __init__(self, app: App, plugins: Iterable[Plugin], *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        plugins: Iterable[Plugin] = (),
+        *,
+        limits: Limits | None = None,
+        engine: Callable[[str], Engine] | None = None,
+    ) -> None:
         self._app = app
+        self._engine = engine or app.engine
         self._chains = {"": Chain((CallerTools(), LimitsGuard(), *plugins))}
         self._agent = Agent(GATEWAY, limits=limits or Limits())
 
@@ -111,7 +119,8 @@ class Lending:
         }
         history = Messages(message for message in prompt.nodes[_instructions(prompt) :] if isinstance(message, Message))
         await journal.append(TurnStarted(request.id, crew.agent.name, inputs=inputs), HistoryGiven(history), wait=False)
-        turn = Turn(cast(Host, Inside(self._app, crew)), journal, id=request.id, agent=crew.agent.name, inputs=inputs)
+        host = cast(Host, Inside(self._app, crew, self._engine))
+        turn = Turn(host, journal, id=request.id, agent=crew.agent.name, inputs=inputs)
         _lend(turn, prompt.tools)
         return turn
 

@@ -29,20 +29,20 @@ STREAM_HEADERS: Headers = [
 
 
 class Outgoing:
-    """One answer. `headers` are added to it when it begins; they may be set until then."""
+    """One answer. `head` gives headers to add, when it begins."""
 
-    __slots__ = ("_buffer", "_busy", "_send", "ended", "headers", "last_write", "ping", "started", "status")
+    __slots__ = ("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._buffer: list[bytes] = []
         self._busy = False
-        self.headers: Headers = []
+        self.head: Callable[[], Headers] = list
         self.started = self.ended = False
         self.status = 0
         self.last_write = asyncio.get_running_loop().time()
-        self.ping: Callable[[], bytes] | None = None
-        """What to say while nothing comes; None when the answer is no stream."""
+        self.ping = b""
+        """What to say while nothing comes; empty when the answer is no stream."""
 
     async def whole(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """A whole answer, at once."""
@@ -55,7 +55,7 @@ class Outgoing:
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.started, self.status = True, status
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.headers]})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.head()]})
 
     def say(self, data: bytes) -> None:
         """Put something into the stream; it goes out with the next `flush`."""
@@ -89,10 +89,8 @@ class Outgoing:
 
     async def keep_alive(self) -> None:
         """Say that the model still works. Begins the stream when it must: from then on failures are said in it."""
-        if self.ping is None or self._busy or self.ended:
-            return
-        if data := self.ping():
-            await self.write(data)
+        if self.ping and not self._busy and not self.ended:
+            await self.write(self.ping)
 
 
 class Flushing:

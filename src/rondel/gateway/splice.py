@@ -10,7 +10,6 @@ from collections.abc import Container
 
 from ..values import (
     Delta,
-    Notice,
     PartDelta,
     PartFinished,
     PartStarted,
@@ -60,6 +59,11 @@ class Splice:
             self._last = delta
         return None
 
+    def next_place(self) -> int:
+        """A place for a part that no round has."""
+        place, self._next = self._next, self._next + 1
+        return place
+
     def finish(self, *, cut: bool = False) -> ReplyFinished:
         """The end of the reply. `cut` says that a limit ended it, and not the model."""
         last = self._last or ReplyFinished()
@@ -85,12 +89,6 @@ class Splice:
                 self._places[index], self._plain = None, False
                 return None
             self._calls_shown = True
-        place, self._next = self._next, self._next + 1
-        self._places[index] = place
+        place = self._places[index] = self.next_place()
         self._plain = self._plain and place == index
         return place
-
-
-def is_semantic(delta: Delta) -> bool:
-    """Whether a caller would notice it: not that a reply began, and no notice."""
-    return not isinstance(delta, (ReplyStarted, Notice))

@@ -1,0 +1,94 @@
+"""The gateway behind a real HTTP server: uvicorn, with its parser and event loop in C where they are installed.
+
+Only this file knows the server. It binds the address itself, so that a port that is taken is one clear sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ..errors import RondelError
+
+T = TypeVar("T")
+
+KEEPALIVE_S = 75
+"""How long an idle connection of a caller stays open; clients with a pool close theirs earlier."""
+BACKLOG = 2_048
+DRAIN_S = 10
+"""How long requests may go on after the server was told to stop."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host.strip("[]"), port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise RondelError(_why_not(error, host, port)) from None
+    listening.setblocking(False)
+    return listening
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is taken; stop what listens there, or take another one: rondel serve --port"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"port {port} may not be opened by this user; take one above 1023: rondel serve --port 8484"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"this machine has no address {host!r}; check `host` in [gateway]"
+    return f"{host}:{port} cannot be listened on: {error.strerror or error}"
+
+
+def address_of(listening: socket.socket) -> str:
+    """The web address that callers use."""
+    host, port = listening.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}"
+
+
+class Server:
+    """Serves an ASGI application on a socket until `stop` is called or the process is told to end."""
+
+    def __init__(self, application: Any, listening: socket.socket) -> None:
+        import uvicorn
+
+        config = uvicorn.Config(
+            application,
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEPALIVE_S,
+            timeout_graceful_shutdown=DRAIN_S,
+            ws="none",
+        )
+        self._server = uvicorn.Server(config)
+        self._listening = listening
+
+    async def run(self) -> None:
+        try:
+            await self._server.serve(sockets=[self._listening])
+        finally:
+            self._listening.close()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+def run_fast(main: Coroutine[Any, Any, T]) -> T:
+    """Run a program on the fastest event loop that is installed."""
+    try:
+        import uvloop
+    except ImportError:  # Windows, or an interpreter that has none
+        return asyncio.run(main)
+    return uvloop.run(main)

@@ -1,0 +1,180 @@
+"""What is in force: the configuration, and what it makes: who may come in, which engine answers, which plugins lend.
+
+A setup is made whole or not at all, and does not change; a new configuration makes a new one. It closes its engines
+when the last request that came in under it has ended. Knows no paths and no server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable
+
+import msgspec
+
+from .. import __version__
+from ..app import App
+from ..endpoint import facts_of
+from ..engine import Engine
+from ..errors import EngineDenied, RondelError
+from ..plugin import Plugin
+from ..settings import SCENARIOS, Config, KeySettings
+from .access import Access, may_use
+from .exchange import Parts
+from .inside import Lending
+from .models import Listed
+from .record import Record
+from .registry import Registry
+from .request import Request
+from .routing import Decision, Router
+
+
+class Setup:
+    def __init__(
+        self,
+        app: App,
+        config: Config,
+        *,
+        make_engine: Callable[[str], Engine],
+        default: str = "",
+        plugins: Registry | None = None,
+        traced: bool = False,
+        before: Setup | None = None,
+    ) -> None:
+        """`default` is the engine to take where the configuration names none. What was learned under the setup `before`
+        this one stays known."""
+        gateway = config.gateway
+        self.version = __version__
+        self.config = config
+        self.body_bytes_max = int(gateway.body_mb_max * 1e6)
+        self.ping_s = gateway.ping_s
+        self.access = Access(
+            gateway.keys, host=gateway.host, port=gateway.port, hosts=gateway.hosts, origins=gateway.origins
+        )
+        self._app, self._make_engine = app, make_engine
+        self._engines: dict[str, Engine] = {}
+        self.plugins = plugins if plugins is not None else lenders(config)
+        self._router = Router(
+            config,
+            default=default,
+            agents=tuple(agent.name for agent in app.agents),
+            sessions=before._router.sessions if before else None,
+            calibration=before._router.calibration if before else None,
+        )
+        lending = Lending(app, self.plugins, limits=config.limits, engine=self.engine)
+        self.parts = Parts(app, lending, traced=traced)
+        self._open = 0
+        self._retired = False
+        self._life = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Setup:
+        async with contextlib.AsyncExitStack() as life:
+            for plugin in self.parts.lending.plugins:
+                if type(plugin).lifespan is not Plugin.lifespan:
+                    await life.enter_async_context(plugin.lifespan(self._app))
+            self._life = life.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def retire(self) -> None:
+        """Close when the requests that are under way have ended."""
+        self._retired = True
+        if not self._open:
+            await self._close()
+
+    @contextlib.asynccontextmanager
+    async def in_use(self) -> AsyncGenerator[None]:
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if self._retired and not self._open:
+                await self._close()
+
+    async def _close(self) -> None:
+        await self._life.aclose()
+        engines, self._engines = self._engines, {}
+        for engine in engines.values():
+            if close := getattr(engine, "aclose", None):
+                await close()
+
+    # --- who and what -------------------------------------------------------------------------------------------------
+
+    def key(self, name: str) -> KeySettings | None:
+        return self.config.gateway.keys.get(name)
+
+    def engine(self, name: str) -> Engine:
+        """The engine of this name, made once."""
+        if name not in self._engines:
+            self._engines[name] = self._make_engine(name)
+        return self._engines[name]
+
+    async def decide(self, request: Request) -> Decision:
+        decision = await self._router.decide(request)
+        if decision.fields:
+            decision.apply(request)
+        return decision
+
+    def count(self, request: Request, engine: str) -> tuple[int, str]:
+        """The tokens of a request by estimate, and how they were found out."""
+        return self._router.calibration.count(request, engine)
+
+    def learn(self, record: Record, tokens: int | None) -> None:
+        """Remember what a request turned out to be. `tokens` is what it was estimated at, where it was."""
+        if record.usage.tokens_in:
+            self._router.sessions.remember(record.session, record.usage.tokens_in)
+            if tokens:
+                ratio = self._router.calibration.ratio(record.engine)
+                self._router.calibration.observe(record.engine, round(tokens / ratio), record.usage.tokens_in)
+
+    def engines(self, request: Request, decision: Decision) -> list[Engine]:
+        """The engines of a decision, in order. One that cannot be made is left out as long as another is there."""
+        if decision.agent:
+            return [self._app.crew(decision.agent).engine]
+        made: list[Engine] = []
+        failure: RondelError | None = None
+        for name in decision.engines:
+            try:
+                made.append(self.engine(name))
+            except RondelError as error:
+                failure = failure or error
+        if not made:
+            raise EngineDenied(str(failure), code="no_engine")
+        return made
+
+    def models(self, key: str) -> list[Listed]:
+        """The models that a caller may ask for by name: those that engines list, those of routes, and our agents."""
+        settings = self.key(key)
+        names = dict.fromkeys(self._model_names())
+        listed = [_listed(name) for name in names if may_use(settings, name)]
+        agents = (Listed(f"agent:{agent.name}", "rondel", title=agent.description) for agent in self._app.agents)
+        return [*listed, *(agent for agent in agents if may_use(settings, agent.id))]
+
+    def _model_names(self) -> Iterable[str]:
+        for name, engine in self.config.engines.items():
+            yield from (f"{name}:{model}" for model in engine.models)
+            if engine.model and engine.model not in engine.models:
+                yield f"{name}:{engine.model}"
+        routes = self.config.gateway.routes
+        for scenario in SCENARIOS:
+            if (named := getattr(routes, scenario)) and ":" in named:
+                yield named
+
+
+def lenders(config: Config) -> Registry:
+    """The plugins that the configuration puts behind the gateway, made."""
+    gateway, registry = config.gateway, Registry()
+    for entry in gateway.plugins:
+        if entry.enabled:
+            if entry.name == "image" and "engine" not in entry.parameters:
+                parameters = {**entry.parameters, "engine": gateway.routes.image or ""}
+                entry = msgspec.structs.replace(entry, parameters=parameters)
+            registry.register(entry.make(config.project))
+    return registry
+
+
+def _listed(name: str) -> Listed:
+    provider, _, model = name.partition(":")
+    return Listed(name, provider, facts_of(provider, model), title=model)
