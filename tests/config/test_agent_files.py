@@ -58,9 +58,9 @@ def test_a_yaml_file_holds_several_agents(tmp_path: Path) -> None:
             plugins: [log, {approval: {default: {mode: confirm, deny: [rm]}, tools: {ask_user: {mode: auto}}}}]
             limits: {calls: 2}
             options: {temperature: 0, stop: [END]}
-            inputs: {city: {description: the city}, days: {type: integer, required: false}}
+            inputs: {city: {description: the city, required: true}, days: {type: integer}}
             output: {type: object, properties: {mild: {type: boolean}}}
-          almanac:
+          almanac: {prompt: ""}
         """,
     )
     agents = agents_in(tmp_path, "[limits]\nrounds = 3\n[options]\ntop_k = 5")
@@ -73,8 +73,8 @@ def test_a_yaml_file_holds_several_agents(tmp_path: Path) -> None:
     assert weather.limits == Limits(rounds=3, calls=2)
     assert weather.options == Options(temperature=0.0, stop=("END",), top_k=5)
     assert weather.inputs == {
-        "city": {"type": "string", "description": "the city"},
-        "days": {"type": "integer", "required": False},
+        "city": {"type": "string", "description": "the city", "required": True},
+        "days": {"type": "integer"},
     }
     assert weather.as_tool().schema["required"] == ["city"]
     assert weather.output == OutputSchema({"type": "object", "properties": {"mild": {"type": "boolean"}}}, "weather")
@@ -131,7 +131,10 @@ def test_a_prompt_may_be_a_tree_with_the_place_of_the_conversation(tmp_path: Pat
 
 
 def test_plugins_of_the_configuration_are_on_for_every_agent_unless_it_has_its_own(tmp_path: Path) -> None:
-    write(tmp_path / "agents" / "a.yaml", "agents:\n  a:\n  b: {plugins: [{trim: {share: 0.25}}, repair]}")
+    write(
+        tmp_path / "agents" / "a.yaml",
+        "agents:\n  a: {prompt: x}\n  b: {prompt: x, plugins: [{trim: {share: 0.25}}, repair]}",
+    )
     agents = agents_in(tmp_path, 'plugins = ["log", {name = "trim", share = 0.5}]')
     shares = {
         name: [(p.name, vars(p).get("_share")) for p in a.plugins if not isinstance(p, str)]
@@ -146,7 +149,7 @@ def test_plugins_of_the_configuration_are_on_for_every_agent_unless_it_has_its_o
 def test_an_agent_from_a_file_answers(tmp_path: Path) -> None:
     write(
         tmp_path / "agents" / "a.yaml",
-        "agents: {parrot: {engine: echo, tools: [ask_user, other]}, other: {engine: echo}}",
+        "agents: {parrot: {prompt: x, engine: echo, tools: [ask_user, other]}, other: {prompt: x, engine: echo}}",
     )
     agents = agents_in(tmp_path)
 
@@ -265,7 +268,7 @@ number = 3
 
 def with_tool(folder: Path, module: str, tool: str, kind: str = "tools") -> Agent:
     write(folder / "weather_of_test.py", module)
-    write(folder / "agents" / "a.yaml", f"agents:\n  a:\n    {kind}: ['{tool}']")
+    write(folder / "agents" / "a.yaml", f"agents:\n  a:\n    {kind}: ['{tool}']\n    prompt: x")
     return agents_in(folder)["a"]
 
 
@@ -317,7 +320,10 @@ def test_a_module_of_the_project_that_another_one_hides_is_told(tmp_path: Path) 
 
 def test_a_plugin_of_the_project_is_made_with_its_parameters(tmp_path: Path) -> None:
     write(tmp_path / "weather_of_test.py", MODULE)
-    path = write(tmp_path / "agents" / "a.yaml", "agents:\n  a:\n    plugins:\n    - weather_of_test:Terse: {words: 3}")
+    path = write(
+        tmp_path / "agents" / "a.yaml",
+        "agents:\n  a:\n    plugins:\n    - weather_of_test:Terse: {words: 3}\n    prompt: x",
+    )
     (plugin,) = agents_in(tmp_path)["a"].plugins
     assert vars(plugin) == {"words": 3}
     write(path, "agents:\n  a:\n    plugins:\n    - weather_of_test:Terse")

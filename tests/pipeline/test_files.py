@@ -156,6 +156,7 @@ def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None:
         """
         agents:
           a:
+            prompt: ""
             plugins:
               - respond:
                   nodes:

@@ -124,7 +124,7 @@ def test_a_target_that_no_node_has_is_a_warning_with_its_line(place: Place, plug
 
 def test_an_empty_prompt_and_a_secret_in_the_open_are_warnings(place: Place):
     place.write("rondel.toml", "[engines.openai]\nkey = 'hunter2'\n").chmod(0o644)
-    place.write("agents/a.yaml", "agents:\n  a:\n  b: {prompt: [{id: x, text: ' '}]}\n")
+    place.write("agents/a.yaml", "agents:\n  a: {prompt: ''}\n  b: {prompt: [{id: x, text: ' '}]}\n")
     first, second, third = lines_of(place)
     assert first.startswith("rondel.toml:2: warning: 'engines.openai.key' is written out")
     assert second.startswith("agents/a.yaml:2: warning: the prompt of 'a' is empty")
