@@ -21,17 +21,20 @@ from .clock import Clock, SystemClock
 from .conversation import Conversation
 from .deadline import Deadlines
 from .engine import Engine
-from .errors import AgentFailed, LimitReached, QuestionError, RondelError, nearest
+from .errors import AgentFailed, LimitReached, QuestionError, RondelError, ToolError, nearest
 from .events import Event, Failure, MessageAdded, Nested, Outcome, QuestionAnswered, TurnFinished, TurnStarted
 from .job import Job, Runtime
 from .journal import Journal
 from .loop import run_turn
 from .plugin import Chain, Plugin
+from .prompt import Prompt
 from .question import Answer, Hold, Question, check_answer
 from .store import Store
+from .timetable import Timetable
+from .template import is_directive
 from .tool import CallContext, Tool
 from .turn import Crew, Turn
-from .values import AgentResult, Message, user
+from .values import AgentResult, Delta, Message, ModelFacts, ToolCall, user
 
 JOURNALS_MAX = 1_000
 """Journals kept open beside those in use; the oldest idle ones are read anew when they are needed again."""
@@ -70,6 +73,7 @@ class App:
         self._results: dict[str, asyncio.Future[AgentResult]] = {}
         self._messages: dict[str, Message] = {}
         self.background = Background(self)
+        self.timetable = Timetable(self)
         self._life = contextlib.AsyncExitStack()
         self._id_seed = os.urandom(5).hex()
         self._id_count = 0
@@ -103,18 +107,46 @@ class App:
     def crew(self, agent: str) -> Crew:
         """An agent with its engine, plugins and tools, resolved once."""
         if agent not in self._crews:
-            self._crews[agent] = self._assemble(self.agent(agent))
+            self._crews[agent] = self._assemble(self._body_of(self.agent(agent)))
         return self._crews[agent]
 
     def _assemble(self, agent: Agent) -> Crew:
         own = [_plugin_by_name(p) if isinstance(p, str) else p for p in agent.plugins]
         chain = Chain(default_plugins(*own) if self._plugins is None else (*self._plugins, *own))
         tools: dict[str, Tool] = {}
-        for tool in (*(self._find_tool(item, agent) for item in agent.tools), *chain.tools):
+        named = dict.fromkeys((*agent.tools, *agent.listeners))
+        for tool in (*(self._find_tool(item, agent) for item in named), *chain.tools):
             if tools.setdefault(tool.name, tool) is not tool:
                 raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
         tools = self.background.prepare(agent, tools, lambda name: self._find_tool(name, agent))
-        return Crew.of(agent, self._find_engine(agent), chain, tools)
+        return self._with_words(agent, chain, tools)
+
+    def _with_words(self, agent: Agent, chain: Chain, tools: dict[str, Tool]) -> Crew:
+        """What carries out the directives in an agent's words, beside the tools that its model is offered."""
+        from .engines.expand import Expanding, Script
+        from .tools.ask_user import ask_user
+
+        script = Script(agent, self, ask_user)
+        if not script.is_needed:
+            return Crew.of(agent, self._find_engine(agent), chain, tools)
+        for name in script.deferred:
+            if self.knows_agent(name):
+                offered = self._find_tool(name, agent)
+                tools = {**tools, offered.name: offered}
+        for hidden in script.tools.values():
+            known = tools.get(hidden.name, hidden)
+            if known.tags != hidden.tags:
+                raise RondelError(f"agent {agent.name!r} has two tools named {hidden.name!r}; rename one")
+        engine = self._find_engine(agent, needed=script.needs_model)
+        unoffered = frozenset(name for name in script.tools if name not in tools)
+        return Crew.of(
+            agent,
+            engine,
+            chain,
+            {**script.tools, **tools},
+            unoffered=unoffered,
+            bind=lambda turn: Expanding(script, turn, engine),
+        )
 
     def _find_tool(self, item: Any, agent: Agent) -> Tool:
         if isinstance(item, Tool):
@@ -122,12 +154,32 @@ class App:
         if item in self._tools:
             return self._tools[item]
         if item in self._agents:
-            return self._agents[item].as_tool()
+            # Called by its own name, it says of itself what the agent says whose body it is.
+            called = self._agents[item]
+            return msgspec.structs.replace(self._body_of(called).as_tool(), run=called.as_tool().run)
         known = [*self._tools, *self._agents]
         raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
 
-    def _find_engine(self, agent: Agent) -> Engine:
+    def _body_of(self, agent: Agent) -> Agent:
+        """What an alias stands for, under its own name, with its own description, inputs and facts."""
+        path, body = [agent.name], agent
+        while body.alias:
+            if body.alias in path:
+                raise RondelError(f"agents are aliases of each other: {' -> '.join((*path, body.alias))}")
+            if not self.knows_agent(body.alias):
+                known = nearest(body.alias, [name for name in self._agents if name not in path])
+                raise RondelError(f"agent {body.name!r} is an alias of {body.alias!r}, and there is none{known}")
+            body = self.agent(body.alias)
+            path.append(body.name)
+        if body is agent:
+            return agent
+        own = {"description": agent.description, "inputs": agent.inputs, "facts": agent.facts}
+        return msgspec.structs.replace(body, name=agent.name, **{key: value for key, value in own.items() if value})
+
+    def _find_engine(self, agent: Agent, *, needed: bool = True) -> Engine:
         engine = agent.engine if agent.engine is not None else self._engine
+        if engine is None and not needed:
+            return _NoEngine(agent.name)
         if engine is None:
             raise RondelError(f"agent {agent.name!r} has no engine: give it one, or give the app a default engine")
         return self.engine(engine) if isinstance(engine, str) else engine
@@ -148,8 +200,11 @@ class App:
                     if type(plugin).lifespan is not Plugin.lifespan:
                         await life.enter_async_context(plugin.lifespan(self))
             runtime = self._runtime = self._runtime or _local_runtime(self.store, self.clock)
-            await runtime.start({"turn": self._run_turn_job, "job": self._run_job}, recover=self._recover)
+            handlers = {"turn": self._run_turn_job, "job": self._run_job, "schedule": self.timetable.run}
+            await runtime.start(handlers, recover=self._recover)
             life.push_async_callback(runtime.stop)
+            if self._recover:
+                await self.timetable.open()
             self._life = life.pop_all()
         return self
 
@@ -280,6 +335,10 @@ class App:
     def result_of(self, turn: str) -> asyncio.Future[AgentResult]:
         return self._results.setdefault(turn, asyncio.get_running_loop().create_future())
 
+    def is_under_way(self, turn: str) -> bool:
+        """Whether a turn that was started here is queued or at work."""
+        return turn in self._results
+
     def running_turn(self, conversation: str) -> Turn | None:
         return self._turns.get(conversation)
 
@@ -379,20 +438,13 @@ class App:
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold | Any:
         """Run an agent for a call, on a transcript of its own, inside the turn that called."""
-        path = (*parent.path, parent.agent.name)
-        if len(path) >= parent.limits.agent_levels:
-            raise LimitReached(
-                "limits.agent_levels",
-                f"agents are nested {len(path)} levels deep (limits.agent_levels is {parent.limits.agent_levels}): "
-                + " -> ".join((*path, agent.name)),
-            )
+        call, path = context.call, (*parent.path, parent.agent.name)
+        _check_path(parent, call, (*path, agent.name))
         self.add_agent(agent)
-        call = context.call
         journal = await self.journal(f"{parent.conversation}/{call.id}")
-        if context.answer is not None:
-            open_ids = {question.id for question in journal.transcript.questions}
-            if context.answer.question_id in open_ids:
-                await journal.append(QuestionAnswered(context.answer))
+        if (answer := _answer_below(context)) is not None:
+            if any(question.id == answer.question_id for question in journal.transcript.questions):
+                await journal.append(QuestionAnswered(answer))
         message = user(_task_text(arguments), id=f"{call.id}-task", author=parent.agent.name)
         child = Turn(
             self,
@@ -402,14 +454,70 @@ class App:
             path=path,
             inputs=arguments,
             messages=(message,),
+            parent=parent,
+            call=call,
         )
-        with journal.listen(_Forward(parent, call.id, agent.name)):
-            await run_turn(child)
+        try:
+            with journal.listen(_Forward(parent, call.id, agent.name)):
+                await self._run_below(child)
+        finally:
+            parent.spent_on[call.id] = child.transcript.turn_spent
         if child.outcome is Outcome.WAITING:
-            return Hold(msgspec.structs.replace(child.held[0], call_id=call.id))
+            question = child.held[0]
+            return Hold(msgspec.structs.replace(question, id=f"{call.id}/{question.id}", call_id=call.id))
         if child.failure is not None:
-            raise AgentFailed(child.failure.agent or agent.name, child.failure.message)
+            failure = AgentFailed(child.failure.agent or agent.name, child.failure.message)
+            raise ToolError(child.failure.message) if is_directive(call) else failure
+        if child.reason:
+            raise ToolError(f"agent {agent.name!r} stopped: {child.reason}")
         return child.result().output
+
+    async def _run_below(self, child: Turn) -> None:
+        """Run a turn that works for another one, within its time."""
+        limit_s = child.limits.agent_s
+        deadline = self.deadlines.until(asyncio.get_running_loop().time() + limit_s if limit_s else None)
+        try:
+            with deadline:
+                await run_turn(child)
+        except TimeoutError:
+            name = child.agent.name
+            said = f"agent {name!r} gave no answer within {limit_s:g} s (limits.agent_s); ask it for less"
+            failure = Failure("AgentTimeout", said, agent=name)
+            await child.append(TurnFinished(child.id, Outcome.FAILED, failure=failure, seconds=limit_s))
+            raise ToolError(said) from None
+
+
+def _check_path(parent: Turn, call: ToolCall, path: tuple[str, ...]) -> None:
+    """Raises when agents work for agents too deep, or when their authors let them recruit each other for ever."""
+    above = f": {' -> '.join(path)}\n{parent.calls_above}".rstrip()
+    if is_directive(call) and path[-1] in path[:-1]:
+        raise ToolError(f"agents recruit each other in a circle{above}")
+    limit = parent.limits.agent_levels
+    if len(path) > limit:
+        said = f"agents are nested {len(path) - 1} levels deep (limits.agent_levels is {limit}){above}"
+        raise LimitReached("limits.agent_levels", said)
+
+
+def _answer_below(context: CallContext) -> Answer | None:
+    """The answer to a question of an agent that works for this call, as that one knows it."""
+    answer, prefix = context.answer, f"{context.call.id}/"
+    if answer is None or not answer.question_id.startswith(prefix):
+        return None
+    return msgspec.structs.replace(answer, question_id=answer.question_id.removeprefix(prefix))
+
+
+class _NoEngine:
+    """Stands where an agent needs no model, and says so when one is needed all the same."""
+
+    facts = ModelFacts()
+    name = "none"
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        raise RondelError(f"agent {self._agent!r} has no engine: give it one, or give the app a default engine")
+        yield  # an async generator, as every engine's stream is
 
 
 class _Forward:

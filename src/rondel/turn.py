@@ -60,6 +60,7 @@ from .values import (
 
 if TYPE_CHECKING:
     from .background import Background
+    from .timetable import Timetable
 
 log = logging.getLogger("rondel.turn")
 
@@ -151,6 +152,9 @@ class Host(Protocol):
 
     @property
     def background(self) -> Background: ...
+
+    @property
+    def timetable(self) -> Timetable: ...
 
 
 class Turn:
@@ -266,6 +270,11 @@ class Turn:
     def background(self) -> Background:
         """The jobs of the app that runs this turn."""
         return self._host.background
+
+    @property
+    def timetable(self) -> Timetable:
+        """The schedules of the app that runs this turn."""
+        return self._host.timetable
 
     def engine_named(self, name: str) -> Engine:
         """Another engine than the agent's own, by its name in the app; the agent's own for an empty name."""

@@ -49,6 +49,7 @@ class LocalRuntime:
         self._lines: dict[str, deque[Work]] = {}
         # Works whose time has not come, earliest first, and the one task that waits for them.
         self._later: list[tuple[float, int, Work]] = []
+        self._withdrawn = 0
         self._numbers = count()
         self._timekeeper: asyncio.Task[None] | None = None
         self._started = False
@@ -204,9 +205,8 @@ class LocalRuntime:
         line = self._lines.get(work.job.key)
         if line is not None and work in line:
             line.remove(work)
-        else:
-            self._later = [late for late in self._later if late[2] is not work]
-            heapq.heapify(self._later)
+        elif self._later:
+            self._forget_later()
         self._store.finish_job(work.job.id)
 
     # --- jobs for later -------------------------------------------------------------------------------------------
@@ -220,11 +220,24 @@ class LocalRuntime:
             self._timekeeper.cancel()
         self._timekeeper = self._group.create_task(self._keep_time(), name="rondel-timekeeper")
 
+    def _forget_later(self) -> None:
+        """One that is withdrawn stays in the heap, marked: to look for each there would cost a walk through all. They
+        are cleared away when they are the most."""
+        self._withdrawn += 1
+        if self._withdrawn * 2 > len(self._later):
+            self._later = [late for late in self._later if not late[2].cancelled]
+            heapq.heapify(self._later)
+            self._withdrawn = 0
+
     async def _keep_time(self) -> None:
         while self._later:
             await self._clock.sleep_until(self._later[0][0])
-            while self._later and self._later[0][0] <= self._clock.now():
-                self._line_up(heapq.heappop(self._later)[2])
+            while self._later and (self._later[0][2].cancelled or self._later[0][0] <= self._clock.now()):
+                work = heapq.heappop(self._later)[2]
+                if work.cancelled:
+                    self._withdrawn = max(0, self._withdrawn - 1)
+                else:
+                    self._line_up(work)
         self._timekeeper = None
 
 

@@ -1,0 +1,81 @@
+"""The tools with which an agent speaks to itself later: at a time, every so often, or as a cron line says.
+
+What it says then starts a turn in the same conversation. An agent that only works for a call is gone when the call is
+answered, so it cannot. Knows no cron: what a schedule means is schedule.py's.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ..errors import RondelError, ToolError
+from ..schedule import parse
+from ..timetable import Scheduled, schedule_id
+from ..tool import CallContext, tool
+
+
+@tool(name="schedule", idempotent=True)
+async def schedule(
+    say: str,
+    context: CallContext,
+    every: str = "",
+    at: str = "",
+    cron: str = "",
+    zone: str = "",
+    hours: str = "",
+) -> str:
+    """Let yourself be told something later. Give exactly one of every, at and cron.
+
+    Args:
+        say: what you will be told when the time comes, with all that you need to know to act on it then
+        every: an interval of at least 60 s, such as "15m", "2h" or "1d"
+        at: one time, such as "2027-03-01 09:00" in the zone, or "in 20m"
+        cron: five fields, such as "0 9 * * 1-5" for nine o'clock on weekdays
+        zone: the time zone of at, cron and hours, such as "Europe/Berlin"; without it, UTC
+        hours: only within these hours of the day, such as "09:00-17:00" or "22:00-06:00"
+    """
+    turn = context.turn
+    if turn.path or "/" in turn.conversation:
+        raise ToolError(
+            "you work for one call only, so nobody would be there when the time comes; say in your answer what should "
+            "be scheduled, and let the agent that called you do it"
+        )
+    given = {"say": say, "every": every, "at": at, "cron": cron, "zone": zone, "hours": hours}
+    try:
+        made = await turn.timetable.add(
+            turn.agent.name,
+            parse(given, now=turn.now()),
+            conversation=turn.conversation,
+            id=schedule_id(turn.conversation, turn.id, str(turn.transcript.rounds), context.call.id),
+        )
+    except RondelError as error:
+        raise ToolError(str(error)) from error
+    return f"scheduled as {made.id}: {_described(made)}"
+
+
+@tool(name="list_schedules", idempotent=True)
+async def list_schedules(context: CallContext) -> str:
+    """List what is scheduled in this conversation."""
+    lines = [f"{made.id}: {_described(made)}; says {made.schedule.say!r}" for made in await _here(context)]
+    return "\n".join(lines) or "nothing is scheduled in this conversation"
+
+
+@tool(name="cancel_schedule", idempotent=True)
+async def cancel_schedule(id: str, context: CallContext) -> str:
+    """Cancel something that is scheduled in this conversation.
+
+    Args:
+        id: as `schedule` and `list_schedules` give it
+    """
+    if any(made.id == id for made in await _here(context)) and await context.turn.timetable.cancel(id):
+        return f"{id} is cancelled"
+    raise ToolError(f"nothing is scheduled as {id!r} in this conversation; list_schedules lists what is")
+
+
+async def _here(context: CallContext) -> list[Scheduled]:
+    place = context.turn.conversation.partition("/")[0]
+    return [made for made in await context.turn.timetable.schedules() if made.conversation == place]
+
+
+def _described(made: Scheduled) -> str:
+    return f"{made.schedule}; next {datetime.fromtimestamp(made.next_at, UTC):%Y-%m-%d %H:%M} UTC"
