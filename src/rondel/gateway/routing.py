@@ -52,7 +52,9 @@ class Decision(Value, frozen=True):
     warnings: tuple[str, ...] = ()
     agent: str = ""
     tokens: int | None = None
-    """The tokens of the request, where a rule had them counted."""
+    """The tokens of the request, where a rule had them counted, as the default engine would count them."""
+    estimated: int | None = None
+    """The same before it was corrected by what that engine counted before."""
     steps: tuple[Step, ...] = ()
     """The rules that were asked, in their order; the last one decided."""
     fields: dict[str, Any] = {}
@@ -119,6 +121,7 @@ class _Question:
         self.warnings: list[str] = []
         self.fields: dict[str, Any] = {}
         self.counted: int | None = None
+        self.estimated: int | None = None
         self.tables = list(self._tables())
         self.routes: RouteSettings = self.settings.routes
         for _, table in reversed(self.tables[:-1]):
@@ -148,7 +151,9 @@ class _Question:
     def _decision(self, rule: str, name: str, reason: str, steps: tuple[Step, ...]) -> Decision:
         agent = name.removeprefix(AGENT) if name.startswith(AGENT) else ""
         engines = () if agent else tuple(dict.fromkeys((name, *self._fallbacks(rule))))
-        return Decision(rule, engines, reason, tuple(self.warnings), agent, self.counted, steps, self.fields)
+        return Decision(
+            rule, engines, reason, tuple(self.warnings), agent, self.counted, self.estimated, steps, self.fields
+        )
 
     # --- what is configured, and where --------------------------------------------------------------------------------
 
@@ -282,7 +287,8 @@ class _Question:
     @cached_property
     def tokens(self) -> int:
         """As the default engine would count them: that is who is spared."""
-        self.counted = self.router.calibration.correct(self._default()[0], estimate(self.request))
+        self.estimated = estimate(self.request)
+        self.counted = self.router.calibration.correct(self._default()[0], self.estimated)
         return self.counted
 
     def _background(self) -> tuple[str, str]:
