@@ -11,7 +11,7 @@ from rondel.events import Outcome, TurnFinished
 from rondel.testing import Pause, VirtualClock, call, calls, say
 from rondel.tools.ask_user import ask_user
 from rondel.tools.finish import finish
-from rondel.trace import CUT_OFF, TraceNode, build, markdown, only_turn, read
+from rondel.trace import CUT_OFF, TraceNode, build, read
 from rondel.values import Usage
 from tests.helpers import events_of, of, play, scripted
 

@@ -103,7 +103,7 @@ def details(node: TraceNode) -> Iterator[tuple[str, str]]:
     named = (
         ("instructions", node.prompt),
         ("input", node.input),
-        ("inputs", arguments_text(node.inputs) if node.inputs else ""),
+        ("inputs", arguments_text(node.inputs) if node.inputs and node.inputs != {"input": node.input} else ""),
         ("arguments", arguments_text(node.arguments) if node.arguments else ""),
         ("thinking", node.thinking),
         ("question", node.question),

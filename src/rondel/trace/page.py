@@ -1,0 +1,288 @@
+"""A trace as an HTML page that needs nothing else: no network, no fonts, no library.
+
+What agents, models, tools and people said is data. The page is built as a tree of elements, so texts are escaped by the
+serializer and by nobody else; and a policy in its head allows only this very style and this very script, by their
+hashes. Without the script everything can still be read and opened. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from xml.etree import ElementTree
+
+from ..values import Usage
+from .drafts import totals
+from .node import TraceNode
+from .scale import Scale, interval
+from .text import arguments_text, details, facts_text, money_text, note_text, one_line, seconds_text
+
+Element = ElementTree.Element
+
+OPEN_NODES_MAX = 400
+"""Up to so many steps all stand open; of a longer trace only the last turn does."""
+TEXT_CHARS_MAX = 50_000
+"""Characters of one text that are shown; JSON has all of them."""
+INLINE_CHARS_MAX = 90
+"""A text of one line that is not longer needs no unfolding."""
+BAR_MIN = 4
+"""How wide a moment is drawn, of 500."""
+
+_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"} | {0x7F: "\u2421"}
+_TURNERS = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+"""Control characters by their pictures, and those that turn the direction of a line by their names: a person should see
+that they were there."""
+_SHOWN = _CONTROLS | _TURNERS
+_KINDS = {"turn": "agent", "round": "asked", "call": "called", "job": "job", "note": ""}
+
+
+def page(root: TraceNode) -> str:
+    """The whole page."""
+    title = f"Agent trace: {one_line(_agent_of(root), 80)}"
+    html = Element("html", lang="en")
+    _head(html, title)
+    body = _add(html, "body")
+    _overview(_add(body, "header"), root, title)
+    _tree(_add(body, "main"), root)
+    _add(body, "script", _asset("page.js"))
+    return "<!doctype html>\n" + ElementTree.tostring(html, encoding="unicode", method="html") + "\n"
+
+
+def _agent_of(root: TraceNode) -> str:
+    return root.agent or root.name or "a conversation"
+
+
+# --- elements ---------------------------------------------------------------------------------------------------------
+
+
+def _add(parent: Element, tag: str, text: str = "", css: str = "", **attributes: str) -> Element:
+    given = {name.replace("_", "-"): value for name, value in attributes.items()}
+    element = ElementTree.SubElement(parent, tag, ({"class": css} if css else {}) | given)
+    if text:
+        element.text = text if tag in ("style", "script") else shown(text)
+    return element
+
+
+def shown(text: str) -> str:
+    """A text as a page can carry it: control characters by their pictures, half a character as a question mark."""
+    text = text.replace("\r\n", "\n").translate(_SHOWN)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("rondel.trace").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+def _head(html: Element, title: str) -> None:
+    head = _add(html, "head")
+    _add(head, "meta", charset="utf-8")
+    policy = (
+        f"default-src 'none'; style-src {_hash(_asset('page.css'))}; script-src {_hash(_asset('page.js'))}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    _add(head, "meta", http_equiv="Content-Security-Policy", content=policy)
+    _add(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
+    _add(head, "meta", name="color-scheme", content="light dark")
+    _add(head, "meta", name="referrer", content="no-referrer")
+    _add(head, "title", title)
+    _add(head, "style", _asset("page.css"))
+
+
+# --- what it was, all in all ------------------------------------------------------------------------------------------
+
+
+def _overview(header: Element, root: TraceNode, title: str) -> None:
+    _add(header, "h1", title, dir="auto")
+    line = _add(header, "p", css="sub")
+    _add(line, "code", root.name or "a conversation")
+    if root.at:
+        _time(line, root.at)
+    if root.outcome:
+        _add(line, "span", root.outcome, css=_outcome_class(root))
+    nodes = [node for _, node in root.walk()]
+    wrong = sum(node.went_wrong for node in nodes)
+    numbers = _add(header, "dl", css="totals")
+    for name, value in _totals(root, nodes, wrong):
+        pair = _add(numbers, "div", css="bad" if name == "problems" and wrong else "")
+        _add(pair, "dt", name)
+        _add(pair, "dd", value)
+    _by_model(header, [node for node in nodes if node.kind == "round" and node.ran])
+    tools = _add(header, "p", css="tools", hidden="")
+    for action, label in (("open", "Open all"), ("close", "Close all"), ("wrong", f"Next problem ({wrong})")):
+        if action != "wrong" or wrong:
+            _add(tools, "button", label, type="button", data_action=action)
+
+
+def _totals(root: TraceNode, nodes: list[TraceNode], wrong: int) -> Iterable[tuple[str, str]]:
+    usage, about = root.usage, "about " if root.usage.estimated else ""
+    count = {kind: sum(node.kind == kind for node in nodes) for kind in ("turn", "round", "call", "job")}
+    yield "turns", f"{sum(node.kind == 'turn' for node in root.children):,}"
+    yield "agents", f"{len({node.name for node in nodes if node.kind == 'turn'}):,}"
+    yield "model calls", f"{count['round']:,}"
+    yield "tool calls", f"{count['call']:,}"
+    if count["job"]:
+        yield "jobs", f"{count['job']:,}"
+    yield "problems", f"{wrong:,}"
+    yield "at work", seconds_text(root.seconds)
+    yield "tokens in", f"{about}{usage.tokens_in:,}"
+    yield "of them cached", f"{usage.tokens_cached:,}"
+    yield "tokens out", f"{about}{usage.tokens_out:,}"
+    yield "cost", money_text(root.cost, root.unpriced) or "not known"
+
+
+def _by_model(header: Element, rounds: list[TraceNode]) -> None:
+    """Who spent it: one row for each agent and model."""
+    groups: dict[tuple[str, str], list[TraceNode]] = {}
+    for node in rounds:
+        groups.setdefault((node.agent, node.model or node.name), []).append(node)
+    if not groups:
+        return
+    box = _add(header, "details", css="by-model")
+    _add(box, "summary", "By agent and model")
+    table = _add(_add(box, "div", css="scroll"), "table")
+    row = _add(_add(table, "thead"), "tr")
+    for name in ("agent", "model", "calls", "time", "in", "cached", "out", "cost"):
+        _add(row, "th", name, scope="col")
+    body = _add(table, "tbody")
+    for (agent, model), nodes in groups.items():
+        sums = totals(nodes)
+        usage: Usage = sums["usage"]
+        seconds = seconds_text(sum(node.seconds or 0.0 for node in nodes))
+        tokens = (f"{n:,}" for n in (usage.tokens_in, usage.tokens_cached, usage.tokens_out))
+        row = _add(body, "tr")
+        _add(row, "th", agent, scope="row")
+        cells = (model, f"{len(nodes):,}", seconds, *tokens, money_text(sums["cost"], sums["unpriced"]))
+        for cell in cells:
+            _add(row, "td", cell)
+
+
+def _time(parent: Element, at: float) -> None:
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):
+        return
+    _add(parent, "time", f"{moment:%Y-%m-%d %H:%M:%S} UTC", datetime=moment.isoformat())
+
+
+# --- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def _tree(main: Element, root: TraceNode) -> None:
+    if not root.children:
+        _add(main, "p", "Nothing happened in this conversation yet.")
+        return
+    everything = sum(1 for _ in root.walk()) <= OPEN_NODES_MAX
+    top = _add(main, "ol", css="tree")
+    for child in root.children:
+        scale = Scale(span for _, node in child.walk() if (span := interval(node)))
+        small = sum(1 for _ in child.walk()) <= OPEN_NODES_MAX
+        last = child is root.children[-1]
+        _branch(top, child, scale, opened=everything or (last and small), shown_open=everything or last)
+
+
+def _branch(top: Element, node: TraceNode, scale: Scale, *, opened: bool, shown_open: bool) -> None:
+    """A node and all below it; `opened` is whether those below stand open, too."""
+    pending = [(top, node, shown_open)]
+    while pending:
+        parent, node, is_open = pending.pop()
+        item = _item(parent, node, scale, is_open=is_open)
+        if node.children:
+            inner = _add(item, "ol")
+            pending += [(inner, child, opened) for child in reversed(node.children)]
+
+
+def _item(parent: Element, node: TraceNode, scale: Scale, *, is_open: bool) -> Element:
+    item = _add(parent, "li", css=f"{node.kind} wrong" if node.went_wrong else node.kind)
+    said = _about(node)
+    fields = [(name, text) for name, text in details(node) if text != said or not _is_short(text)]
+    if not fields and not node.children:
+        _label(_add(item, "div", css="line"), node, scale)
+        return item
+    box = _add(item, "details", **({"open": ""} if is_open else {}))
+    _label(_add(box, "summary", css="line"), node, scale)
+    if node.at and node.kind == "turn":
+        _time(_add(box, "p", css="when"), node.at)
+    for name, text in fields:
+        _field(box, name, text)
+    return box
+
+
+def _label(line: Element, node: TraceNode, scale: Scale) -> None:
+    if kind := _KINDS.get(node.kind, node.kind):
+        _add(line, "span", kind, css="kind")
+    name = (node.model or node.name or "nobody") if node.kind == "round" else node.name
+    _add(
+        line, "bdi", one_line(name if node.ran or node.kind != "round" else "nobody: the prompt was blank"), css="name"
+    )
+    if preview := one_line(_about(node), 160):
+        _add(line, "bdi", preview, css="about")
+    _bar(line, node, scale)
+    if facts := facts_text(node):
+        _add(line, "span", facts, css="facts")
+    if node.outcome and (node.kind != "round" or node.outcome not in ("end", "calls")):
+        _add(line, "span", node.outcome, css=_outcome_class(node))
+
+
+def _about(node: TraceNode) -> str:
+    """What a line says of a node beside its name."""
+    match node.kind:
+        case "turn":
+            return node.input
+        case "round":
+            return node.output
+        case "call":
+            return arguments_text(node.arguments) if node.arguments else ""
+        case "note":
+            return note_text(node)
+        case _:
+            return ""
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= INLINE_CHARS_MAX and not re.search(r"[\r\n]", text)
+
+
+def _outcome_class(node: TraceNode) -> str:
+    known = {"done": "good", "failed": "bad", "waiting": "open"}
+    return "outcome " + known.get(node.outcome, "bad" if node.went_wrong else "odd")
+
+
+def _bar(line: Element, node: TraceNode, scale: Scale) -> None:
+    """When it was at work within its turn; a turn shows the steps in it."""
+    steps = [inner for step in node.children for inner in (step, *step.children)] if node.kind == "turn" else [node]
+    spans = [(step.kind, span) for step in steps if (span := interval(step))]
+    if not spans:
+        return
+    picture = _add(line, "svg", css="bar", viewBox="0 0 500 10", preserveAspectRatio="none", aria_hidden="true")
+    places = {
+        (kind, round(500 * scale.place(start)), round(500 * scale.place(end))): None for kind, (start, end) in spans
+    }
+    for kind, left, right in places:  # of ten thousand steps, most fall into the same place
+        left = min(left, 500 - BAR_MIN)
+        _add(picture, "rect", css=kind, x=str(left), y="0", width=str(max(BAR_MIN, right - left)), height="10")
+
+
+def _field(box: Element, name: str, text: str) -> None:
+    text, left = text[:TEXT_CHARS_MAX].strip("\n"), len(text) - TEXT_CHARS_MAX
+    if _is_short(text):
+        line = _add(box, "p", css=f"field {name}")
+        _add(line, "span", name, css="label")
+        _add(line, "bdi", text, css="text")
+        return
+    folded = _add(box, "details", css=f"field {name}")
+    summary = _add(folded, "summary")
+    _add(summary, "span", name, css="label")
+    _add(summary, "bdi", one_line(text), css="text")
+    _add(folded, "pre", text, dir="auto", tabindex="0", aria_label=name, role="region")
+    if left > 0:
+        _add(folded, "p", f"{left:,} characters more are left out here; rondel trace --json has them.", css="cut")
