@@ -29,6 +29,7 @@ OPENAI_BODY = b'{"error":{"message":"Incorrect API key","type":"invalid_request_
         (401, EngineDenied),
         (403, EngineDenied),
         (404, PromptRejected),
+        (402, EngineDenied),
         (408, EngineTimeout),
         (413, PromptRejected),
         (422, PromptRejected),
@@ -82,6 +83,11 @@ def test_a_page_is_told_from_an_api() -> None:
     assert len(str(error)) < 300
 
 
+def with_status(error: EngineError, status: int) -> EngineError:
+    error.status = status
+    return error
+
+
 ERRORS = [
     (PromptRejected("bad"), 400, "invalid_request_error"),
     (EngineDenied("bad"), 401, "authentication_error"),
@@ -92,14 +98,23 @@ ERRORS = [
     (EngineGarbled("bad"), 502, None),
     (EngineOverloaded("bad"), 503, None),
     (EngineTimeout("bad"), 504, None),
+    (EngineDenied("bad", code="401", provider="acme"), 502, None),
+    (EngineDenied("bad", code="permission_error", provider="acme"), 502, None),
+    (with_status(PromptRejected("bad", code="odd"), 413), 413, None),
+    (with_status(PromptRejected("bad", code="odd"), 422), 422, "invalid_request_error"),
+    (with_status(EngineOverloaded("bad", code="odd"), 429), 429, "rate_limit_error"),
+    (with_status(EngineOverloaded("bad", code="odd"), 500), 500, None),
+    (with_status(EngineOverloaded("bad", code="odd"), 529), 529, None),
+    (with_status(EngineTimeout("bad", code="odd"), 408), 504, None),
 ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("error", "status", "kind"), ERRORS)
 def test_an_error_has_the_envelope_of_its_dialect(name: str, error: EngineError, status: int, kind: str | None) -> None:
+    """A provider's refusal of our key is no 401 for the caller, whose own key is good; other statuses are kept."""
     got, body = DIALECTS[name]().write_error(error)
-    assert got == (529 if (name, status) == ("anthropic", 503) else status)
+    assert got == ((529 if name == "anthropic" else 503) if status in (503, 529) else status)
     assert body["error"]["message"] == "bad"
     assert kind is None or body["error"]["type"] == kind
     assert body.get("type") == ("error" if name == "anthropic" else None)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Request(NamedTuple):
 class ScriptedServer:
     """Each request is answered with the next script; one request more than there are scripts fails the test."""
 
-    def __init__(self, *scripts: list[Step]) -> None:
+    def __init__(self, *scripts: Sequence[Step]) -> None:
         self._scripts = list(scripts)
         self._writers: list[asyncio.StreamWriter] = []
         self._failures: list[Exception] = []

@@ -46,9 +46,17 @@ def _shown_as(name: str) -> str:
 def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping[str, str]) -> dict[str, str]:
     """The headers of a request that is passed on: the caller's win over our own, the endpoint's over both."""
     sent = {**own, **{name: value for name, value in caller.items() if _is_sent(name)}, **endpoint}
+    if (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
+        for name in _hops(ends_here) & caller.keys() - own.keys() - endpoint.keys():
+            sent.pop(name, None)
     for name in _LISTS & endpoint.keys() & caller.keys():
         sent[name] = ",".join(dict.fromkeys(part.strip() for part in f"{endpoint[name]},{caller[name]}".split(",")))
     return sent
+
+
+def _hops(connection: str) -> set[str]:
+    """The headers that a caller says are for the next hop only, which is us."""
+    return {name.strip().lower() for name in connection.split(",")}
 
 
 def shown(headers: Mapping[str, str], content_type: str) -> dict[str, str]:
