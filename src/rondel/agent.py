@@ -6,7 +6,7 @@ Frozen: write it in code or in a file. Knows no app; an agent is only data until
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from .limits import Limits
 from .plugin import Plugin
 from .prompt import HISTORY, Node
 from .schedule import Schedule
+from .template import TemplateError, parse
 from .tool import NAME, CallContext, Tool, is_function, job_mode, tool
 from .values import Options, OutputSchema, Value
 
@@ -78,8 +79,31 @@ class Agent(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not AGENT_NAME.fullmatch(self.name):
             raise RondelError(f"{self.name!r} is no name for an agent: use 1 to 64 letters, digits, '_' or '-'")
+        self._check_words()
         if self.tools:
             msgspec.structs.force_setattr(self, "tools", tuple(_as_tool(item) for item in self.tools))
+
+    def _check_words(self) -> None:
+        """One kind of answer, and directives that are written as they must be."""
+        kinds = {"prompt": self.prompt, "template": self.template, "alias": self.alias, "function": self.function}
+        given = [kind for kind, value in kinds.items() if value]
+        if len(given) > 1:
+            raise RondelError(f"agent {self.name!r} must be one of {', '.join(kinds)}; it has {' and '.join(given)}")
+        texts = [("template", self.template)] if self.template else [(f"prompt {n.id!r}", n.text) for n in self._pieces]
+        for what, text in texts:
+            if "{{" in text:
+                try:
+                    parse(text)
+                except TemplateError as error:
+                    raise RondelError(f"agent {self.name!r}, {what}, {error}") from None
+
+    @property
+    def _pieces(self) -> Iterator[Node]:
+        pending: list[Any] = list(self.nodes)[::-1]
+        while pending:
+            if isinstance(piece := pending.pop(), Node):
+                yield piece
+                pending.extend(reversed(piece.children))
 
     @property
     def nodes(self) -> tuple[Node, ...]:

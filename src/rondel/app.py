@@ -30,8 +30,8 @@ from .plugin import Chain, Plugin
 from .prompt import Prompt
 from .question import Answer, Hold, Question, check_answer
 from .store import Store
-from .timetable import Timetable
 from .template import is_directive
+from .timetable import Timetable
 from .tool import CallContext, Tool
 from .turn import Crew, Turn
 from .values import AgentResult, Delta, Message, ModelFacts, ToolCall, user
@@ -114,7 +114,7 @@ class App:
         own = [_plugin_by_name(p) if isinstance(p, str) else p for p in agent.plugins]
         chain = Chain(default_plugins(*own) if self._plugins is None else (*self._plugins, *own))
         tools: dict[str, Tool] = {}
-        named = dict.fromkeys((*agent.tools, *agent.listeners))
+        named = (*agent.tools, *(name for name in agent.listeners if name not in agent.tools))
         for tool in (*(self._find_tool(item, agent) for item in named), *chain.tools):
             if tools.setdefault(tool.name, tool) is not tool:
                 raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
@@ -442,9 +442,9 @@ class App:
         _check_path(parent, call, (*path, agent.name))
         self.add_agent(agent)
         journal = await self.journal(f"{parent.conversation}/{call.id}")
-        if (answer := _answer_below(context)) is not None:
-            if any(question.id == answer.question_id for question in journal.transcript.questions):
-                await journal.append(QuestionAnswered(answer))
+        answer = _answer_below(context)
+        if answer is not None and any(q.id == answer.question_id for q in journal.transcript.questions):
+            await journal.append(QuestionAnswered(answer))
         message = user(_task_text(arguments), id=f"{call.id}-task", author=parent.agent.name)
         child = Turn(
             self,

@@ -26,3 +26,13 @@ class Limits(Value, frozen=True):
     """Seconds for a tool that does not say its own."""
     batch_s: float = 120.0
     """Seconds for all the calls of a round together."""
+    agent_s: float = 120.0
+    """Seconds for an agent that works for another one; time in which it waits for a person does not count."""
+    tree_rounds: int = 400
+    """Engine calls of a turn and of all agents that work for it, together."""
+    tree_calls: int = 4_000
+    """Calls of a turn and of all agents that work for it."""
+    tree_tokens: int = 10_000_000
+    """Tokens, in and out, of a turn and of all agents that work for it."""
+    tree_s: float = 14_400.0
+    """Seconds that a turn is at work, with all agents that work for it."""

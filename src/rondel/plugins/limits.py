@@ -1,10 +1,12 @@
-"""The limits of a turn. A required plugin: nothing runs away, and reaching a limit is an outcome that names it."""
+"""The limits of a turn and of the agents that work for it. A required plugin: nothing runs away, and reaching a limit
+is an outcome that names it."""
 
 from __future__ import annotations
 
 from ..errors import LimitReached
 from ..plugin import Plugin
 from ..prompt import Prompt
+from ..template import is_directive
 from ..tool import error_of
 from ..turn import Turn
 from ..values import ToolCall, ToolResult
@@ -16,7 +18,8 @@ class LimitsGuard(Plugin):
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         limits, transcript = turn.limits, turn.transcript
-        if transcript.turn_rounds >= limits.rounds:
+        _check_tree(turn)
+        if transcript.turn_rounds >= limits.rounds and not turn.asks_nobody:
             raise LimitReached(
                 "limits.rounds", f"the turn used its {limits.rounds} rounds; raise limits.rounds or ask for less"
             )
@@ -39,12 +42,41 @@ class LimitsGuard(Plugin):
 
     async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult:
         limits = turn.limits
-        if list(turn.transcript.calls).index(call.id) >= limits.calls:
+        _check_tree_calls(turn)
+        if is_directive(call):
+            return call  # as many as an author writes, as deep as agents may be nested
+        if turn.transcript.calls[call.id].place >= limits.calls:
             return error_of(call, f"not run: a round may have {limits.calls} calls (limits.calls); make fewer at once")
         if turn.level >= limits.tool_levels:
             path = " -> ".join((*turn.path, turn.agent.name, call.name))
-            return error_of(
-                call,
-                f"not run: calls are nested {turn.level} levels deep (limits.tool_levels={limits.tool_levels}): {path}",
-            )
+            said = f"calls are nested {turn.level} levels deep (limits.tool_levels={limits.tool_levels}): {path}"
+            return error_of(call, f"not run: {said}\n{turn.calls_above}")
         return call
+
+
+def _check_tree(turn: Turn) -> None:
+    """One budget is shared by all turns that work for one: whoever asks a model next finds it used up."""
+    if turn.asks_nobody:
+        return
+    budget, limits = turn.budget, turn.budget.limits
+    used = {
+        "tree_rounds": (budget.spent.rounds, limits.tree_rounds, "rounds"),
+        "tree_tokens": (budget.spent.tokens, limits.tree_tokens, "tokens"),
+        "tree_s": (turn.now() - budget.began_at, limits.tree_s, "seconds"),
+    }
+    for name, (amount, most, unit) in used.items():
+        if amount >= most:
+            raise _used_up(turn, name, f"{most:,g}", unit)
+
+
+def _check_tree_calls(turn: Turn) -> None:
+    most = turn.budget.limits.tree_calls
+    if turn.budget.spent.calls > most:
+        raise _used_up(turn, "tree_calls", f"{most:,}", "calls")
+
+
+def _used_up(turn: Turn, name: str, most: str, unit: str) -> LimitReached:
+    """The sentence says for whom the work was, when that is another agent than this one."""
+    first = turn.path[0] if turn.path else turn.agent.name
+    whom = f"agent {first!r} and those that work for it used their {most} {unit}"
+    return LimitReached(f"limits.{name}", f"{whom}; raise limits.{name} of {first!r} or ask for less")
