@@ -6,13 +6,25 @@ Engines are wrapped, never subclassed for advice: `Retry(Fallback(a, b))`. Knows
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
 from .errors import EngineError
 from .prompt import Prompt
 from .values import Delta, ModelFacts, Usage
+
+
+class EngineFace(Protocol):
+    """What may be known of an engine without asking it."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`, as people write it."""
+        ...
+
+    @property
+    def facts(self) -> ModelFacts: ...
 
 
 @runtime_checkable
@@ -32,6 +44,38 @@ class Engine(Protocol):
     def facts(self) -> ModelFacts: ...
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
+
+
+class Sealed:
+    """An engine that can be looked at and not asked: whoever asks it goes past the ledger, which unseals it."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: EngineFace) -> None:
+        self._engine = unsealed(engine)
+
+    def __repr__(self) -> str:
+        return f"Sealed({self._engine!r})"
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that it can relay; empty when it can relay nothing."""
+        return getattr(self._engine, "dialect", "")
+
+
+def unsealed(engine: EngineFace) -> Engine:
+    """The engine behind a seal. Only the ledger's meter, and whoever closes an engine, has a reason to call this."""
+    if isinstance(engine, Sealed):
+        return engine._engine  # pyright: ignore[reportPrivateUsage]
+    return cast(Engine, engine)
 
 
 class Relayed(Protocol):

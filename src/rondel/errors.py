@@ -14,6 +14,8 @@
     │   └── InputError             what it was given is not what it takes: which inputs are missing or wrong
     ├── PluginError            a plugin broke its contract, with its name and the hook
     ├── LimitReached           a limit with a name was reached
+    │   └── TokenLimitError        of the ledger: so many tokens, or so much money. Also an EngineOverloaded: a gateway
+    │                              tells it as 429, and when to come back
     ├── QuestionError          an answer to a question that is closed, expired, unknown or somebody else's
     └── StoreError             the journal could not be read or written
         ├── StoreConflict          another worker appended first: this one is fenced
@@ -114,6 +116,29 @@ class LimitReached(RondelError):
     def __init__(self, name: str, message: str) -> None:
         self.name = name
         super().__init__(message)
+
+
+class TokenLimitError(LimitReached, EngineOverloaded):
+    """A limit of the ledger. `window` is `day`, `week`, `month` or `lifetime`, `window_key` is which one, `rule` is the
+    limit that was reached, `kind` what the call was for; its text is a sentence for people."""
+
+    retryable = False
+    status = 429
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        model: str = "",
+        window: str = "",
+        window_key: str = "",
+        kind: str = "",
+        rule: object = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        EngineError.__init__(self, message, model=model, code="token_limit_reached", retry_after_s=retry_after_s)
+        self.name = "ledger.limits"
+        self.window, self.window_key, self.kind, self.rule = window, window_key, kind, rule
 
 
 class QuestionError(RondelError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
+from .charge import Charge
 from .question import Answer, Question
 from .values import Delta, Message, StopReason, ToolResult, Usage, Value
 
@@ -326,6 +327,22 @@ class CallProgressed(Value, frozen=True, tag="call_progressed"):
     """How much of it is done, from 0 to 1, where the tool knows."""
 
 
+class UsageRecorded(Value, frozen=True, tag="usage_recorded"):
+    """A call was charged to the ledger."""
+
+    charge: Charge
+
+
+class SpendingWarned(Value, frozen=True, tag="spending_warned"):
+    """What may be spent in a window has been spent; the rule only warns."""
+
+    message: str
+    window: str
+    window_key: str
+    dimension: str = ""
+    value: str = ""
+
+
 class Lagged(Value, frozen=True, tag="lagged"):
     """This watcher fell behind: live deltas were left out, and it reads on from the journal."""
 
@@ -340,4 +357,6 @@ class Nested(Value, frozen=True, tag="nested"):
     event: Event
 
 
-Event: TypeAlias = Kept | Delta | RoundStarted | JobChanged | CallProgressed | Lagged | Nested
+Event: TypeAlias = (
+    Kept | Delta | RoundStarted | JobChanged | CallProgressed | UsageRecorded | SpendingWarned | Lagged | Nested
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from .charge import Books
 from .errors import StoreError
 from .events import CallHeld, Entry, Kept, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
 from .job import JobStore
@@ -94,6 +95,11 @@ class Shelf(Protocol):
 
 class Store(JobStore, Shelf, Protocol):
     """The only truth about what happened. Nothing here blocks the event loop."""
+
+    @property
+    def books(self) -> Books:
+        """Where it is kept what was spent."""
+        ...
 
     async def append(
         self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True

@@ -121,7 +121,9 @@ def test_expired_values_are_swept_as_others_come(tmp_path: Path) -> None:
             clock.advance(2)
             for number in range(SWEEP_EVERY):
                 await store.put("responses", f"new{number}", b"x", until=clock.now() + 1)
-            return await store._read(lambda reader: reader.open().execute("select count(*) from shelves").fetchone()[0])  # pyright: ignore[reportPrivateUsage]
+            return await store.reading(
+                lambda reader: reader.open().execute("select count(*) from shelves").fetchone()[0]
+            )
 
     assert asyncio.run(main()) == SWEEP_EVERY
 

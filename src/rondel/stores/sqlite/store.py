@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -21,10 +21,11 @@ from ...events import Entry, Kept
 from ...job import Job
 from ...store import KEYS_MAX, ConversationInfo, check_place, is_place
 from . import shelves
+from .books import SqliteBooks
 from .file import Durability
 from .lane import Lane
 from .reader import Read, Reader
-from .writer import AT_ONCE_BYTES_MAX, Append, Call, FinishJob, Write, Writer
+from .writer import AT_ONCE_BYTES_MAX, Append, Call, Charged, FinishJob, Write, Writer
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class SqliteStore:
         self._closed = False
         self._flushing: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
+        self.books = SqliteBooks(self, self._clock)
 
     async def append(
         self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
@@ -94,17 +96,17 @@ class SqliteStore:
         posted = self._posted.pop(conversation, None)
         if posted is not None and not posted.settled:
             await self._writing.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
-        return await self._read(lambda reader: reader.entries(conversation, after))
+        return await self.reading(lambda reader: reader.entries(conversation, after))
 
     async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
         cursor = (inf, "") if before is None else (before.updated_at, before.id)
-        return await self._read(lambda reader: reader.conversations(max(limit, 0), *cursor))
+        return await self.reading(lambda reader: reader.conversations(max(limit, 0), *cursor))
 
     async def info(self, conversation: str) -> ConversationInfo | None:
-        return await self._read(lambda reader: reader.info(conversation))
+        return await self.reading(lambda reader: reader.info(conversation))
 
     async def delete(self, conversation: str) -> bool:
-        return await self._write(lambda writer: writer.delete(conversation))
+        return await self.call(lambda writer: writer.delete(conversation), small=False)
 
     async def put_job(self, job: Job) -> bool:
         try:
@@ -113,8 +115,7 @@ class SqliteStore:
             raise StoreError(
                 f"the payload of job {job.id!r} cannot be written as JSON ({error}): put only plain values into it"
             ) from error
-        self._use()
-        return await self._writing.ask(Call(lambda writer: writer.put_job(job, payload), small=True))
+        return await self.call(lambda writer: writer.put_job(job, payload))
 
     def finish_job(self, id: str) -> None:
         if self._closed:
@@ -125,32 +126,31 @@ class SqliteStore:
         self._write_within(FINISH_DELAY_S)
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
-        return await self._write(lambda writer: writer.orphaned_jobs(key))
+        return await self.call(lambda writer: writer.orphaned_jobs(key), small=False)
 
     async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
         check_place(shelf, key)
         row = (shelf, key, value, until)
         now, small = self._clock.now(), len(value) <= AT_ONCE_BYTES_MAX
-        self._use()
-        await self._writing.ask(Call(lambda writer: shelves.put(writer.in_use(), row, now), small=small))
+        await self.call(lambda writer: shelves.put(writer.in_use(), row, now), small=small)
 
     async def get(self, shelf: str, key: str) -> bytes | None:
         if not is_place(shelf, key):
             return None
         now = self._clock.now()
-        return await self._read(lambda reader: shelves.get(reader.open(), shelf, key, now))
+        return await self.reading(lambda reader: shelves.get(reader.open(), shelf, key, now))
 
     async def remove(self, shelf: str, key: str) -> bool:
         if not is_place(shelf, key):
             return False
         now = self._clock.now()
-        return await self._write(lambda writer: shelves.remove(writer.in_use(), shelf, key, now))
+        return await self.call(lambda writer: shelves.remove(writer.in_use(), shelf, key, now))
 
     async def keys(self, shelf: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
         if not is_place(shelf, f"{prefix}{after}."):
             return []
         now = self._clock.now()
-        return await self._read(lambda reader: shelves.keys(reader.open(), shelf, prefix, after, limit, now))
+        return await self.reading(lambda reader: shelves.keys(reader.open(), shelf, prefix, after, limit, now))
 
     async def aclose(self) -> None:
         """Write what waits, then let go of the file. A second time does nothing."""
@@ -188,11 +188,22 @@ class SqliteStore:
             self._writing.start(loop)
             self._reading.start(loop)
 
-    async def _write(self, call: Callable[[Writer], T]) -> T:
+    def post(self, request: Charged) -> None:
+        """Have something written within milliseconds."""
         self._use()
-        return await self._writing.ask(Call(call))
+        self._writing.post(request)
+        self._write_within(APPEND_DELAY_S)
 
-    async def _read(self, call: Callable[[Reader], T]) -> T:
+    async def ask(self, request: Charged) -> Any:
+        self._use()
+        return await self._writing.ask(request)
+
+    async def call(self, call: Callable[[Writer], T], *, small: bool = True) -> T:
+        """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
+        self._use()
+        return await self._writing.ask(Call(call, small=small))
+
+    async def reading(self, call: Callable[[Reader], T]) -> T:
         self._use()
         return await self._reading.ask(Read(call))
 

@@ -20,11 +20,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from ...charge import Account, Charge
 from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
 from ...store import ConversationInfo
-from . import worker
+from . import ledger, worker
 from .file import Durability, fault_of, open_eagerly, open_file
 from .lane import Request
 from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
@@ -37,6 +38,8 @@ ROWS_MAX = 64
 KNOWN_MAX = 4_096
 """How many conversations' summaries are kept at hand."""
 AT_ONCE_BYTES_MAX = 64 * 1024
+CHARGE_BYTES = 400
+"""About what a charge takes on disk."""
 AT_ONCE_COMMITS_MAX = 250
 """Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
 
@@ -61,6 +64,17 @@ class FinishJob(Request):
         self.id = id
 
 
+class Charged(Request):
+    """A charge to keep, a reservation to let go of, and accounts whose sums are wanted then."""
+
+    __slots__ = ("accounts", "charge", "reserved", "roll_up")
+
+    def __init__(self, charge: Charge | None, reserved: str, accounts: Sequence[Account]) -> None:
+        super().__init__()
+        self.charge, self.reserved, self.accounts = charge, reserved, accounts
+        self.roll_up = False
+
+
 class Call(Request):
     """Anything else: `call` runs inside the group's transaction, with its place in the order."""
 
@@ -71,7 +85,7 @@ class Call(Request):
         self.call, self.small = call, small
 
 
-Write: TypeAlias = Append | FinishJob | Call
+Write: TypeAlias = Append | FinishJob | Charged | Call
 
 
 class Writer:
@@ -93,6 +107,7 @@ class Writer:
         self._infos: dict[str, ConversationInfo] = {}
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
+        self._charged: list[Charged] = []
         self._untold: dict[str, Exception] = {}
 
     def serve(self, group: list[Write]) -> None:
@@ -144,6 +159,8 @@ class Writer:
                 self._tell_later(request)
             elif isinstance(request, FinishJob):
                 logger.warning("job %r could not be forgotten and may run again after a restart: %s", request.id, fault)
+            elif isinstance(request, Charged) and request.charge is not None:
+                logger.warning("what the call %r spent could not be written: %s", request.charge.id, fault)
 
     def close(self) -> None:
         try:
@@ -172,6 +189,8 @@ class Writer:
                 self._admit(connection, request)
             elif isinstance(request, FinishJob):
                 self._finished.append(request.id)
+            elif isinstance(request, Charged):
+                self._charged.append(request)
             else:
                 request.result = request.call(self)
         self._flush(connection)
@@ -183,6 +202,7 @@ class Writer:
         self._infos = {}
         self._rows.clear()
         self._finished.clear()
+        self._charged.clear()
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
@@ -247,6 +267,8 @@ class Writer:
             self._rows.clear()
         if self._finished:
             self._forget_jobs(connection)
+        if self._charged:
+            self._keep_charges(connection)
 
     def _remember(self) -> None:
         for id, info in self._infos.items():
@@ -304,6 +326,35 @@ class Writer:
             )
         self._finished.clear()
 
+    # --- charges --------------------------------------------------------------------------------------------------
+
+    def settled(self) -> sqlite3.Connection:
+        """The connection, with every charge written that came before this request."""
+        connection = self.in_use()
+        if self._charged:
+            self._keep_charges(connection)
+        return connection
+
+    def _keep_charges(self, connection: sqlite3.Connection) -> None:
+        charged = self._charged[:]
+        self._charged.clear()
+        rows = [ledger.row_of(request.charge) for request in charged if request.charge is not None]
+        _insert(connection, ledger.insert_charges, rows)
+        for request in charged:
+            if request.reserved:
+                ledger.release(connection, request.reserved)
+        for request in charged:
+            request.result = ledger.spent(connection, request.accounts)
+        if any(request.roll_up for request in charged):
+            ledger.roll_up(connection)
+
+    @property
+    def worker_id(self) -> str:
+        return self._alive().id
+
+    def is_dead(self, id: str) -> bool:
+        return id != self._alive().id and worker.is_dead(self._path, id)
+
     def in_use(self) -> sqlite3.Connection:
         assert self._connection is not None, "requests are served inside a transaction"
         return self._connection
@@ -319,6 +370,10 @@ def _is_small(group: list[Write]) -> bool:
     for request in group:
         if isinstance(request, Append):
             size += sum(len(row[4]) for row in request.rows)
+        elif isinstance(request, Charged):
+            if request.roll_up:
+                return False
+            size += CHARGE_BYTES
         elif isinstance(request, Call) and not request.small:
             return False
     return size <= AT_ONCE_BYTES_MAX

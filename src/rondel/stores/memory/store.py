@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from ..clock import Clock, SystemClock
-from ..errors import StoreConflict, StoreError
-from ..events import Entry, Kept
-from ..job import Job
-from ..store import KEYS_MAX, ConversationInfo, check_place
+from ...clock import Clock, SystemClock
+from ...errors import StoreConflict, StoreError
+from ...events import Entry, Kept
+from ...job import Job
+from ...store import KEYS_MAX, ConversationInfo, check_place
+from .books import MemoryBooks
 
 SWEEP_EVERY = 64
 """Values that are put on shelves between two looks for expired ones."""
@@ -30,6 +31,7 @@ class MemoryStore:
         self._infos: dict[str, ConversationInfo] = {}
         self._jobs: dict[str, Job] = {}
         self._closed = False
+        self.books = MemoryBooks(self._clock)
 
     async def append(
         self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
@@ -141,6 +143,7 @@ class MemoryStore:
         store = MemoryStore(clock=self._clock)
         store._entries, store._infos, store._jobs = self._entries, self._infos, dict(self._jobs)
         store._shelves = dict(self._shelves)
+        store.books = self.books.reopen()
         return store
 
     def _info(self, conversation: str) -> ConversationInfo:

@@ -1,0 +1,243 @@
+"""Counts what an engine is asked: a reservation before each call, a charge after it, however it ends.
+
+A retry or a fallback inside the engine is the same call. Where the upstream does not say what it spent, that is
+estimated. Knows no rule and no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from ..charge import Counter, Reservation, Scope, Tell
+from ..engine import Engine, EngineFace, Relayed, RelayEngine, unsealed
+from ..errors import EngineError
+from ..growing import Growing
+from ..prompt import Prompt
+from ..tokens import estimate_tokens, message_tokens, part_tokens, tools_tokens
+from ..values import (
+    Delta,
+    Message,
+    ModelFacts,
+    Part,
+    PartDelta,
+    PartFinished,
+    ReplyFinished,
+    ReplyStarted,
+    Usage,
+)
+
+OUT_TOKENS = 1_024
+"""What an answer is taken to come to before it is there, when the prompt does not say how long it may be."""
+OUT_TOKENS_MAX = 4_096
+"""And at most, when it does: few answers are as long as they may be."""
+_OUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
+COUNT = "count"
+"""The kind of a call that only counts tokens: it spends none, and none are guessed."""
+
+_history = Growing(0, lambda total, messages: total + sum(map(message_tokens, messages)))
+
+
+def meter(engine: EngineFace, counter: Counter, scope: Scope | Callable[[], Scope], tell: Tell | None = None) -> Engine:
+    """The engine with a meter around it, which relays when the engine does. One that has a meter gets no second one."""
+    inner = unsealed(engine)
+    if isinstance(inner, Meter):
+        return inner
+    made = RelayMeter if hasattr(inner, "relay") and getattr(inner, "dialect", "") else Meter
+    return made(inner, counter, scope, tell)
+
+
+class Meter:
+    """An engine whose every call is reserved and settled."""
+
+    def __init__(
+        self, engine: Engine, counter: Counter, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> None:
+        self._engine, self._counter, self._scope, self._tell = engine, counter, scope, tell
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._engine!r})"
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    def _scope_now(self) -> Scope:
+        """What the call is for, with the engine that is asked."""
+        scope = self._scope if isinstance(self._scope, Scope) else self._scope()
+        if scope.engine and scope.model:
+            return scope
+        name = self._engine.name
+        _, colon, model = name.partition(":")
+        return scope.over(Scope(engine=name, model=model if colon else name))
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        counter = self._counter
+        reservation = await counter.reserve(
+            self._scope_now(), tokens=lambda: (_tokens_in(prompt), _tokens_out(prompt)), tell=self._tell
+        )
+        pieces: list[str] = []
+        parts: list[Part] = []
+        usage, model, whole = Usage(), "", False
+        deltas: Any = self._engine.stream(prompt)
+        try:
+            async for delta in deltas:
+                kind: Any = type(delta)
+                if kind is PartDelta:
+                    pieces.append(delta.text)
+                elif kind is PartFinished:
+                    parts.append(delta.part)
+                elif kind is ReplyStarted:
+                    model, usage = delta.model, delta.usage or usage
+                elif kind is ReplyFinished:
+                    usage, whole = delta.usage, True
+                    # Whoever has seen the end has been charged for it, even when nobody reads on.
+                    self._settle(reservation, usage, model, prompt, pieces, parts, whole=True)
+                yield delta
+        finally:
+            if not whole:
+                self._settle(reservation, usage, model, prompt, pieces, parts, whole=False)
+            if hasattr(deltas, "aclose"):
+                await deltas.aclose()
+
+    def _settle(
+        self,
+        reservation: Reservation,
+        usage: Usage,
+        model: str,
+        prompt: Prompt,
+        pieces: list[str],
+        parts: list[Part],
+        *,
+        whole: bool,
+    ) -> None:
+        if not whole and not (pieces or parts or usage.tokens_in or usage.tokens_out):
+            return self._counter.void(reservation)
+        self._counter.settle(
+            reservation, usage, model=model, whole=whole, estimate=lambda: _received(prompt, pieces, parts)
+        )
+
+    async def aclose(self) -> None:
+        if close := getattr(self._engine, "aclose", None):
+            await close()
+
+
+class RelayMeter(Meter):
+    """A meter around an engine that can also relay."""
+
+    @property
+    def dialect(self) -> str:
+        return cast(RelayEngine, self._engine).dialect
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        counter, engine = self._counter, cast(RelayEngine, self._engine)
+        scope = self._scope_now()
+        window = self.facts.window_tokens
+        reservation = await counter.reserve(
+            scope, tokens=lambda: (_tokens_sent(fields, window), _tokens_wanted(fields)), tell=self._tell
+        )
+        try:
+            relayed = await engine.relay(fields, headers, path=path)
+        except BaseException:
+            counter.void(reservation)
+            raise
+        guess = scope.kind != COUNT
+        return _MeteredAnswer(relayed, counter, reservation, (lambda: _tokens_sent(fields, window)) if guess else None)
+
+
+class _MeteredAnswer:
+    """An answer that is passed on, settled when it has ended or is closed."""
+
+    def __init__(
+        self, relayed: Relayed, counter: Counter, reservation: Reservation, sent: Callable[[], int] | None
+    ) -> None:
+        self._relayed, self._counter, self._reservation, self._sent = relayed, counter, reservation, sent
+        self._events = 0
+
+    @property
+    def status(self) -> int:
+        return self._relayed.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._relayed.headers
+
+    @property
+    def model(self) -> str:
+        return self._relayed.model
+
+    @property
+    def usage(self) -> Usage:
+        return self._relayed.usage
+
+    @property
+    def finished(self) -> bool:
+        return self._relayed.finished
+
+    @property
+    def failure(self) -> EngineError | None:
+        return self._relayed.failure
+
+    def fail(self, error: EngineError) -> bytes:
+        return self._relayed.fail(error)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for data in self._relayed:
+                self._events += data.count(b"\n\n") or 1
+                yield data
+        finally:
+            self._settle()
+
+    async def aclose(self) -> None:
+        try:
+            await self._relayed.aclose()
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        relayed, sent = self._relayed, self._sent
+        # An event of a stream is a token or a little more.
+        guess = None if sent is None else lambda: Usage(sent(), self._events)
+        whole = relayed.finished and relayed.failure is None
+        self._counter.settle(self._reservation, relayed.usage, model=relayed.model, whole=whole, estimate=guess)
+
+
+# --- estimates --------------------------------------------------------------------------------------------------------
+
+
+def _tokens_in(prompt: Prompt) -> int:
+    instructions: tuple[Message, ...] = prompt.instructions
+    return _history.of(prompt.history) + sum(map(message_tokens, instructions)) + tools_tokens(prompt.tools)
+
+
+def _tokens_out(prompt: Prompt) -> int:
+    return min(prompt.options.tokens_max or OUT_TOKENS, OUT_TOKENS_MAX)
+
+
+def _received(prompt: Prompt, pieces: list[str], parts: list[Part]) -> Usage:
+    streamed = estimate_tokens("".join(pieces))
+    return Usage(_tokens_in(prompt), max(streamed, sum(map(part_tokens, parts))))
+
+
+def _tokens_sent(fields: Mapping[str, msgspec.Raw], window_tokens: int | None) -> int:
+    """By size. Pictures stand in a body as text that is far longer than what they cost, so the window is the most."""
+    size = sum(len(bytes(fields[name])) for name in _IN_FIELDS if name in fields)
+    return min((size + 3) // 4, window_tokens or 1_000_000)
+
+
+def _tokens_wanted(fields: Mapping[str, msgspec.Raw]) -> int:
+    for name in _OUT_FIELDS:
+        if name in fields:
+            try:
+                return min(max(msgspec.json.decode(fields[name], type=int), 0), OUT_TOKENS_MAX)
+            except msgspec.DecodeError:
+                break
+    return OUT_TOKENS

@@ -1,0 +1,458 @@
+"""The ledger: what every engine call spent, by whom, and limits that hold.
+
+    reserve -> settle | void
+
+A call is admitted before it is made and charged when it is over. Where no rule applies that costs next to nothing:
+charges are queued and written many at once. Where a rule blocks, the reservation is one conditional update that is
+waited for. Knows no SQL and no engine; what it counts with is a store's books.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
+
+import msgspec
+
+from .charge import (
+    ALL,
+    PAGE,
+    PAGE_MAX,
+    Account,
+    Books,
+    Cap,
+    Charge,
+    ChargePage,
+    Page,
+    Refusal,
+    Reservation,
+    Reserved,
+    Row,
+    Rule,
+    Scope,
+    Spent,
+    Tell,
+    Totals,
+    dimension_of,
+    dimensions_in,
+)
+from .clock import Clock, SystemClock
+from .engine import Engine, EngineFace
+from .engines.meter import meter
+from .errors import RondelError, TokenLimitError, nearest
+from .events import SpendingWarned, UsageRecorded
+from .prices import Prices
+from .spending import (
+    LimitState,
+    Recorded,
+    breaches_of,
+    credible,
+    left,
+    limit_sentence,
+    named,
+    retry_after_s,
+    under_way,
+)
+from .values import Usage
+from .window import WINDOWS, Window, day_number, day_of, start_of
+
+log = logging.getLogger("rondel.ledger")
+
+RESERVED_S = 6 * 3600.0
+"""A reservation that nobody settles counts as spent after so long."""
+SCOPES_MAX = 4096
+"""Scopes whose rules are kept at hand."""
+
+EventName: TypeAlias = Literal["usage.recorded", "usage.limitReached"]
+Listener: TypeAlias = Callable[[Any], object]
+
+
+class _Applying(NamedTuple):
+    """What applies to calls of one scope: the scope in words that can be kept, and its rules with their accounts."""
+
+    scope: Scope
+    rules: tuple[tuple[Rule, str, str], ...]
+    blocks: bool
+
+
+class Ledger:
+    def __init__(
+        self,
+        books: Books,
+        *,
+        rules: Sequence[Rule] = (),
+        clock: Clock | None = None,
+        prices: Prices | None = None,
+        on_recorded: Listener | None = None,
+        on_limit_reached: Listener | None = None,
+    ) -> None:
+        self._books = books
+        self._clock = clock or SystemClock()
+        self._prices = prices or Prices()
+        self._loading: asyncio.Future[None] | None = None
+        self._unpriced: list[Callable[[], None]] = []
+        self._applying: dict[Scope, _Applying] = {}
+        self._listeners: dict[str, list[tuple[Listener, bool]]] = {name: [] for name in get_args(EventName)}
+        self._seed = os.urandom(5).hex()
+        self._count = 0
+        self.rules: tuple[Rule, ...] = ()
+        self.configure(rules)
+        if on_recorded is not None:
+            self.on("usage.recorded", on_recorded)
+        if on_limit_reached is not None:
+            self.on("usage.limitReached", on_limit_reached)
+
+    def configure(self, rules: Sequence[Rule]) -> None:
+        """Other rules from now on."""
+        self.rules = tuple(rules)
+        self._applying.clear()
+
+    def meter(self, engine: EngineFace, scope: Scope | Callable[[], Scope], *, tell: Tell | None = None) -> Engine:
+        """The engine, with every call counted. It can relay when the engine can.
+
+        `tell` hears of what is charged and of what is warned of.
+        """
+        return meter(engine, self, scope, tell)
+
+    # --- a call ---------------------------------------------------------------------------------------------------
+
+    async def reserve(
+        self, scope: Scope, *, tokens: Callable[[], tuple[int, int]], tell: Tell | None = None
+    ) -> Reservation:
+        """Admit a call, or raise TokenLimitError. `tokens` estimates those in and out; it is asked only if need be."""
+        applying = self._applying.get(scope) or self._applies_to(scope)
+        now = self._clock.now()
+        reservation = Reservation(self._new_id(now), now, applying.scope, tell)
+        provider = applying.scope.engine.partition(":")[0]
+        if not self._prices.loaded and self._prices.lists(provider):
+            self._load_prices()
+        if applying.rules:
+            await self._admit(reservation, applying, Usage(*tokens(), estimated=True))
+        return reservation
+
+    async def _admit(self, reservation: Reservation, applying: _Applying, usage: Usage) -> None:
+        accounts = [
+            Account.at(dimension, value, rule.window, reservation.at) for rule, dimension, value in applying.rules
+        ]
+        if applying.blocks:
+            if self._loading is not None:
+                await asyncio.wait((self._loading,))
+            charge = self._charge(reservation, usage, {"unsettled": True})
+            capped = [(r[0], a) for r, a in zip(applying.rules, accounts, strict=True) if r[0].mode == "block"]
+            caps = [Cap(account, rule.tokens, rule.cost_nanousd) for rule, account in capped]
+            claimed = tuple(account for _, account in capped)
+            reserved = Reserved(charge, claimed, reservation.at + RESERVED_S)
+            refusal = await self._books.reserve(reserved, caps)
+            if refusal is not None:
+                raise self._refused(capped[refusal.place], refusal, reservation)
+            reservation.reserved = True
+        warned = [(r[0], a) for r, a in zip(applying.rules, accounts, strict=True) if r[0].mode == "warn"]
+        if warned and reservation.tell is not None:
+            for (rule, account), spent in zip(warned, await self._books.spent([a for _, a in warned]), strict=True):
+                if left(rule, spent)[2]:
+                    reservation.tell(_warning(rule, account))
+
+    def settle(
+        self,
+        reservation: Reservation,
+        usage: Usage,
+        *,
+        model: str = "",
+        estimate: Callable[[], Usage] | None = None,
+        whole: bool = True,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Charge what a call spent, once. `estimate` says what it was where the upstream did not, or not credibly;
+        `whole` is False for an answer that was cut off. It does not wait."""
+        if reservation.over:
+            return
+        reservation.over = True
+        usage = credible(usage, estimate, whole=whole)
+        if not usage.tokens_in + usage.tokens_out:
+            return self._let_go(reservation)
+        if model and (answered := named(model, reservation.scope)) != reservation.scope.model:
+            reservation.scope = msgspec.structs.replace(reservation.scope, model=answered).cleaned()
+        if self._loading is not None:
+            self._unpriced.append(partial(self._keep, reservation, usage, metadata or {}))
+        else:
+            self._keep(reservation, usage, metadata or {})
+
+    def void(self, reservation: Reservation) -> None:
+        """The call spent nothing: it failed before it began."""
+        if not reservation.over:
+            reservation.over = True
+            self._let_go(reservation)
+
+    def _let_go(self, reservation: Reservation) -> None:
+        if reservation.reserved:
+            self._books.settle(None, reserved=reservation.id)
+
+    def _keep(self, reservation: Reservation, usage: Usage, metadata: dict[str, Any]) -> None:
+        charge = self._charge(reservation, usage, metadata)
+        applying = self._applying.get(charge.scope) or self._applies_to(charge.scope)
+        accounts = self._watched(charge, applying)
+        told = partial(self._told, charge, applying, reservation.tell) if accounts else None
+        self._books.settle(
+            charge, reserved=reservation.id if reservation.reserved else "", accounts=accounts, told=told
+        )
+        if reservation.tell is not None:
+            reservation.tell(UsageRecorded(charge))
+
+    async def record(
+        self,
+        scope: Scope,
+        usage: Usage,
+        *,
+        at: float | None = None,
+        metadata: dict[str, Any] | None = None,
+        id: str = "",
+    ) -> Recorded | None:
+        """Charge something that was spent elsewhere. None, and nothing is kept, when that is nothing or has no model.
+
+        It returns when the charge would survive `kill -9`. The same `id` twice is once.
+        """
+        usage = credible(usage, None, whole=True)
+        applying = self._applying.get(scope) or self._applies_to(scope)
+        if not usage.tokens_in + usage.tokens_out or not applying.scope.model:
+            return None
+        try:
+            msgspec.json.encode(metadata)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RondelError(
+                f"the metadata of a charge cannot be written as JSON ({error}): use plain values"
+            ) from error
+        now = self._clock.now() if at is None else at
+        if not self._prices.loaded and self._prices.lists(applying.scope.engine.partition(":")[0]):
+            await self._load_prices()
+        charge = self._charge(Reservation(id or self._new_id(now), now, applying.scope), usage, metadata or {})
+        totals = _windows_of(charge)
+        accounts = [*totals, *(Account.at(d, v, rule.window, charge.at) for rule, d, v in applying.rules)]
+        spent = await self._books.record(charge, accounts)
+        return self._tell_listeners(charge, applying, spent)
+
+    # --- rules ----------------------------------------------------------------------------------------------------
+
+    def _applies_to(self, scope: Scope) -> _Applying:
+        cleaned = scope.cleaned()
+        rules = tuple((rule, *account) for rule in self.rules for account in rule.accounts_of(cleaned))
+        applying = _Applying(cleaned, rules, any(rule.mode == "block" for rule, _, _ in rules))
+        if len(self._applying) >= SCOPES_MAX:
+            del self._applying[next(iter(self._applying))]
+        self._applying[scope] = applying
+        return applying
+
+    async def limit_state(self, scope: Scope | str, *, at: float | None = None) -> list[LimitState]:
+        """How each rule stands that applies to a scope, or to a model when it is given by its name."""
+        applying = self._applies_to(_scope_of(scope))
+        now = self._clock.now() if at is None else at
+        accounts = [Account.at(dimension, value, rule.window, now) for rule, dimension, value in applying.rules]
+        states: list[LimitState] = []
+        for (rule, _, _), account, spent in zip(
+            applying.rules, accounts, await self._books.spent(accounts), strict=True
+        ):
+            tokens, nanousd, over = left(rule, spent)
+            states.append(LimitState(rule, account, spent, tokens, nanousd, over and rule.mode == "block"))
+        return states
+
+    async def will_exceed(self, scope: Scope | str, tokens: int, window: Window | None = None) -> bool:
+        """Whether so many tokens more would pass a limit (of this window)."""
+        states = await self.limit_state(scope)
+        return any(
+            state.remaining_tokens is not None and tokens > state.remaining_tokens
+            for state in states
+            if window in (None, state.rule.window)
+        )
+
+    async def assert_within_limit(self, scope: Scope | str, kind: str = "") -> None:
+        """Raise TokenLimitError when a rule that blocks has nothing left."""
+        scope = _scope_of(scope)
+        for state in await self.limit_state(scope):
+            if state.blocked:
+                raise self._error(state.rule, state.account, state.spent, scope.model, kind or scope.kind)
+
+    def _refused(self, capped: tuple[Rule, Account], refusal: Refusal, reservation: Reservation) -> TokenLimitError:
+        rule, account = capped
+        return self._error(rule, account, refusal.spent, reservation.scope.model, reservation.scope.kind)
+
+    def _error(self, rule: Rule, account: Account, spent: Spent, model: str, kind: str) -> TokenLimitError:
+        waits = under_way(rule, spent)
+        return TokenLimitError(
+            limit_sentence(rule, account, spent, under_way=waits),
+            model=model,
+            window=account.window,
+            window_key=account.key,
+            kind=kind,
+            rule=rule,
+            retry_after_s=1.0 if waits else retry_after_s(account, self._clock.now()),
+        )
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    async def summary(
+        self,
+        *,
+        by: str = "model",
+        value: str | None = None,
+        window: Window = "day",
+        since: str = "",
+        until: str = "",
+        cursor: str = "",
+        limit: int = PAGE,
+    ) -> Page:
+        """What each value of a dimension spent in each window, newest first. `since` and `until` are dates
+        (`2026-02-28`), and windows that begin on them or between them are shown. `by` may be several: `key+model`.
+        """
+        _check_window(window)
+        dimension = dimension_of(dimensions_in(by))
+        first = day_number(since) if since and window != "lifetime" else -7
+        last = day_number(until) if until and window != "lifetime" else 1 << 40
+        _check_cursor(cursor)
+        limit = min(max(limit, 1), PAGE_MAX)
+        return await self._books.page(
+            dimension, window, value=value, first=first, last=last, cursor=cursor, limit=limit
+        )
+
+    async def top(
+        self, *, by: str = "model", window: Window = "day", at: float | None = None, limit: int = PAGE
+    ) -> list[Row]:
+        """Who spent most in the window of now, or of another time."""
+        _check_window(window)
+        start = start_of(window, day_of(self._clock.now() if at is None else at))
+        return await self._books.top(dimension_of(dimensions_in(by)), window, start, min(max(limit, 1), PAGE_MAX))
+
+    async def totals(
+        self, *, by: str = ALL, value: str = "", window: Window = "lifetime", at: float | None = None
+    ) -> Totals:
+        """What one value of a dimension spent in the window of now; everything, without one."""
+        _check_window(window)
+        account = Account.at(dimension_of(dimensions_in(by)), value, window, self._clock.now() if at is None else at)
+        return (await self._books.totals([account]))[0]
+
+    async def lifetime_totals(self, model: str = "") -> Totals:
+        return await self.totals(by="model" if model else ALL, value=model)
+
+    async def charges_of_day(self, day: str, *, cursor: str = "", limit: int = PAGE_MAX) -> ChargePage:
+        """The charges of a day (`2026-02-28`, in UTC), in the order in which they came."""
+        number = day_number(day)
+        _check_cursor(cursor)
+        return await self._books.charges(number, number, cursor, min(max(limit, 1), PAGE_MAX))
+
+    # --- who listens ----------------------------------------------------------------------------------------------
+
+    def on(self, event: EventName, listener: Listener) -> None:
+        self._of(event).append((listener, False))
+
+    def once(self, event: EventName, listener: Listener) -> None:
+        self._of(event).append((listener, True))
+
+    def off(self, event: EventName, listener: Listener) -> None:
+        listeners = self._of(event)
+        listeners[:] = [one for one in listeners if one[0] is not listener and one[0] != listener]
+
+    def _of(self, event: str) -> list[tuple[Listener, bool]]:
+        if event not in self._listeners:
+            raise RondelError(f"the ledger has no event {event!r}{nearest(event, list(self._listeners))}")
+        return self._listeners[event]
+
+    def _emit(self, event: EventName, told: object) -> None:
+        listeners = self._of(event)
+        for one in list(listeners):
+            if one[1] and one in listeners:
+                listeners.remove(one)
+            try:
+                one[0](told)
+            except Exception:
+                log.exception("a listener to %s failed", event)
+
+    def _watched(self, charge: Charge, applying: _Applying) -> list[Account]:
+        """The accounts whose sums somebody wants to hear of."""
+        if not applying.rules and not self._listeners["usage.recorded"]:
+            return []
+        rules = (Account.at(dimension, value, rule.window, charge.at) for rule, dimension, value in applying.rules)
+        return [*_windows_of(charge), *rules]
+
+    def _told(self, charge: Charge, applying: _Applying, tell: Tell | None, spent: list[Spent]) -> None:
+        recorded = self._tell_listeners(charge, applying, spent)
+        if tell is not None:
+            for breach in recorded.breaches:
+                if breach.rule.mode == "warn":
+                    tell(_warning(breach.rule, breach.account))
+
+    def _tell_listeners(self, charge: Charge, applying: _Applying, spent: list[Spent]) -> Recorded:
+        totals = dict(zip(WINDOWS, spent, strict=False))
+        breaches = [
+            breach
+            for (rule, dimension, value), now in zip(applying.rules, spent[len(WINDOWS) :], strict=True)
+            for breach in breaches_of(rule, Account.at(dimension, value, rule.window, charge.at), now)
+        ]
+        recorded = Recorded(charge, cast("dict[str, Spent]", totals), tuple(breaches))
+        self._emit("usage.recorded", recorded)
+        if breaches:
+            self._emit("usage.limitReached", recorded)
+        return recorded
+
+    # --- charges --------------------------------------------------------------------------------------------------
+
+    def _charge(self, reservation: Reservation, usage: Usage, metadata: dict[str, Any]) -> Charge:
+        scope, at, cost, price = reservation.scope, reservation.at, None, ""
+        if self._prices.loaded:
+            cost = self._prices.cost_nanousd(scope.engine.partition(":")[0], scope.model, usage, at)
+            price = self._prices.version if cost is not None else ""
+        return Charge(reservation.id, at, scope, usage, cost, price, metadata)
+
+    def _new_id(self, now: float) -> str:
+        self._count += 1
+        return f"u_{int(now * 1000):011x}{self._seed}{self._count:x}"
+
+    def _load_prices(self) -> asyncio.Future[None]:
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().run_in_executor(None, self._prices.load)
+            self._loading.add_done_callback(self._loaded)
+        return self._loading
+
+    def _loaded(self, loading: asyncio.Future[None]) -> None:
+        self._loading = None
+        if not loading.cancelled() and (error := loading.exception()) is not None:
+            log.warning("no prices are known, so no call has one: %s", error)
+            self._prices = _NoPrices()
+        waiting, self._unpriced = self._unpriced, []
+        for keep in waiting:
+            keep()
+
+    async def aclose(self) -> None:
+        """Hand what waits for its price over to the store."""
+        if self._loading is not None:
+            await asyncio.wait((self._loading,))
+
+
+class _NoPrices(Prices):
+    def lists(self, provider: str) -> bool:
+        return False
+
+
+def _scope_of(scope: Scope | str) -> Scope:
+    return Scope(model=scope) if isinstance(scope, str) else scope
+
+
+def _windows_of(charge: Charge) -> list[Account]:
+    return [Account.at("model", charge.scope.model, window, charge.at) for window in WINDOWS]
+
+
+def _warning(rule: Rule, account: Account) -> SpendingWarned:
+    sentence = limit_sentence(rule, account, None)
+    return SpendingWarned(sentence, account.window, account.key, account.dimension, account.value)
+
+
+def _check_window(window: str) -> None:
+    if window not in WINDOWS:
+        raise RondelError(f"there is no window {window!r}{nearest(window, WINDOWS)}")
+
+
+def _check_cursor(cursor: str) -> None:
+    number = cursor.partition(":")[0].removeprefix("-")
+    if cursor and not (number.isascii() and number.isdigit() and len(number) < 16):
+        raise RondelError(f"{cursor!r} is no cursor of a page; give the one that the last page came with")

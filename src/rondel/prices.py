@@ -1,0 +1,112 @@
+"""What tokens cost, by the price lists of genai-prices, which is imported with the first question that it can answer.
+
+Prices become whole numbers, so that a call's cost is computed in microseconds and always the same. A model that no list
+knows has no price: that is None, never 0. Knows no network: the lists are in the package.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from .values import Usage
+
+LISTS = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "openrouter": "openrouter",
+    "groq": "groq",
+    "mistral": "mistral",
+    "deepseek": "deepseek",
+    "together": "together",
+    "fireworks": "fireworks",
+    "gemini": "google",
+    "xai": "x-ai",
+}
+"""Our providers that have a price list, and what it is called there."""
+
+FINE = 10**12
+"""A rate is kept as so many parts of a dollar for a million tokens: some prices have that many digits."""
+
+
+class Rates(NamedTuple):
+    """What a token costs, in the finest parts, in prompts of more than `above` tokens."""
+
+    above: int
+    input: int
+    output: int
+    cached: int
+    cache_written: int
+
+
+class Prices:
+    """Price lists, once they are loaded. Loading takes a moment: do it where nobody waits."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self._snapshot: Any = None
+        self._rates: dict[int, tuple[Any, tuple[Rates, ...] | None]] = {}
+
+    @property
+    def loaded(self) -> bool:
+        return self._snapshot is not None
+
+    def lists(self, provider: str) -> bool:
+        """Whether there is a list for this provider."""
+        return provider in LISTS
+
+    def load(self) -> None:
+        from genai_prices import __version__
+        from genai_prices.data_snapshot import get_snapshot
+
+        self._snapshot = get_snapshot()
+        self.version = f"genai-prices {__version__}"
+
+    def cost_nanousd(self, provider: str, model: str, usage: Usage, at: float) -> int | None:
+        """What a call cost, in billionths of a dollar; None when nobody knows."""
+        if self._snapshot is None or not model or provider not in LISTS:
+            return None
+        try:
+            _, info = self._snapshot.find_provider_model(model, None, LISTS[provider], None)
+            price = info.get_prices(datetime.fromtimestamp(at, UTC))
+        except (LookupError, ValueError, OverflowError, OSError):
+            return None
+        rates = self._rates_of(price)
+        if rates is None:
+            return None
+        rate = next(rate for rate in reversed(rates) if rate.above < usage.tokens_in or not rate.above)
+        plain = max(usage.tokens_in - usage.tokens_cached - usage.tokens_cache_written, 0)
+        cost = (
+            plain * rate.input
+            + usage.tokens_cached * rate.cached
+            + usage.tokens_cache_written * rate.cache_written
+            + usage.tokens_out * rate.output
+        )
+        return (cost + 500_000_000) // 1_000_000_000
+
+    def _rates_of(self, price: Any) -> tuple[Rates, ...] | None:
+        known = self._rates.get(id(price))
+        if known is None or known[0] is not price:
+            known = self._rates[id(price)] = (price, _rates(price))
+        return known[1]
+
+
+def _rates(price: Any) -> tuple[Rates, ...] | None:
+    given = [getattr(price, f"{key}_mtok") for key in ("input", "output", "cache_read", "cache_write")]
+    if given[0] is None and given[1] is None:
+        return None  # priced by the picture, or by the minute
+    steps = sorted({0, *(tier.start for one in given for tier in getattr(one, "tiers", ()))})
+
+    def rate(one: Any, above: int, other: int = 0) -> int:
+        if one is None:
+            return other
+        if not hasattr(one, "tiers"):
+            return round(one * FINE)
+        reached = [tier.price for tier in one.tiers if tier.start <= above]
+        return round((reached[-1] if reached else one.base) * FINE)
+
+    rates: list[Rates] = []
+    for above in steps:
+        plain, out = rate(given[0], above), rate(given[1], above)
+        rates.append(Rates(above, plain, out, rate(given[2], above, plain), rate(given[3], above, plain)))
+    return tuple(rates)

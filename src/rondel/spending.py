@@ -1,0 +1,151 @@
+"""What a ledger believes and says: counts that can be true, how a limit stands, the sentence that people read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from .charge import NANO, TOKENS_MAX, Account, Charge, Rule, Scope, Spent, dimensions_in
+from .endpoint import PROVIDERS
+from .values import Usage, Value
+from .window import DAY_S
+
+_DATED = re.compile(r"[-@:](\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{4}|latest)")
+
+
+class Breach(Value, frozen=True):
+    """A rule whose limit was passed: by how much, in tokens or in billionths of a dollar."""
+
+    rule: Rule
+    account: Account
+    spent: Spent
+    exceeded_by: int
+    unit: Literal["tokens", "nanousd"]
+    message: str
+
+
+class Recorded(Value, frozen=True):
+    """A charge that was kept, what its model has come to in each window, and the limits that are passed now."""
+
+    charge: Charge
+    totals: dict[str, Spent] = {}
+    breaches: tuple[Breach, ...] = ()
+
+
+class LimitState(Value, frozen=True):
+    """How one rule stands. What is left counts what calls under way have reserved as spent."""
+
+    rule: Rule
+    account: Account
+    spent: Spent
+    remaining_tokens: int | None
+    remaining_nanousd: int | None
+    blocked: bool
+
+    @property
+    def window_key(self) -> str:
+        return self.account.key
+
+
+# --- how a limit stands -----------------------------------------------------------------------------------------------
+
+
+def left(rule: Rule, spent: Spent) -> tuple[int | None, int | None, bool]:
+    """What is left in tokens and in money, and whether nothing is."""
+    tokens = None if rule.tokens is None else max(rule.tokens - spent.tokens - spent.reserved_tokens, 0)
+    cost = rule.cost_nanousd
+    nanousd = None if cost is None else max(cost - spent.cost_nanousd - spent.reserved_nanousd, 0)
+    return tokens, nanousd, tokens == 0 or nanousd == 0
+
+
+def breaches_of(rule: Rule, account: Account, spent: Spent) -> list[Breach]:
+    found: list[Breach] = []
+    cost = rule.cost_nanousd
+    if rule.tokens is not None and spent.tokens > rule.tokens:
+        sentence = limit_sentence(rule, account, spent)
+        found.append(Breach(rule, account, spent, spent.tokens - rule.tokens, "tokens", sentence))
+    if cost is not None and spent.cost_nanousd > cost:
+        sentence = limit_sentence(rule, account, spent)
+        found.append(Breach(rule, account, spent, spent.cost_nanousd - cost, "nanousd", sentence))
+    return found
+
+
+def under_way(rule: Rule, spent: Spent) -> bool:
+    """Whether only calls that are under way leave no room: it may be there again in a moment."""
+    return not left(rule, Spent(spent.tokens, spent.cost_nanousd))[2]
+
+
+def retry_after_s(account: Account, now: float) -> float | None:
+    """How long until the window is over; None when it never is."""
+    return None if account.window == "lifetime" else max(account.end * DAY_S - now, 1.0)
+
+
+def limit_sentence(rule: Rule, account: Account, spent: Spent | None, *, under_way: bool = False) -> str:
+    """`The day token limit of 50,000 for model X has been reached.`, or the rule's own words."""
+    if rule.message:
+        return rule.message
+    tokens = rule.tokens is not None and (rule.money is None or spent is None or left_of_tokens(rule, spent) <= 0)
+    what = f"token limit of {rule.tokens:,}" if tokens else f"limit of {dollars(rule.cost_nanousd or 0)}"
+    names, values = dimensions_in(account.dimension), account.value.split("\x1f")
+    whom = " and ".join(f"{name} {value}" for name, value in zip(names, values, strict=False))
+    limit = f"The {account.window} {what}{f' for {whom}' if whom else ''}"
+    if under_way:
+        return f"{limit} is taken up by calls that are under way; try again in a moment."
+    return f"{limit} has been reached."
+
+
+def left_of_tokens(rule: Rule, spent: Spent) -> int:
+    return (rule.tokens or 0) - spent.tokens - spent.reserved_tokens
+
+
+def dollars(nanousd: int) -> str:
+    """`$5.00`, and as many digits as a small sum needs: `$0.0042`."""
+    amount = nanousd / NANO
+    if amount == 0 or amount >= 0.1:
+        return f"${amount:,.2f}"
+    return f"${amount:.4f}" if amount >= 0.0001 else f"${amount:.2g}" if amount >= 1e-6 else "$0.000001 or less"
+
+
+# --- what can be true -------------------------------------------------------------------------------------------------
+
+
+def credible(usage: Usage, estimate: Callable[[], Usage] | None, *, whole: bool) -> Usage:
+    """What an upstream says was spent, where that can be; an estimate, marked as such, where it cannot.
+
+    An answer that was not received as a whole has come to at least what was received of it.
+    """
+    tokens_in, tokens_out = _count(usage.tokens_in), _count(usage.tokens_out)
+    said = tokens_in is not None and tokens_out is not None and tokens_in + tokens_out > 0
+    estimated = usage.estimated
+    if estimate is not None and not (said and whole):
+        guess, estimated = estimate(), True
+        tokens_in = tokens_in or guess.tokens_in
+        tokens_out = max(tokens_out or 0, guess.tokens_out)
+    tokens_in, tokens_out = tokens_in or 0, tokens_out or 0
+    cached = min(_count(usage.tokens_cached) or 0, tokens_in)
+    written = min(_count(usage.tokens_cache_written) or 0, tokens_in - cached)
+    reasoning = min(_count(usage.tokens_reasoning) or 0, tokens_out)
+    return Usage(tokens_in, tokens_out, cached, written, reasoning, estimated)
+
+
+def _count(value: float) -> int | None:
+    """A number of tokens; None for one that nobody can believe. Less than nothing is nothing."""
+    if value < 0:
+        return 0
+    return int(value) if value <= TOKENS_MAX else None
+
+
+def named(model: str, scope: Scope) -> str:
+    """The model that answered, by the name under which it was asked where it is the same one."""
+    head, colon, rest = model.partition(":")
+    if colon and (head in PROVIDERS or model == scope.engine):
+        model = rest
+    return scope.model if is_same_model(scope.model, model) else model
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Whether an upstream only gave the full name, with its date, of the model that was asked."""
+    if not asked or not answered.startswith(asked):
+        return False
+    return answered == asked or _DATED.fullmatch(answered[len(asked) :]) is not None

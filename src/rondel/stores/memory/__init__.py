@@ -1,0 +1,5 @@
+"""A store in memory, as strict as the one on disk."""
+
+from .store import MemoryStore
+
+__all__ = ["MemoryStore"]

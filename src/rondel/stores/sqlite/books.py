@@ -1,0 +1,93 @@
+"""The books as the event loop sees them: what nobody waits for is written together, what must hold is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...charge import Account, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Spent, Told, Totals
+from ...clock import Clock
+from ...window import Window
+from . import ledger
+from .writer import Charged, Writer
+
+if TYPE_CHECKING:
+    from .store import SqliteStore
+
+
+class SqliteBooks:
+    def __init__(self, store: SqliteStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._unrolled = 0
+        self._reconciled = False
+
+    def settle(
+        self, charge: Charge | None, *, reserved: str = "", accounts: Sequence[Account] = (), told: Told | None = None
+    ) -> None:
+        request = Charged(charge, reserved, accounts)
+        if told is not None:
+            tell, request.waiter = told, asyncio.get_running_loop().create_future()
+            request.waiter.add_done_callback(lambda _: tell(request.result) if request.result is not None else None)
+        self._unrolled += 1
+        if self._unrolled >= ledger.ROLL_UP_EVERY:
+            self._unrolled = 0
+            request.roll_up = True
+        self._store.post(request)
+
+    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Spent]:
+        return await self._store.ask(Charged(charge, "", accounts))
+
+    async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+        await self._reconcile()
+        refusal = await self._claim(reserved, caps)
+        if refusal is not None and (refusal.spent.reserved_tokens or refusal.spent.reserved_nanousd):
+            # Some of it may have been claimed by a worker that has died since: then it is known what it comes to.
+            self._reconciled = False
+            await self._reconcile()
+            return await self._claim(reserved, caps)
+        return refusal
+
+    async def _claim(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+        return await self._store.call(lambda writer: ledger.reserve(writer.settled(), reserved, caps, writer.worker_id))
+
+    async def _reconcile(self) -> None:
+        if not self._reconciled:
+            now = self._clock.now()
+            await self._store.call(lambda writer: ledger.reconcile(writer.settled(), now, writer.is_dead), small=False)
+            self._reconciled = True
+
+    async def spent(self, accounts: Sequence[Account]) -> list[Spent]:
+        await self._reconcile()
+        return await self._store.call(lambda writer: ledger.spent(writer.settled(), accounts))
+
+    async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
+        for dimension in {account.dimension for account in accounts}:
+            await self._bring_forward(dimension)
+        return await self._store.reading(lambda reader: ledger.totals(reader.open(), accounts))
+
+    async def page(
+        self, dimension: str, window: Window, *, value: str | None, first: int, last: int, cursor: str, limit: int
+    ) -> Page:
+        await self._bring_forward(dimension)
+        days = (first, last)
+        return await self._store.reading(
+            lambda reader: ledger.page(reader.open(), dimension, window, value, days, cursor, limit)
+        )
+
+    async def top(self, dimension: str, window: Window, start: int, limit: int) -> list[Row]:
+        await self._bring_forward(dimension)
+        return await self._store.reading(lambda reader: ledger.top(reader.open(), dimension, window, start, limit))
+
+    async def charges(self, first: int, last: int, cursor: str, limit: int) -> ChargePage:
+        await self._reconcile()
+        await self._store.call(_nothing)  # what is on its way is read, too
+        return await self._store.reading(lambda reader: ledger.charges(reader.open(), first, last, cursor, limit))
+
+    async def _bring_forward(self, dimension: str) -> None:
+        await self._reconcile()
+        self._unrolled = 0
+        await self._store.call(lambda writer: ledger.roll_up(writer.settled(), dimension), small=False)
+
+
+_nothing: Callable[[Writer], None] = lambda writer: None  # noqa: E731

@@ -1,0 +1,86 @@
+"""Windows of time that spending is counted in: days, ISO weeks and months in UTC, and all of time. Pure.
+
+A window is known by its first day, counted from 1970-01-01; all of time begins with day 0. Nights on which clocks are
+set are no matter here: UTC has none. Knows no clock.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from functools import lru_cache
+from math import isfinite
+from typing import Literal, TypeAlias
+
+Window: TypeAlias = Literal["day", "week", "month", "lifetime"]
+WINDOWS: tuple[Window, ...] = ("day", "week", "month", "lifetime")
+
+DAY_S = 86_400
+DAY_MAX = (date.max - date(1970, 1, 1)).days - 31
+"""The last day that has a month and a week of its own in the calendar."""
+LIFETIME = "lifetime"
+
+_EPOCH = date(1970, 1, 1)
+
+
+def day_of(at: float) -> int:
+    """The day of a point in time. A clock that tells nonsense is brought back into the calendar."""
+    return min(max(int(at // DAY_S), 0), DAY_MAX) if isfinite(at) else 0
+
+
+@lru_cache(maxsize=1024)
+def start_of(window: Window, day: int) -> int:
+    """The first day of the window that a day is in."""
+    if window == "lifetime":
+        return 0
+    when = _EPOCH + timedelta(days=day)
+    if window == "week":
+        return day - when.weekday()
+    return day - when.day + 1 if window == "month" else day
+
+
+@lru_cache(maxsize=1024)
+def end_of(window: Window, start: int) -> int:
+    """The first day behind the window."""
+    if window == "lifetime":
+        return DAY_MAX + 1
+    if window == "month":
+        return start_of("month", start + 31)
+    return start + (7 if window == "week" else 1)
+
+
+@lru_cache(maxsize=4096)
+def key_of(window: Window, start: int) -> str:
+    """`2026-02-28`, `2026-W09`, `2026-02`, or `lifetime`."""
+    if window == "lifetime":
+        return LIFETIME
+    when = _EPOCH + timedelta(days=start)
+    if window == "week":
+        year, week, _ = when.isocalendar()
+        return f"{year:04d}-W{week:02d}"
+    return when.isoformat()[:7] if window == "month" else when.isoformat()
+
+
+def start_of_key(window: Window, key: str) -> int:
+    """The first day of the window with this key. ValueError when there is none."""
+    if window == "lifetime":
+        if key != LIFETIME:
+            raise ValueError(f"{key!r} is no key of the window 'lifetime'; there is only {LIFETIME!r}")
+        return 0
+    try:
+        if window == "week":
+            year, _, week = key.partition("-W")
+            when = date.fromisocalendar(int(year), int(week), 1)
+        else:
+            when = date.fromisoformat(f"{key}-01" if window == "month" else key)
+        start = (when - _EPOCH).days
+    except ValueError:
+        start = -1
+    if not -3 <= start <= DAY_MAX or key_of(window, start) != key:
+        example = {"day": "2026-02-28", "week": "2026-W09", "month": "2026-02"}[window]
+        raise ValueError(f"{key!r} is no {window}: write it like {example}")
+    return start
+
+
+def day_number(text: str) -> int:
+    """The day that a date such as `2026-02-28` is. ValueError when it is none."""
+    return start_of_key("day", text)
