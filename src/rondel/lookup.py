@@ -31,7 +31,7 @@ PLUGINS: dict[str, str] = {
     "duration": "rondel.plugins.duration:Duration",
     "facts": "rondel.plugins.facts:Facts",
     "history": "rondel.plugins.history:History",
-    "image_agent": "rondel.plugins.image_agent:ImageAgent",
+    "image": "rondel.plugins.image_agent:ImageAgent",
     "inputs": "rondel.plugins.inputs:Inputs",
     "limits": "rondel.plugins.limits:LimitsGuard",
     "log": "rondel.plugins.log:Log",

@@ -23,13 +23,19 @@ _REQUESTS = count(1)
 class Caller:
     """A program with a key that sends its whole conversation with each request."""
 
-    def __init__(self, app: App, *, key: str = "ann", project: str = "", session: str = "s1") -> None:
-        self.app, self.key, self.project, self.session = app, key, project, session
+    def __init__(self, app: App, *, key: str = "ann", project: str = "", session: str = "s1", **inputs: str) -> None:
+        self.app, self.key, self.project, self.session, self._inputs = app, key, project, session, inputs
 
     async def asks(self, *history: Message) -> Turn:
         id = f"request-{next(_REQUESTS)}"
         place = f"gateway/{self.key}/{self.session}" if self.session else f"gateway/{id}"
-        inputs: dict[str, Any] = {"key": self.key, "project": self.project, "session": self.session, "dialect": "any"}
+        inputs: dict[str, Any] = {
+            "key": self.key,
+            "project": self.project,
+            "session": self.session,
+            "dialect": "any",
+            **self._inputs,
+        }
         journal = Journal(place, MemoryStore(), self.app.clock)
         await journal.append(TurnStarted(id, "gateway", inputs=inputs), HistoryGiven(Messages(history)), wait=False)
         turn = Turn(self.app, journal, id=id, agent="gateway", inputs=inputs)

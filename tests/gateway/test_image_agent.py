@@ -125,6 +125,20 @@ def test_without_images_or_without_eyes_or_switched_off_nothing_is_touched():
         assert model.prompts[0].messages[0].text == "You are a coding agent."
 
 
+def test_a_request_may_be_routed_to_other_eyes_or_to_none():
+    """R04: the image route names the vision model; a project or a session may have another one, or none."""
+    look = call("analyzeImage", imageId=["1"], task="?")
+    model, eyes = Scripted(look, "ok", "blind"), Scripted("a black cat", name="eyes:other")
+
+    async def scene(app: App) -> None:
+        await Caller(app, image="eyes:other").asks(*older(CAT))
+        await Caller(app, image="").asks(*older(CAT))
+
+    behind(scene, model, ImageAgent(EYES), engines=[eyes])
+    assert ANSWER in texts(model.prompts[1])[-1]
+    assert model.prompts[2].messages[1:] == older(CAT)
+
+
 def test_the_model_that_sees_gets_its_own_requests_as_they_are():
     """I01: nothing is done when the model that was routed to is the one that sees."""
     model = Scripted("a cat", name=EYES)
@@ -545,7 +559,7 @@ def test_it_works_in_a_conversation_of_ours_also_with_an_image_that_a_tool_bring
         "Still an owl.",
     )
     eyes = Scripted("an owl", "a cat, now", "an owl", name=EYES)
-    agent = find_plugin("image_agent", {"engine": EYES})
+    agent = find_plugin("image", {"engine": EYES})
 
     async def scene(app: App) -> None:
         conversation = app.conversation()

@@ -55,15 +55,15 @@ def test_agents_are_registered_found_listed_and_their_tools_known():
     registry = Registry([ImageAgent("eyes:big")])
     memory = registry.register(MemoryAgent())
     registry.register(Dice())
-    assert registry.names == ("image_agent", "memory", "dice")
+    assert registry.names == ("image", "memory", "dice")
     assert registry.get("memory") is memory
     assert registry.get("nobody") is None
-    assert [plugin.name for plugin in registry] == ["image_agent", "memory", "dice"]
+    assert [plugin.name for plugin in registry] == ["image", "memory", "dice"]
     assert [one.name for one in registry.tools] == ["analyzeImage", "remember", "recall", "forget", "dice"]
     assert len(registry) == 3
     assert "dice" in registry
     registry.unregister("memory")
-    assert registry.names == ("image_agent", "dice")
+    assert registry.names == ("image", "dice")
 
 
 def test_a_name_or_a_tool_that_is_taken_is_refused():

@@ -1,6 +1,6 @@
 """Lends eyes to models that have none: images become `[Image #n]`, and the tool `analyzeImage` asks a model that sees.
 
-    plugins: [{image_agent: {engine: "gemini:gemini-flash"}}]
+    plugins: [{image: {engine: "gemini:gemini-flash"}}]
 
 When the newest message brings the image, the model that sees answers the whole turn; older images are looked at when
 the model asks. What a model says of an image is data, and so is what is written in it. Knows no wire format and no
@@ -76,15 +76,19 @@ _VIEW = Key("image_agent.view", _View)
 
 
 class ImageAgent(Plugin):
-    """`engine` is the one that sees; without it nothing is touched. `forced` never hands a whole turn over to it."""
+    """`engine` is the one that sees; without it nothing is touched. `forced` never hands a whole turn over to it.
 
-    name = "image_agent"
+    A foreign request may bring the name of another one in its inputs, as `image`: where it is routed, there is one of
+    its own for it, or none.
+    """
+
+    name = "image"
     looks_for = (b'"image"', b'"image_url"', b'"input_image"')
 
     def __init__(
         self, engine: str = "", *, forced: bool = False, enabled: bool = True, fetcher: Fetcher | None = None
     ) -> None:
-        self._engine, self._forced, self._enabled, self._fetcher = engine, forced, enabled, fetcher
+        self._engine, self._forced, self._fetcher = engine, forced, fetcher
         self._albums = Albums()
         self._sent = Pool[tuple[str, int]](entries_max=SESSION_IMAGES_MAX, bytes_max=BYTES_MAX)
         """What sessions of foreign programs sent: they may leave it out of later requests."""
@@ -109,17 +113,21 @@ class ImageAgent(Plugin):
             self._albums.shelf = None
 
     def applies(self, turn: Turn) -> bool:
-        if not (self._enabled and self._engine):
+        if not (self.tools and self._eyes(turn)):
             return False
         if _is_foreign(turn) and not (_has_images(turn.messages) or _has_images(turn.prompt().messages)):
             return False  # in a conversation of ours a tool may still bring an image
         return not self._sees(turn)
 
+    def _eyes(self, turn: Turn) -> str:
+        """The name of the engine that sees, in this turn."""
+        return str(turn.inputs.get("image", self._engine)) if _is_foreign(turn) else self._engine
+
     def _sees(self, turn: Turn) -> bool:
         """Whether the engine that answers is the one that would be asked."""
-        names = {self._engine}
+        names = {self._eyes(turn)}
         with contextlib.suppress(RondelError):  # one that cannot be made is told of when it is asked
-            names.add(turn.engine_named(self._engine).name)
+            names.add(turn.engine_named(self._eyes(turn)).name)
         return turn.engine.name in names or turn.inputs.get("model") in names
 
     # --- the whole turn for the engine that sees ----------------------------------------------------------------------
@@ -128,7 +136,7 @@ class ImageAgent(Plugin):
         messages = turn.prompt().messages
         if not self._forced and _has_images(_newest(messages)):
             try:
-                turn.engine = turn.engine_named(self._engine)
+                turn.engine = turn.engine_named(self._eyes(turn))
                 turn.state[_VIEW].handed_to = turn.agent.name
                 return
             except RondelError as error:
@@ -174,7 +182,7 @@ class ImageAgent(Plugin):
         images = [(number, await self._loaded(self._found(turn, number), turn.now())) for number in numbers]
         context.progress(f"looking at {_named(numbers)}")
         try:
-            said = await _asked(turn, self._engine, _prompt(images, question, _said_last(turn)))
+            said = await _asked(turn, self._eyes(turn), _prompt(images, question, _said_last(turn)))
         except EngineError as error:
             raise ToolError(f"{_named(numbers)} could not be looked at: {error}") from None
         if not said.strip():
