@@ -1,4 +1,4 @@
-"""What an agent takes: structured arguments as they are, texts read by a model, and one sentence about what is wrong."""
+"""What an agent takes: structured arguments as they are, texts read by a model, one sentence about what is wrong."""
 
 from __future__ import annotations
 
