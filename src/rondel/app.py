@@ -92,7 +92,7 @@ class App:
         return tuple(self._agents.values())
 
     def knows_agent(self, name: str) -> bool:
-        return name in self._agents
+        return name in self._agents or _is_in_library(name)
 
     def agent(self, name: str = "") -> Agent:
         """The agent of this name; the first one when no name is given."""
@@ -100,6 +100,8 @@ class App:
             raise RondelError("this app has no agent; give it one: App(Agent('helper'))")
         if not name:
             return next(iter(self._agents.values()))
+        if name not in self._agents and _is_in_library(name):
+            self.add_agent(_library_agent(name))
         if name not in self._agents:
             raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
         return self._agents[name]
@@ -153,9 +155,9 @@ class App:
             return item
         if item in self._tools:
             return self._tools[item]
-        if item in self._agents:
+        if self.knows_agent(item):
             # Called by its own name, it says of itself what the agent says whose body it is.
-            called = self._agents[item]
+            called = self.agent(item)
             return msgspec.structs.replace(self._body_of(called).as_tool(), run=called.as_tool().run)
         known = [*self._tools, *self._agents]
         raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
@@ -195,7 +197,7 @@ class App:
     async def __aenter__(self) -> App:
         async with contextlib.AsyncExitStack() as life:
             life.push_async_callback(self._close)
-            for name in self._agents:
+            for name in tuple(self._agents):
                 for plugin in self.crew(name).chain.plugins:
                     if type(plugin).lifespan is not Plugin.lifespan:
                         await life.enter_async_context(plugin.lifespan(self))
@@ -559,6 +561,20 @@ def default_plugins(*own: Plugin) -> list[Plugin]:
         return [chosen for default in plugins for chosen in ([p for p in own if p.name == default.name] or [default])]
 
     return [*placed(before), *(plugin for plugin in own if plugin.name not in defaults), *placed(after)]
+
+
+def _is_in_library(name: str) -> bool:
+    if "." not in name:
+        return False
+    from .libraries import agent_names
+
+    return name in agent_names()
+
+
+def _library_agent(name: str) -> Agent:
+    from .libraries import find_agent
+
+    return find_agent(name)
 
 
 def _memory_store(clock: Clock) -> Store:
