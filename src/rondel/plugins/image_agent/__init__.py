@@ -134,7 +134,7 @@ class ImageAgent(Plugin):
 
     async def on_turn_start(self, turn: Turn) -> None:
         messages = turn.prompt().messages
-        if not self._forced and _has_images(_newest(messages)):
+        if not self._forced and turn.words is None and _has_images(_newest(messages)):
             try:
                 turn.engine = turn.engine_named(self._eyes(turn))
                 turn.state[_VIEW].handed_to = turn.agent.name
