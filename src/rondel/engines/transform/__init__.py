@@ -55,7 +55,7 @@ class Transformed:
         self._engine, self._transforms, self._dialect = engine, tuple(transforms), dialect
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._engine!r}, {', '.join(self.transforms)})"
+        return f"Transformed({self._engine!r}, {', '.join(self.transforms)})"
 
     @property
     def name(self) -> str:
@@ -86,36 +86,28 @@ class Transformed:
             if hasattr(deltas, "aclose"):
                 await deltas.aclose()
 
+    @property
+    def dialect(self) -> str:
+        """What requests may be passed on in; empty where a transform must see more than the top level of a body."""
+        unread = all(transform.edits_fields for transform in self._transforms)
+        return getattr(self._engine, "dialect", "") if unread else ""
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        edited: Fields = dict(fields)
+        # A body whose tokens are only counted has no room for most parameters.
+        if not path.partition("?")[0].endswith("/count_tokens"):
+            for transform in self._transforms:
+                transform.on_fields(edited, self._dialect)
+        return await cast(RelayEngine, self._engine).relay(edited, headers, path=path)
+
     async def aclose(self) -> None:
         if close := getattr(self._engine, "aclose", None):
             await close()
 
 
-class RelayTransformed(Transformed):
-    """The same where every transform can edit fields: requests may still be passed on unread."""
-
-    @property
-    def dialect(self) -> str:
-        return self._relaying.dialect
-
-    @property
-    def _relaying(self) -> RelayEngine:
-        return cast(RelayEngine, self._engine)
-
-    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
-        edited: Fields = dict(fields)
-        if not path:  # elsewhere is no prompt: a body whose tokens are counted has no room for most parameters
-            for transform in self._transforms:
-                transform.on_fields(edited, self.dialect)
-        return await self._relaying.relay(edited, headers, path=path)
-
-
 def transformed(engine: Engine, transforms: Sequence[Transform], dialect: str = "") -> Engine:
     """The engine with these transforms around it; itself when there are none."""
-    if not transforms:
-        return engine
-    unread = isinstance(engine, RelayEngine) and all(transform.edits_fields for transform in transforms)
-    return (RelayTransformed if unread else Transformed)(engine, transforms, dialect)
+    return Transformed(engine, transforms, dialect) if transforms else engine
 
 
 def _through(editors: Sequence[Editor], delta: Delta) -> Iterable[Delta]:
