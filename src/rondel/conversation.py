@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from .charge import Scope
 from .events import STATES, Entry, Event, MessageQueued, TurnFinished, TurnStarted
 from .journal import Journal, Watcher
 from .question import Answer, Question
@@ -37,13 +38,21 @@ class Conversation:
         return self._agent_in(journal) if journal else self._agent or self.app.agent().name
 
     async def send(
-        self, content: str | Message | Sequence[str | Text | Media], *, author: str = "", id: str = ""
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        author: str = "",
+        id: str = "",
+        scope: Scope | None = None,
     ) -> TurnView:
-        """Say something: a new turn, behind those that are under way. The same `id` twice is once."""
+        """Say something: a new turn, behind those that are under way. The same `id` twice is once.
+
+        `scope` is what the surface knows of who and where (the channel, the roles); the ledger charges it.
+        """
         message = _as_message(content, author, id or self.app.new_id("msg"))
         journal = await self.app.journal(self.id)
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
-        await self.app.start_turn(self.id, self._agent_in(journal), message, turn=view.id)
+        await self.app.start_turn(self.id, self._agent_in(journal), message, turn=view.id, scope=scope)
         return view
 
     async def steer(self, content: str | Message, *, author: str = "") -> None:
@@ -111,8 +120,10 @@ class Conversation:
         return (await self.app.journal(self.id)).watch()
 
     def _agent_in(self, journal: Journal) -> str:
-        """Who answers: the agent that was named, else the one that the conversation began with."""
-        home = journal.transcript.home
+        """Who answers: the agent that was named, else the one that the conversation began with, or moved to."""
+        home, moved_to = journal.transcript.home, journal.transcript.moved_to
+        if self._agent in ("", home) and self.app.knows_agent(moved_to):
+            return moved_to
         return self._agent or (home if self.app.knows_agent(home) else self.app.agent().name)
 
 

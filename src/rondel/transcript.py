@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from .charge import Scope
 from .events import (
     CallFinished,
     CallHeld,
@@ -37,7 +38,7 @@ from .events import (
 )
 from .job import JobInfo
 from .question import ALWAYS, Answer, Question
-from .template import is_directive
+from .template import MARK, is_directive
 from .values import Message, Messages, ToolCall, ToolResult, Usage, Value
 
 
@@ -47,6 +48,11 @@ class CarriedOut(Value, frozen=True):
     agent: str
     message: Message
     results: tuple[ToolResult, ...]
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it holds for the whole turn, as an author's words do, and not only for one answer."""
+        return self.message.calls[0].opaque[MARK]["stage"] == "words"
 
 
 class OpenCall:
@@ -88,6 +94,8 @@ class Transcript:
         self.failure: Failure | None = None
         """Why the last turn failed, if it did."""
         self.turn = ""
+        self.scope = Scope()
+        """What is known of who and where, of the newest turn."""
         self.turns_done: set[str] = set()
         self.ids: set[str] = set()
         self.inputs: dict[str, InputsRead] = {}
@@ -96,6 +104,10 @@ class Transcript:
         self.old_facts: dict[str, Any] = {}
         """The values before those in `facts`, where they were others."""
         self.turns_learned: set[str] = set()
+        self.closed: dict[str, str] = {}
+        """Questions that are no longer open, and who closed them."""
+        self.moved_to = ""
+        """The agent that turns begin with since somebody changed that."""
         self._begin_turn("")
         for event in entries:
             self.apply(event)
@@ -165,6 +177,7 @@ class Transcript:
         if event.turn != self.turn:
             self._begin_turn(event.turn)
             self.agent = event.agent
+            self.scope = event.scope
 
     def _message_added(self, event: MessageAdded) -> None:
         message = event.message
@@ -231,6 +244,7 @@ class Transcript:
             self.continuations += 1
         if not calls:
             self.output = event.message.text
+            self.carried_out = [done for done in self.carried_out if done.lasts]
 
     def _call_started(self, event: CallStarted) -> None:
         if call := self.calls.get(event.call_id):
@@ -247,6 +261,7 @@ class Transcript:
                     self.always_allowed.add(call.call.name)
                 call.question = None
                 call.answers[event.answer.question_id] = event.answer
+                self.closed[event.answer.question_id] = event.answer.by
 
     def _call_finished(self, event: CallFinished) -> None:
         call = self.calls.get(event.result.call_id)
@@ -276,7 +291,7 @@ class Transcript:
         self.owed = True
 
     def _home_changed(self, event: HomeChanged) -> None:
-        self.home = event.agent
+        self.moved_to = event.agent
 
     def _inputs_read(self, event: InputsRead) -> None:
         self.inputs[event.agent] = event

@@ -1,0 +1,275 @@
+"""The engine of an agent's words in one turn: what it says next, from how far the transcript has come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from ...engine import Engine
+from ...errors import RondelError
+from ...facts import recalled_text
+from ...inputs import is_required, typed
+from ...prompt import HISTORY, Node, Prompt
+from ...template import MARK, Directive, Template, scan, unique
+from ...tool import Tool
+from ...transcript import CarriedOut
+from ...turn import Turn
+from ...values import Delta, Media, ModelFacts, Part, PartDelta, PartFinished, PartStarted, Text, ToolCall
+from .kept import Stage, interrupt, mark, results, said_of, say, stage_of, text_of
+from .outlet import Outlet
+from .script import Script, tool_name, walk
+
+Values: TypeAlias = Mapping[tuple[str, ...], str]
+
+
+class Expanding:
+    """The engine of an agent's words in one turn. `model` is asked for what they leave open."""
+
+    def __init__(self, script: Script, turn: Turn, model: Engine) -> None:
+        self._script, self._turn, self._model = script, turn, model
+
+    @property
+    def name(self) -> str:
+        """Who answers in this round."""
+        if self._script.needs_model:
+            return "words" if self.asks_nobody else self._model.name
+        return "template" if self._script.agent.template else "function"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._model.facts if self._script.needs_model else ModelFacts()
+
+    @property
+    def asks_nobody(self) -> bool:
+        return not self._script.needs_model or bool(self._missing()) or self._interrupted() is not None
+
+    def fill(self, nodes: tuple[Node, ...]) -> tuple[Node, ...] | None:
+        """The author's words with everything in its place; None when all of them are blank: then nobody is asked.
+
+        Nothing is filled in while something is still to be found out: those words go nowhere.
+        """
+        if not self._script.needs_model:  # a blank message must not keep these from speaking
+            return (Node("words", text=self._script.agent.template or self.name, role="system"), *nodes)
+        if not self._script.templates or self._missing():
+            return nodes
+        values = self._carried_out()
+        filled = tuple(self._filled(node, values) for node in nodes)
+        return filled if any(node.text.strip() for node in walk(filled) if node.id != HISTORY) else None
+
+    def _filled(self, node: Node, values: Values) -> Node:
+        children = tuple(self._filled(c, values) if isinstance(c, Node) else c for c in node.children)
+        template = self._script.templates.get(node.text)
+        text = node.text if template is None else self._text(template, values)
+        return msgspec.structs.replace(node, text=text, children=children)
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        if missing := self._missing():
+            for delta in self._begin(missing):
+                yield delta
+        elif (interrupted := self._interrupted()) is not None:
+            for delta in say(
+                self._text(self._script.heard(text_of(interrupted)), dict(results(interrupted))),
+                said=said_of(interrupted),
+            ):
+                yield delta
+        elif template := self._script.agent.template:
+            text = self._script.templates.get(template, Template(template))
+            for delta in say(self._text(text, self._carried_out()), said=self._said_before()):
+                yield delta
+        elif self._script.function is not None:
+            for delta in self._function_says(self._script.function):
+                yield delta
+        else:
+            async with aclosing(self._listen(prompt)) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    # --- how far it has come ------------------------------------------------------------------------------------------
+
+    def _done(self, stage: Stage) -> list[CarriedOut]:
+        name = self._script.agent.name
+        return [done for done in self._turn.transcript.carried_out if done.agent == name and stage_of(done) == stage]
+
+    def _carried_out(self) -> dict[tuple[str, ...], str]:
+        """What the directives in the author's words have given."""
+        return {key: text for done in self._done("words") for key, text in results(done)}
+
+    def _missing(self) -> Sequence[Directive]:
+        if not self._script.working:
+            return ()
+        values = self._carried_out()
+        return [directive for directive in self._script.working if directive.key not in values]
+
+    def _interrupted(self) -> CarriedOut | None:
+        """What was said up to a directive that has been carried out since."""
+        done = self._done("output") if self._script.agent.expands_output else []
+        return done[-1] if done else None
+
+    def _said_before(self) -> str:
+        return next((said for done in reversed(self._done("words")) if (said := said_of(done))), "")
+
+    def _text(self, template: Template, values: Values) -> str:
+        known = {d.key: value for d in template.directives if (value := self._known(d)) is not None}
+        return template.fill({**known, **values})
+
+    def _known(self, directive: Directive) -> str | None:
+        """What needs nobody's work: inputs, facts, the name of a tool that is on offer."""
+        turn, arguments = self._turn, directive.arguments
+        match directive.name:
+            case "Input":
+                return self._input(*arguments)
+            case "Inputs":
+                return self._definitions(arguments[0]) if arguments else _fenced(_lines(turn.inputs))
+            case "Fact":
+                return recalled_text(turn.top, *arguments, agent=self._script.agent.name)
+            case "Defer":
+                return tool_name(directive.agent)
+            case _:
+                return None
+
+    def _input(self, field: str = "", default: str = "") -> str:
+        turn = self._turn
+        if not field:
+            return turn.transcript.turn_input or ""
+        value = turn.inputs.get(field)
+        return default if value is None or value == "" else _as_text(value)
+
+    def _definitions(self, agent: str) -> str:
+        if not self._script.agents.knows_agent(agent):
+            return f"[error: no agent is named {agent!r}]"
+        fields = cast("dict[str, dict[str, Any]]", self._script.agents.agent(agent).inputs)
+        return _fenced(f"{name}: {_definition(field)}" for name, field in fields.items())
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def _begin(self, missing: Sequence[Directive]) -> Iterable[Delta]:
+        """The calls of the author's directives; of a template first what stands before them."""
+        said = ""
+        if self._script.agent.template:
+            template = self._script.templates[self._script.agent.template]
+            first = next(d for d in template.directives if d.works)
+            before = scan(template.text[: first.start])
+            said = self._text(before, {})
+        return interrupt(said, said, self._calls(missing, "words"), shown=bool(said))
+
+    def _calls(self, directives: Sequence[Directive], stage: Stage) -> list[ToolCall]:
+        place = len(self._turn.transcript.messages)
+        return [
+            ToolCall(f"d{place}.{n}", *self._call_of(directive), opaque=mark(stage, directive.key))
+            for n, directive in enumerate(directives)
+        ]
+
+    def _call_of(self, directive: Directive) -> tuple[str, dict[str, Any]]:
+        """The tool that carries a directive out, and its arguments."""
+        first, *others = directive.arguments
+        match directive.name:
+            case "AskUser":
+                return "ask_user", {"question": first}
+            case "Options":
+                return "ask_user", {"question": first, "options": others, "free_text": False}
+            case "Start":
+                return "start_agent", {"agent": first}
+            case _:
+                return tool_name(first), self._arguments(first, *others)
+
+    def _arguments(self, agent: str, text: str | None = None) -> dict[str, Any]:
+        """What a recruited agent is given: the text that is written, or what this agent was given itself."""
+        known = self._script.agents.knows_agent(agent)
+        fields = self._script.agents.agent(agent).inputs if known else {}
+        if text is not None:
+            return {next(iter(fields)) if len(fields) == 1 else "input": text}
+        given = self._turn.inputs
+        passed = {name: value for name, value in given.items() if name in fields} if fields else given
+        return passed or {"input": self._turn.transcript.turn_input or ""}
+
+    def _function_says(self, function: Tool) -> Iterable[Delta]:
+        done = self._done("function")
+        if not done:
+            place = len(self._turn.transcript.messages)
+            arguments = _arguments_of(function, self._turn)
+            return interrupt("", "", [ToolCall(f"d{place}.0", function.name, arguments, opaque=mark("function", ()))])
+        result = done[-1].results[0]
+        if result.is_error:
+            raise RondelError(result.text.removeprefix(f"{function.name!r} failed: "))
+        return self._say_or_interrupt(result.text, [part for part in result.parts if isinstance(part, Media)])
+
+    def _say_or_interrupt(self, text: str, media: Sequence[Part] = ()) -> Iterable[Delta]:
+        heard = self._script.heard(text)
+        if working := unique(d for d in heard.directives if d.works):
+            first = next(d for d in heard.directives if d.works)
+            said = self._text(self._script.heard(text[: first.start]), {})
+            return interrupt(said, text, self._calls(working, "output"), shown=True)
+        return say(self._text(heard, {}) if not heard.is_plain else text, media=media)
+
+    async def _listen(self, prompt: Prompt) -> AsyncGenerator[Delta]:
+        """The model's answer as it comes, up to a directive that it may use; the calls of it, when the answer ends."""
+        outlet = Outlet(self._script) if self._script.agent.expands_output else None
+        async with aclosing(cast(AsyncGenerator[Delta], self._model.stream(prompt))) as deltas:
+            async for delta in deltas:
+                if outlet is None:
+                    yield delta
+                    continue
+                for shown in outlet.put(delta):
+                    yield shown
+        if outlet is not None:
+            for delta in self._close(outlet):
+                yield delta
+
+    def _close(self, outlet: Outlet) -> Iterable[Delta]:
+        """What is left to say of an answer that was held back, or the calls that it waits for."""
+        if outlet.end is None:
+            return
+        texts = sorted(outlet.texts)
+        if outlet.stopped_at is None or outlet.has_calls:
+            yield from outlet.release()
+            yield outlet.end
+            return
+        whole = self._script.heard("".join(outlet.texts[index] for index in texts))
+        working = unique(d for d in whole.directives if d.works)
+        kept = "" if working else self._text(whole, {})
+        opaque = {MARK: {"text": whole.text, "said": outlet.said}} if working else {}
+        if not working:
+            yield PartDelta(outlet.stopped_at, kept.removeprefix(outlet.said))
+        for index in texts:
+            yield PartFinished(index, Text(kept, opaque=opaque) if index == texts[0] else Text(""))
+        for n, call in enumerate(self._calls(working, "output"), outlet.parts):
+            yield PartStarted(n, call)
+            yield PartFinished(n, call)
+        yield msgspec.structs.replace(outlet.end, stop="calls") if working else outlet.end
+
+
+def _arguments_of(function: Tool, turn: Turn) -> dict[str, Any]:
+    """What a function is given: the inputs that it knows, or all that was said as the one thing that it takes."""
+    known = cast("dict[str, Any]", function.schema.get("properties", {}))
+    needed = cast("list[str]", function.schema.get("required", []))
+    given = {name: value for name, value in turn.inputs.items() if name in known}
+    if given or not known:
+        return given
+    only = needed if len(needed) == 1 else list(known) if len(known) == 1 else []
+    return {only[0]: turn.transcript.turn_input or ""} if only else {}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _lines(values: Mapping[str, Any]) -> Iterable[str]:
+    return (f"{name}: {msgspec.json.encode(value).decode()}" for name, value in values.items())
+
+
+def _definition(field: Mapping[str, Any]) -> str:
+    about = f"{field['description']} " if field.get("description") else ""
+    need = "required" if is_required(field) else "optional"
+    return f"{about}({typed(field).get('type', 'any')}, {need})"
+
+
+def _fenced(lines: Iterable[str]) -> str:
+    """A block that nothing in it can end."""
+    text = "\n".join(lines)
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}yaml\n{text}\n{fence}"
