@@ -71,9 +71,8 @@ def _mistakes(
         for index, name in enumerate(cast("tuple[str | None, ...]", getattr(settings.fallback, scenario))):
             if name is not None and (problem := engine_problem(canonical_engine(name, engines), engines)):
                 yield document.error((*PATH, "fallback", scenario, index), problem)
-    for index, origin in enumerate(settings.origins):
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+    for index, origin in enumerate(cast("tuple[str | None, ...]", settings.origins)):
+        if origin is not None and not _is_origin(origin):
             path = (*PATH, "origins", index)
             yield document.error(path, f"{origin!r} is no web page's origin; write https://host or https://host:port")
     custom = settings.routes.custom
@@ -127,6 +126,14 @@ def _mistakes_of_keys(document: Document, keys: Mapping[str, KeySettings]) -> It
             for field in ("tokens", "money"):
                 if (limit := getattr(budget, field)) is not None and not limit >= 0:
                     yield document.error((*path, "budget", field), f"{field!r} is {limit!r}; a limit is 0 or more")
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.path.strip("/")
 
 
 def _is_moment(text: str) -> bool:
