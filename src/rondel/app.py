@@ -10,17 +10,19 @@ import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from .agent import Agent
 from .assembly import Step, assemble
 from .background import Background
+from .charge import Scope, Tell
 from .clock import Clock, SystemClock
 from .conversation import Conversation
 from .deadline import Deadlines
-from .engine import Engine
+from .engine import Engine, EngineFace, Sealed, unsealed
 from .errors import AgentFailed, LimitReached, QuestionError, RondelError, ToolError, nearest
 from .events import Event, Failure, MessageAdded, Nested, Outcome, QuestionAnswered, TurnFinished, TurnStarted
 from .job import Job, Runtime
@@ -35,6 +37,9 @@ from .timetable import Timetable
 from .tool import CallContext, Tool
 from .turn import Crew, Turn
 from .values import AgentResult, Delta, Message, ModelFacts, ToolCall, user
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
 
 JOURNALS_MAX = 1_000
 """Journals kept open beside those in use; the oldest idle ones are read anew when they are needed again."""
@@ -53,11 +58,14 @@ class App:
         tools: Iterable[Tool] = (),
         make_engine: Callable[[str], Engine] | None = None,
         clock: Clock | None = None,
+        ledger: Ledger | None = None,
         recover: bool = True,
     ) -> None:
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = store or _memory_store(self.clock)
+        self.ledger = ledger or _ledger(self.store, self.clock)
+        """Where every engine call is charged."""
         self._runtime = runtime
         self._engine = engine
         self._plugins = plugins
@@ -65,9 +73,11 @@ class App:
         self._make_engine = make_engine or _engine_by_name
         self._recover = recover
         self._agents: dict[str, Agent] = {}
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, Sealed] = {}
         self._crews: dict[str, Crew] = {}
         self._journals: OrderedDict[str, Journal] = OrderedDict()
+        self._alive: WeakValueDictionary[str, Journal] = WeakValueDictionary()
+        """Forgotten, but still held by somebody: a conversation never has two open ends in one app."""
         self._opening: dict[str, asyncio.Future[Journal]] = {}
         self._turns: dict[str, Turn] = {}
         self._results: dict[str, asyncio.Future[AgentResult]] = {}
@@ -147,7 +157,7 @@ class App:
             chain,
             {**script.tools, **tools},
             unoffered=unoffered,
-            bind=lambda turn: Expanding(script, turn, engine),
+            bind=lambda turn: Expanding(script, turn, turn.engine_named("")),
         )
 
     def _find_tool(self, item: Any, agent: Agent) -> Tool:
@@ -178,7 +188,7 @@ class App:
         own = {"description": agent.description, "inputs": agent.inputs, "facts": agent.facts}
         return msgspec.structs.replace(body, name=agent.name, **{key: value for key, value in own.items() if value})
 
-    def _find_engine(self, agent: Agent, *, needed: bool = True) -> Engine:
+    def _find_engine(self, agent: Agent, *, needed: bool = True) -> EngineFace:
         engine = agent.engine if agent.engine is not None else self._engine
         if engine is None and not needed:
             return _NoEngine(agent.name)
@@ -186,11 +196,15 @@ class App:
             raise RondelError(f"agent {agent.name!r} has no engine: give it one, or give the app a default engine")
         return self.engine(engine) if isinstance(engine, str) else engine
 
-    def engine(self, name: str) -> Engine:
-        """The engine of this name, made once."""
+    def engine(self, name: str) -> Sealed:
+        """The engine of this name, made once. It can be looked at; to be asked it goes through `meter`."""
         if name not in self._engines:
-            self._engines[name] = self._make_engine(name)
+            self._engines[name] = Sealed(self._make_engine(name))
         return self._engines[name]
+
+    def meter(self, engine: EngineFace, scope: Scope | Callable[[], Scope], tell: Tell | None = None) -> Engine:
+        """An engine that can be asked: what it spends is charged to the scope."""
+        return self.ledger.meter(engine, scope, tell=tell)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -215,11 +229,12 @@ class App:
 
     async def _close(self) -> None:
         used = (*(crew.engine for crew in self._crews.values()), *self._engines.values())
-        engines = {id(engine): engine for engine in used}
+        engines = {id(engine): engine for engine in map(unsealed, used)}
         for engine in engines.values():
             if close := getattr(engine, "aclose", None):
                 await close()
         self.deadlines.close()
+        await self.ledger.aclose()
         await self.store.aclose()
         for result in self._results.values():
             if not result.done():
@@ -259,6 +274,9 @@ class App:
         if journal is not None and not journal.broken:
             self._journals.move_to_end(conversation)
             return journal
+        if journal is None and (journal := self._alive.pop(conversation, None)) is not None and not journal.broken:
+            self._journals[conversation] = journal
+            return journal
         if (opening := self._opening.get(conversation)) is not None:
             return await opening
         future = self._opening[conversation] = asyncio.get_running_loop().create_future()
@@ -277,11 +295,19 @@ class App:
         self._forget_idle_journals()
         return fresh
 
+    def _forget(self, conversation: str) -> None:
+        """What waits for a person, maybe for days, is on disk: it need not be in memory, too."""
+        journal = self._journals.get(conversation)
+        if journal is not None and not journal.is_watched and conversation not in self._turns:
+            self._alive[conversation] = self._journals.pop(conversation)
+
     def _forget_idle_journals(self) -> None:
         for _ in range(min(4, len(self._journals) - JOURNALS_MAX)):
             conversation, journal = self._journals.popitem(last=False)
             if journal.is_watched or conversation in self._turns:
                 self._journals[conversation] = journal  # in use, so it is not among the oldest
+            else:
+                self._alive[conversation] = journal
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -294,6 +320,7 @@ class App:
         turn: str = "",
         again: str = "",
         answer: Answer | None = None,
+        scope: Scope | None = None,
     ) -> bool:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
@@ -308,6 +335,8 @@ class App:
             payload["message"] = msgspec.to_builtins(message)
         if answer is not None:
             payload["answer"] = msgspec.to_builtins(answer)
+        if scope is not None:
+            payload["scope"] = msgspec.to_builtins(scope)
         return await self.runtime.submit(Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload))
 
     async def stop_queued_turn(self, conversation: str, turn: str) -> bool:
@@ -380,7 +409,8 @@ class App:
             answer = msgspec.convert(job.payload["answer"], Answer)
             if any(question.id == answer.question_id for question in transcript.questions):
                 await journal.append(QuestionAnswered(answer))
-        return Turn(self, journal, id=id, agent=agent, messages=(message,) if message else ())
+        scope = msgspec.convert(job.payload["scope"], Scope) if "scope" in job.payload else None
+        return Turn(self, journal, id=id, agent=agent, messages=(message,) if message else (), scope=scope)
 
     def _fail(self, conversation: str, turn: str, agent: str, error: Exception) -> None:
         """A turn that could not even be opened: whoever waits for it is told."""
@@ -401,6 +431,7 @@ class App:
     async def _after_turn(self, turn: Turn) -> None:
         if turn.outcome is Outcome.WAITING:
             await self._arm_deadlines(turn.conversation, turn.id, turn.agent.name, turn.held)
+            self._forget(turn.conversation)
         elif turn.outcome is Outcome.DONE and turn.transcript.is_spoken_to:
             await self.start_turn(turn.conversation, turn.agent.name)  # it came just as the turn ended
 
@@ -432,7 +463,7 @@ class App:
         if question is None or not await self.start_turn(
             conversation, agent, turn=transcript.turn, again=answer.question_id, answer=answer
         ):
-            raise QuestionError(f"question {answer.question_id!r} is not open: it was answered, or it never was asked")
+            raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id)))
         if answer.by != "deadline":
             await self.runtime.cancel(f"deadline:{conversation}#{question.id}")
 
@@ -464,6 +495,7 @@ class App:
                 await self._run_below(child)
         finally:
             parent.spent_on[call.id] = child.transcript.turn_spent
+            self._forget(journal.conversation)
         if child.outcome is Outcome.WAITING:
             question = child.held[0]
             return Hold(msgspec.structs.replace(question, id=f"{call.id}/{question.id}", call_id=call.id))
@@ -487,6 +519,19 @@ class App:
             failure = Failure("AgentTimeout", said, agent=name)
             await child.append(TurnFinished(child.id, Outcome.FAILED, failure=failure, seconds=limit_s))
             raise ToolError(said) from None
+
+
+def _not_open(question: str, closed_by: str | None) -> str:
+    """Why a question takes no answer."""
+    if closed_by is None:
+        why = "it was never asked here"
+    elif closed_by == "deadline":
+        why = "it has expired, nobody answered in time"
+    elif closed_by == "stop":
+        why = "its turn was stopped"
+    else:
+        why = f"it was answered already{f' by {closed_by}' if closed_by else ''}"
+    return f"question {question!r} is not open: {why}"
 
 
 def _check_path(parent: Turn, call: ToolCall, path: tuple[str, ...]) -> None:
@@ -581,6 +626,12 @@ def _memory_store(clock: Clock) -> Store:
     from .stores.memory import MemoryStore
 
     return MemoryStore(clock=clock)
+
+
+def _ledger(store: Store, clock: Clock) -> Ledger:
+    from .ledger import Ledger
+
+    return Ledger(store.books, clock=clock)
 
 
 def _local_runtime(store: Store, clock: Clock) -> Runtime:
