@@ -120,7 +120,7 @@ class Timetable:
         now = self._app.clock.now()
         for agent in self._app.agents:
             for schedule in agent.schedules:
-                id = schedule_id(agent.name, msgspec.json.encode(schedule).decode())
+                id = scheduled_id(agent.name, msgspec.json.encode(schedule).decode())
                 place = schedule.conversation or f"schedule-{agent.name}"
                 if (next_at := schedule.next_after(now)) is not None:
                     yield Scheduled(id, agent.name, place, schedule, next_at, "file", now)
@@ -165,7 +165,7 @@ class Timetable:
         await self._app.runtime.submit(Job(_job_id(scheduled), "schedule", scheduled.id, at=scheduled.next_at))
 
 
-def schedule_id(*said: str) -> str:
+def scheduled_id(*said: str) -> str:
     return f"s_{blake2s(chr(0).join(said).encode(), digest_size=6).hexdigest()}"
 
 

@@ -20,17 +20,17 @@ async def list_jobs(context: CallContext) -> str:
 
 
 @tool(name="cancel_job", idempotent=True)
-async def cancel_job(id: str, context: CallContext) -> str:
+async def cancel_job(job_id: str, context: CallContext) -> str:
     """Cancel a job of this conversation that works in the background.
 
     Args:
-        id: as it was given when the job was started
+        job_id: as it was given when the job was started
     """
     try:
-        cancelled = await context.turn.background.cancel(_place(context), id)
+        cancelled = await context.turn.background.cancel(_place(context), job_id)
     except RondelError as error:
         raise ToolError(f"{error}; list_jobs lists them") from error
-    return f"{id} is being cancelled" if cancelled else f"{id} was over already"
+    return f"{job_id} is being cancelled" if cancelled else f"{job_id} was over already"
 
 
 def _place(context: CallContext) -> str:

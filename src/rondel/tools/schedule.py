@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from ..errors import RondelError, ToolError
 from ..schedule import parse
-from ..timetable import Scheduled, schedule_id
+from ..timetable import Scheduled, scheduled_id
 from ..tool import CallContext, tool
 
 
@@ -46,7 +46,7 @@ async def schedule(
             turn.agent.name,
             parse(given, now=turn.now()),
             conversation=turn.conversation,
-            id=schedule_id(turn.conversation, turn.id, str(turn.transcript.rounds), context.call.id),
+            id=scheduled_id(turn.conversation, turn.id, str(turn.transcript.rounds), context.call.id),
         )
     except RondelError as error:
         raise ToolError(str(error)) from error
@@ -61,15 +61,17 @@ async def list_schedules(context: CallContext) -> str:
 
 
 @tool(name="cancel_schedule", idempotent=True)
-async def cancel_schedule(id: str, context: CallContext) -> str:
+async def cancel_schedule(schedule_id: str, context: CallContext) -> str:
     """Cancel something that is scheduled in this conversation.
 
     Args:
-        id: as `schedule` and `list_schedules` give it
+        schedule_id: as `schedule` and `list_schedules` give it
     """
-    if any(made.id == id for made in await _here(context)) and await context.turn.timetable.cancel(id):
-        return f"{id} is cancelled"
-    raise ToolError(f"nothing is scheduled as {id!r} in this conversation; list_schedules lists what is")
+    if any(made.id == schedule_id for made in await _here(context)) and await context.turn.timetable.cancel(
+        schedule_id
+    ):
+        return f"{schedule_id} is cancelled"
+    raise ToolError(f"nothing is scheduled as {schedule_id!r} in this conversation; list_schedules lists what is")
 
 
 async def _here(context: CallContext) -> list[Scheduled]:
