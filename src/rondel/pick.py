@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from .engine import Engine
 from .errors import ConfigError
 from .lookup import import_attribute
 from .prompt import Prompt
-from .settings import Config, EngineSettings
+from .settings import Config, EngineSettings, TransformEntry
 from .values import Delta, ModelFacts, Notice
 from .weights import CATALOG, DEFAULT, Weights, find, is_present, pull
 
@@ -100,18 +101,30 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
     return _with_transforms(_over_http(endpoint, model, settings), model, settings, config, endpoint.dialect)
 
 
+def transforms_of(name: str, config: Config) -> tuple[str, ...]:
+    """The names of the transforms that the engine of this name has around it, in the order in which prompts pass."""
+    from .engines.transform import make_transform
+
+    head, _, model = name.partition(":")
+    settings = config.engines.get(head, EngineSettings())
+    find = partial(import_attribute, project=config.project)
+    model = model or settings.model or PROVIDERS.get(settings.provider or head, Provider("")).model
+    return tuple(make_transform(entry, find=find).name for entry in _transforms(model, settings))
+
+
 def _with_transforms(engine: Engine, model: str, settings: EngineSettings, config: Config, dialect: str = "") -> Engine:
     """The engine with its transforms around it, then those of its model."""
-    entries = (
-        *settings.transform,
-        *(e for p, found in settings.model_transform.items() if _fits(model, p) for e in found),
-    )
-    if not entries:
+    if not (entries := _transforms(model, settings)):
         return engine
     from .engines.transform import make_transform, transformed
 
     find = partial(import_attribute, project=config.project)
     return transformed(engine, [make_transform(entry, find=find) for entry in entries], dialect)
+
+
+def _transforms(model: str, settings: EngineSettings) -> tuple[TransformEntry, ...]:
+    of_model = (found for pattern, found in settings.model_transform.items() if _fits(model, pattern))
+    return (*settings.transform, *chain.from_iterable(of_model))
 
 
 def _fits(model: str, pattern: str) -> bool:

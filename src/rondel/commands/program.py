@@ -148,6 +148,20 @@ def prompt(
 
 
 @program.command()
+def route(
+    file: Annotated[str, typer.Argument(help="a request's body as JSON; - reads it from stdin")],
+    explain: Annotated[bool, typer.Option("--explain", help="say what every rule says, and what happens then")] = False,
+    dialect: Annotated[str, typer.Option("--dialect", help="openai-chat, openai-responses or anthropic")] = "",
+    header: Annotated[list[str] | None, typer.Option("--header", help="a header of the request: name=value")] = None,
+    json: Json = False,
+) -> None:
+    """Say which engine would answer a program's request, and why. Nobody is asked."""
+    from .route import Choice, route
+
+    route(Choice(file, dialect, tuple(header or ()), explain, json))
+
+
+@program.command()
 def lint(
     path: Annotated[list[Path] | None, typer.Argument(help="files or projects; without any, this project")] = None,
     json: Json = False,
