@@ -42,6 +42,7 @@ PLUGINS: dict[str, str] = {
     "respond": "rondel.plugins.respond:Respond",
     "retrieve": "rondel.plugins.retrieve:Retrieve",
     "soft_failures": "rondel.plugins.soft_failures:SoftFailures",
+    "telemetry": "rondel.plugins.telemetry:Telemetry",
     "text_tools": "rondel.plugins.text_tools:TextTools",
     "todo": "rondel.plugins.todo:Todo",
     "trim": "rondel.plugins.trim:Trim",

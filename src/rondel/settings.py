@@ -73,6 +73,23 @@ class StoreSettings(Value, frozen=True):
     durability: Literal["normal", "full"] = "normal"
 
 
+class TelemetrySettings(Value, frozen=True):
+    """Where traces are sent; nowhere without an endpoint. Its repr shows no header."""
+
+    endpoint: str = ""
+    headers: dict[str, str] = {}
+    content: bool = False
+    """Send what people, models and tools said, too."""
+
+    def __repr__(self) -> str:
+        return f"TelemetrySettings({shown_url(self.endpoint)!r}, content={self.content})"
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("endpoint", shown_url(self.endpoint)), ("content", self.content)]
+
+
 class PluginSettings(Value, frozen=True):
     """A plugin that a file names. Its repr shows no parameter's value."""
 
@@ -229,6 +246,7 @@ class Config(Value, frozen=True):
     options: Options = Options()
     plugins: tuple[PluginSettings, ...] = ()
     gateway: GatewaySettings = GatewaySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     path: str = ""
     """The file; empty when there is none."""
     project: str = ""

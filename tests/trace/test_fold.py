@@ -183,8 +183,9 @@ def test_a_call_of_an_idempotent_tool_ran_though_no_start_was_kept_and_a_refused
 # --- money ------------------------------------------------------------------------------------------------------------
 
 
-def dollars(model: str, usage: Usage) -> Decimal | None:
-    return Decimal(usage.tokens_in) / 1000 if model == "x:model" else None
+def dollars(engine: str, model: str, usage: Usage, at: float) -> Decimal | None:
+    assert at > BEGAN
+    return Decimal(usage.tokens_in) / 1000 if engine == "x:model" else None
 
 
 def priced(*events: Kept) -> TraceNode:

@@ -32,6 +32,9 @@
     [options]                                   # the fields of rondel.Options but `output`
     temperature = 0.3
 
+    [telemetry]                                 # traces for other programs: docs/trace.md
+    endpoint = "http://127.0.0.1:4318"
+    content = false                             # true: with what people, models and tools said
     [gateway]                                   # other programs are served here: docs/routing.md
     port = 8484
     [gateway.routes]
@@ -55,12 +58,15 @@ from ..document import Checker, Document, KeyPath, Mistakes, expand, going_on
 from ..errors import ConfigError
 from ..lookup import find_plugin
 from ..plugin import Plugin
-from ..settings import Config, EngineSettings, PluginSettings, Source, StoreSettings
+from ..settings import Config, EngineSettings, PluginSettings, Source, StoreSettings, TelemetrySettings
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
 from .place import find_file, home_of
 from .shown import OVERRIDES, explain, literal_secrets, sources_of
+from .telemetry import KEY as TELEMETRY_KEY
+from .telemetry import VARIABLE as TELEMETRY_VARIABLE
+from .telemetry import telemetry_of, telemetry_source
 
 __all__ = [
     "BUILTIN_ENGINES",
@@ -97,6 +103,7 @@ class _File(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
     plugins: tuple[str | dict[str, Any], ...] = ()
     gateway: dict[str, Any] = {}
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 def load(
@@ -133,7 +140,14 @@ def load(
 
 def plugins_of(config: Config) -> list[Plugin]:
     """The plugins that the configuration turns on for all agents, made. Agents that come from files have them."""
-    return [plugin.make(config.project) for plugin in config.plugins if plugin.enabled]
+    plugins = [plugin.make(config.project) for plugin in config.plugins if plugin.enabled]
+    telemetry = config.telemetry
+    if telemetry.endpoint and all(plugin.name != "telemetry" for plugin in plugins):
+        given = msgspec.structs.asdict(telemetry)
+        if config.source(TELEMETRY_KEY).variables == (TELEMETRY_VARIABLE,):
+            given["endpoint"] = ""  # OpenTelemetry reads its variables itself, with all that they can say
+        plugins.append(find_plugin("telemetry", given))
+    return plugins
 
 
 def refuse_exposed(config: Config) -> None:
@@ -158,6 +172,7 @@ def _build(checker: Checker, path: Path | None, env: Mapping[str, str]) -> Confi
         limits=limits_of(checker, file.limits, ("limits",)),
         options=options_of(checker, file.options, ("options",)),
         plugins=plugin_entries(checker, file.plugins, ("plugins",)),
+        telemetry=telemetry_of(checker, file.telemetry, env),
         path=str(path or ""),
         project=str(folder) if path else "",
     )
@@ -167,7 +182,8 @@ def _build(checker: Checker, path: Path | None, env: Mapping[str, str]) -> Confi
     engines = dict(engines_named(document, config))
     gateway = gateway_of(checker, file.gateway, engines)
     config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
-    return msgspec.structs.replace(config, sources=sources_of(document, config, overrides))
+    sources = sources_of(document, config, overrides) | telemetry_source(file.telemetry, config.telemetry)
+    return msgspec.structs.replace(config, sources=sources)
 
 
 def _store(given: StoreSettings, folder: Path, env: Mapping[str, str]) -> StoreSettings:

@@ -98,6 +98,8 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
             yield ("engines", name, *path), value
     yield from _plugin_leaves(config.plugins)
     yield from ((("gateway", *path), value) for path, value in _gateway_leaves(config.gateway))
+    for path, value in _scalars(msgspec.structs.asdict(config.telemetry)):
+        yield ("telemetry", *path), value
     for group in ("store", "limits", "options"):
         for path, value in _scalars(msgspec.structs.asdict(getattr(config, group))):
             if path[0] != "output":

@@ -28,10 +28,10 @@ class Sources:
         """What turns inside others learned, by the turn: it is kept in the conversation that people see."""
         self._price = price
 
-    def priced(self, model: str, usage: Usage) -> dict[str, Any]:
+    def priced(self, engine: str, model: str, usage: Usage, at: float) -> dict[str, Any]:
         if self._price is None or not (usage.tokens_in or usage.tokens_out):
             return {}
-        cost = self._price(model, usage)
+        cost = self._price(engine, model, usage, at)
         return {"unpriced": 1} if cost is None else {"cost": cost}
 
 
@@ -114,7 +114,7 @@ class RoundDraft:
             ran=event.ran,
             outcome=THROWN_AWAY if event.next == "again" else event.stop,
             children=tuple(call.freeze() for call in self.calls),
-            **self._sources.priced(event.engine or event.model, event.usage),
+            **self._sources.priced(event.engine, event.model, event.usage, self.at - event.seconds),
         )
 
 
@@ -191,6 +191,7 @@ class TurnDraft:
             prompt=started.instructions,
             output=self.output,
             error=failure.message if failure else "",
+            error_type=failure.name if failure else "",
             reason=finished.reason if finished else "",
             ran=self.ran,
             outcome=finished.outcome.value if finished else CUT_OFF,

@@ -242,7 +242,7 @@ class Folder:
             agent=getattr(event, "agent", ""),
             model=model,
             **fields,
-            **self._sources.priced(engine or model, usage),
+            **self._sources.priced(engine, model, usage, at),
         )
 
 

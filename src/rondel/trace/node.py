@@ -13,9 +13,9 @@ from . import text
 
 NodeKind: TypeAlias = Literal["conversation", "turn", "round", "call", "job", "note"]
 
-Price: TypeAlias = Callable[[str, Usage], Decimal | None]
-"""What so many tokens of a model cost, in US dollars; None where nobody knows. A model is named as engines name it:
-`provider:model`."""
+Price: TypeAlias = Callable[[str, str, Usage, float], Decimal | None]
+"""What an engine was paid, in US dollars: its name, the model that answered, the tokens, and when. None where nobody
+knows."""
 
 
 class TraceNode(Value, frozen=True):
@@ -52,6 +52,8 @@ class TraceNode(Value, frozen=True):
     thinking: str = ""
     output: str = ""
     error: str = ""
+    error_type: str = ""
+    """The name of the error's class, of a turn that failed."""
     reason: str = ""
     ran: bool = True
     outcome: str = ""

@@ -1,0 +1,254 @@
+"""Turns as OpenTelemetry spans, received by a real collector on loopback that decodes the protobuf."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.attributes import error_attributes
+
+from rondel import Agent, App, tool
+from rondel.events import Outcome, TurnFinished, Warned
+from rondel.lookup import find_plugin
+from rondel.plugins.telemetry import Telemetry
+from rondel.telemetry import names, spans_of
+from rondel.testing import Scripted, call, calls, say
+from rondel.tools.ask_user import ask_user
+from rondel.trace import build
+from rondel.values import ToolCall, Usage
+from tests.helpers import events_of, of, play
+from tests.trace.collector import attributes_of, collector
+from tests.trace.journals import called, journal, said, turn
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+def fail() -> str:
+    """Fail."""
+    raise ValueError("it is a secret failure")
+
+
+def crew(telemetry: Telemetry) -> list[Agent]:
+    inner = Agent("adder", engine=Scripted(call("add", "k", a=2, b=2), say("four", usage=Usage(7, 3))), tools=[add])
+    steps = calls(call("adder", "c", input="2 + 2"), call("fail", "f")), say("Four.", usage=Usage(20, 5, 8))
+    outer = Agent(
+        "helper",
+        "You are a secret helper.",
+        engine=Scripted(*steps, name="gemini:flash"),
+        tools=[inner, fail],
+        plugins=[telemetry],
+    )
+    return [outer]
+
+
+async def _ask(app: App) -> str:
+    conversation = app.conversation()
+    await events_of(await conversation.send("a secret question"))
+    return conversation.id
+
+
+def test_a_turn_is_one_trace_of_agents_models_and_tools():
+    """O01: OpenTelemetry export: invoke_agent, chat and execute_tool spans with their parents, tokens and errors."""
+    with collector() as received:
+        conversation = play(_ask, *crew(Telemetry(received.endpoint)))
+    spans = received.spans
+    assert set(spans) == {
+        *("invoke_agent helper", "chat flash", "execute_tool adder", "execute_tool fail"),
+        *("invoke_agent adder", "chat test", "execute_tool add"),
+    }
+    assert len({span.trace_id for span in spans.values()}) == 1
+
+    def parent(name: str) -> str:
+        return next((other for other, span in spans.items() if span.span_id == spans[name].parent_span_id), "")
+
+    assert spans["invoke_agent helper"].parent_span_id == b""
+    assert parent("invoke_agent adder") == "execute_tool adder"
+    assert parent("execute_tool add") == parent("chat test") == "invoke_agent adder"
+    root = attributes_of(spans["invoke_agent helper"])
+    assert root[names.OPERATION] == "invoke_agent"
+    assert (root[names.CONVERSATION], root[names.AGENT], root[names.PROVIDER]) == (conversation, "helper", "gcp.gemini")
+    assert (root[names.TOKENS_IN], root[names.TOKENS_OUT], root[names.TOKENS_CACHED]) == (27, 8, 8)
+    chat = attributes_of(spans["chat flash"])
+    assert (chat[names.REQUEST_MODEL], chat[names.FINISH_REASONS]) == ("flash", ["tool_calls"])
+    assert spans["chat flash"].kind == 3, "a client span"
+    failed = spans["execute_tool fail"]
+    assert (failed.status.code, failed.status.message, attributes_of(failed)[names.ERROR_TYPE]) == (2, "", "_OTHER")
+    assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans.values())
+    assert received.paths == ["/v1/traces"] * len(received.paths)
+    assert received.resource["service.name"] == "rondel"
+
+
+def test_nothing_that_was_said_leaves_the_program_unless_it_is_wanted():
+    with collector() as received:
+        play(_ask, *crew(Telemetry(received.endpoint)))
+    assert "secret" not in str(received.requests)
+    with collector() as received:
+        play(_ask, *crew(Telemetry(received.endpoint, content=True)))
+    root = attributes_of(received.spans["invoke_agent helper"])
+    assert json.loads(root[names.INSTRUCTIONS]) == [{"type": "text", "content": "You are a secret helper."}]
+    assert json.loads(root[names.INPUT])[0]["parts"][0]["content"] == "a secret question"
+    assert json.loads(root[names.OUTPUT])[0]["parts"] == [{"type": "text", "content": "Four."}]
+    assert attributes_of(received.spans["execute_tool add"])[names.TOOL_ARGUMENTS] == '{"a":2,"b":2}'
+    assert received.spans["execute_tool fail"].status.message == "'fail' failed: ValueError: it is a secret failure"
+
+
+def test_headers_and_the_whole_address_are_taken_as_they_are_given():
+    with collector() as received:
+        telemetry = Telemetry(f"{received.endpoint}/team/v1/traces", headers={"X-Key": "k1"})
+        play(_ask, Agent("helper", engine=Scripted("hi"), plugins=[telemetry]))
+    assert received.paths == ["/team/v1/traces"]
+    assert received.headers[0]["x-key"] == "k1"
+
+
+def test_without_an_endpoint_the_variables_of_opentelemetry_say_where_to(monkeypatch: pytest.MonkeyPatch):
+    with collector() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "desk")
+        play(_ask, Agent("helper", engine=Scripted("hi"), plugins=[find_plugin("telemetry")]))
+    assert (received.paths, received.resource["service.name"]) == (["/v1/traces"], "desk")
+
+
+def test_a_turn_that_waits_and_goes_on_is_one_trace():
+    async def scene(app: App) -> None:
+        conversation = app.conversation()
+        await events_of(await conversation.send("paint it"))
+        await events_of(await conversation.answer("ask:q", "red", by="ann"))
+
+    with collector() as received:
+        engine = Scripted(call("ask_user", "q", question="Which colour?"), "Red it is.")
+        play(scene, Agent("helper", engine=engine, tools=[ask_user], plugins=[Telemetry(received.endpoint)]))
+        every: list[Any] = list(received.every_span())
+    agents = [span for span in every if span.name == "invoke_agent helper"]
+    assert [attributes_of(span)[names.OUTCOME] for span in agents] == ["waiting", "done"]
+    assert len({span.trace_id for span in every}) == 1
+    assert len({span.span_id for span in every}) == len(every)
+
+
+# --- a collector that is not there ------------------------------------------------------------------------------------
+
+
+def _closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_a_collector_that_is_gone_costs_a_turn_nothing_and_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rondel.telemetry.sender.SEND_S", 0.5)
+    telemetry = Telemetry(f"http://user:pass@127.0.0.1:{_closed_port()}/key-123")
+    agent = Agent("helper", engine=Scripted("one", "two", "three"), plugins=[telemetry])
+
+    async def scene(app: App) -> list[Any]:
+        conversation, events = app.conversation(), []
+        for _ in range(3):
+            events += await events_of(await conversation.send("go"))
+            assert telemetry.sender is not None
+            telemetry.sender.flush()
+        return events
+
+    with caplog.at_level(logging.WARNING):
+        events = play(scene, agent)
+    assert [event.outcome for event in of(TurnFinished, events)] == [Outcome.DONE] * 3
+    (warned,) = of(Warned, events)
+    assert (warned.plugin, warned.message.startswith("traces cannot be sent to http://127.0.0.1:")) == (
+        "telemetry",
+        True,
+    )
+    assert "pass" not in warned.message
+    assert "key-123" not in warned.message
+    assert [record.name for record in caplog.records] == ["rondel.telemetry"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_collector_that_refuses_is_told_of():
+    telemetry = Telemetry()
+    with collector(status=401) as received:
+        telemetry = Telemetry(received.endpoint)
+        play(_ask, Agent("helper", engine=Scripted("hi"), plugins=[telemetry]))
+    assert len(received.requests) == 1, "what is refused is not tried again"
+
+
+def test_without_the_library_a_sentence_says_what_to_install():
+    """The library is an extra: a program without it goes on, and is told once."""
+    script = """
+import sys
+sys.modules["opentelemetry"] = None
+import asyncio
+from rondel import Agent, App
+from rondel.events import Warned
+from rondel.plugins.telemetry import Telemetry
+from rondel.testing import Scripted
+
+async def main():
+    telemetry = Telemetry("http://127.0.0.1:9")
+    async with App(Agent("a", engine=Scripted("one", "two"), plugins=[telemetry])) as app:
+        conversation = app.conversation()
+        for _ in range(2):
+            async for event in await conversation.send("go"):
+                if isinstance(event, Warned):
+                    print(event.message)
+            telemetry.sender.flush()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip().splitlines() == [
+        "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
+    ], done.stderr
+
+
+def test_opentelemetry_is_imported_with_the_first_turn_that_is_sent_and_not_before():
+    script = """
+import sys
+import rondel
+from rondel.plugins.telemetry import Telemetry
+Telemetry("http://127.0.0.1:9")
+assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+"""
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
+
+
+# --- names and shapes -------------------------------------------------------------------------------------------------
+
+
+def test_every_name_of_the_conventions_is_spelled_as_opentelemetry_spells_it():
+    official = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    official |= {error_attributes.ERROR_TYPE}
+    ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    attributes = {value for value in ours if value.startswith(("gen_ai.", "error."))}
+    assert attributes <= official
+    operations = {operation.value for operation in gen_ai_attributes.GenAiOperationNameValues}
+    assert {names.INVOKE_AGENT, names.CHAT, names.EXECUTE_TOOL} <= operations
+    providers = {provider.value for provider in gen_ai_attributes.GenAiProviderNameValues}
+    assert set(names.PROVIDERS.values()) <= providers
+
+
+def test_the_same_turn_gives_the_same_ids_and_other_turns_others():
+    def ids(conversation: str) -> list[tuple[int, int]]:
+        entries = journal(*turn(said("", ToolCall("c", "add")), *called("c", "add", "3")), *turn(said("b"), id="t2"))
+        return [(span.trace_id, span.id) for span in spans_of(build(entries, {}, conversation=conversation))]
+
+    first = ids("one")
+    assert first == ids("one")
+    assert len(set(first)) == 5
+    assert len({trace for trace, _ in first}) == 2
+    assert not set(first) & set(ids("two"))
