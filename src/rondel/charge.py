@@ -258,7 +258,7 @@ class Cap(Value, frozen=True):
     cost_nanousd: int | None = None
 
 
-class Spent(Value, frozen=True):
+class Balance(Value, frozen=True):
     """What an account has come to, and what is reserved of it by calls that are under way."""
 
     tokens: int = 0
@@ -271,7 +271,7 @@ class Refusal(Value, frozen=True):
     """Which of the caps has no room left."""
 
     place: int
-    spent: Spent
+    balance: Balance
 
 
 class Reserved(Value, frozen=True):
@@ -318,7 +318,7 @@ class Counter(Protocol):
     def void(self, reservation: Reservation) -> None: ...
 
 
-Told: TypeAlias = Callable[[list[Spent]], None]
+Told: TypeAlias = Callable[[list[Balance]], None]
 
 
 class Books(Protocol):
@@ -333,7 +333,7 @@ class Books(Protocol):
         """
         ...
 
-    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Spent]:
+    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
         """Keep a charge. It returns when the charge would survive `kill -9`, with what the accounts have come to."""
         ...
 
@@ -344,7 +344,7 @@ class Books(Protocol):
         """
         ...
 
-    async def spent(self, accounts: Sequence[Account]) -> list[Spent]: ...
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]: ...
 
     async def totals(self, accounts: Sequence[Account]) -> list[Totals]: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
-from .charge import Charge
+from .charge import Charge, Scope
 from .question import Answer, Question
 from .values import Delta, Message, StopReason, ToolResult, Usage, Value
 
@@ -53,6 +53,8 @@ class TurnStarted(Value, frozen=True, tag="turn_started"):
     inputs: dict[str, Any] = {}
     path: tuple[str, ...] = ()
     """The agents above this one, outermost first."""
+    scope: Scope = Scope()
+    """What the surface that it came from knows of who and where; what is spent is charged to it."""
 
 
 class MessageAdded(Value, frozen=True, tag="message_added"):

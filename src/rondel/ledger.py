@@ -34,7 +34,7 @@ from .charge import (
     Row,
     Rule,
     Scope,
-    Spent,
+    Balance,
     Tell,
     Totals,
     dimension_of,
@@ -152,7 +152,7 @@ class Ledger:
             reservation.reserved = True
         warned = [(r[0], a) for r, a in zip(applying.rules, accounts, strict=True) if r[0].mode == "warn"]
         if warned and reservation.tell is not None:
-            for (rule, account), spent in zip(warned, await self._books.spent([a for _, a in warned]), strict=True):
+            for (rule, account), spent in zip(warned, await self._books.balances([a for _, a in warned]), strict=True):
                 if left(rule, spent)[2]:
                     reservation.tell(_warning(rule, account))
 
@@ -252,7 +252,7 @@ class Ledger:
         accounts = [Account.at(dimension, value, rule.window, now) for rule, dimension, value in applying.rules]
         states: list[LimitState] = []
         for (rule, _, _), account, spent in zip(
-            applying.rules, accounts, await self._books.spent(accounts), strict=True
+            applying.rules, accounts, await self._books.balances(accounts), strict=True
         ):
             tokens, nanousd, over = left(rule, spent)
             states.append(LimitState(rule, account, spent, tokens, nanousd, over and rule.mode == "block"))
@@ -272,13 +272,13 @@ class Ledger:
         scope = _scope_of(scope)
         for state in await self.limit_state(scope):
             if state.blocked:
-                raise self._error(state.rule, state.account, state.spent, scope.model, kind or scope.kind)
+                raise self._error(state.rule, state.account, state.balance, scope.model, kind or scope.kind)
 
     def _refused(self, capped: tuple[Rule, Account], refusal: Refusal, reservation: Reservation) -> TokenLimitError:
         rule, account = capped
-        return self._error(rule, account, refusal.spent, reservation.scope.model, reservation.scope.kind)
+        return self._error(rule, account, refusal.balance, reservation.scope.model, reservation.scope.kind)
 
-    def _error(self, rule: Rule, account: Account, spent: Spent, model: str, kind: str) -> TokenLimitError:
+    def _error(self, rule: Rule, account: Account, spent: Balance, model: str, kind: str) -> TokenLimitError:
         waits = under_way(rule, spent)
         return TokenLimitError(
             limit_sentence(rule, account, spent, under_way=waits),
@@ -375,21 +375,21 @@ class Ledger:
         rules = (Account.at(dimension, value, rule.window, charge.at) for rule, dimension, value in applying.rules)
         return [*_windows_of(charge), *rules]
 
-    def _told(self, charge: Charge, applying: _Applying, tell: Tell | None, spent: list[Spent]) -> None:
+    def _told(self, charge: Charge, applying: _Applying, tell: Tell | None, spent: list[Balance]) -> None:
         recorded = self._tell_listeners(charge, applying, spent)
         if tell is not None:
             for breach in recorded.breaches:
                 if breach.rule.mode == "warn":
                     tell(_warning(breach.rule, breach.account))
 
-    def _tell_listeners(self, charge: Charge, applying: _Applying, spent: list[Spent]) -> Recorded:
+    def _tell_listeners(self, charge: Charge, applying: _Applying, spent: list[Balance]) -> Recorded:
         totals = dict(zip(WINDOWS, spent, strict=False))
         breaches = [
             breach
             for (rule, dimension, value), now in zip(applying.rules, spent[len(WINDOWS) :], strict=True)
             for breach in breaches_of(rule, Account.at(dimension, value, rule.window, charge.at), now)
         ]
-        recorded = Recorded(charge, cast("dict[str, Spent]", totals), tuple(breaches))
+        recorded = Recorded(charge, cast("dict[str, Balance]", totals), tuple(breaches))
         self._emit("usage.recorded", recorded)
         if breaches:
             self._emit("usage.limitReached", recorded)

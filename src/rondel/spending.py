@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from .charge import NANO, TOKENS_MAX, Account, Charge, Rule, Scope, Spent, dimensions_in
+from .charge import NANO, TOKENS_MAX, Account, Charge, Rule, Scope, Balance, dimensions_in
 from .endpoint import PROVIDERS
 from .values import Usage, Value
 from .window import DAY_S
@@ -19,7 +19,7 @@ class Breach(Value, frozen=True):
 
     rule: Rule
     account: Account
-    spent: Spent
+    balance: Balance
     exceeded_by: int
     unit: Literal["tokens", "nanousd"]
     message: str
@@ -29,7 +29,7 @@ class Recorded(Value, frozen=True):
     """A charge that was kept, what its model has come to in each window, and the limits that are passed now."""
 
     charge: Charge
-    totals: dict[str, Spent] = {}
+    totals: dict[str, Balance] = {}
     breaches: tuple[Breach, ...] = ()
 
 
@@ -38,7 +38,7 @@ class LimitState(Value, frozen=True):
 
     rule: Rule
     account: Account
-    spent: Spent
+    balance: Balance
     remaining_tokens: int | None
     remaining_nanousd: int | None
     blocked: bool
@@ -51,7 +51,7 @@ class LimitState(Value, frozen=True):
 # --- how a limit stands -----------------------------------------------------------------------------------------------
 
 
-def left(rule: Rule, spent: Spent) -> tuple[int | None, int | None, bool]:
+def left(rule: Rule, spent: Balance) -> tuple[int | None, int | None, bool]:
     """What is left in tokens and in money, and whether nothing is."""
     tokens = None if rule.tokens is None else max(rule.tokens - spent.tokens - spent.reserved_tokens, 0)
     cost = rule.cost_nanousd
@@ -59,7 +59,7 @@ def left(rule: Rule, spent: Spent) -> tuple[int | None, int | None, bool]:
     return tokens, nanousd, tokens == 0 or nanousd == 0
 
 
-def breaches_of(rule: Rule, account: Account, spent: Spent) -> list[Breach]:
+def breaches_of(rule: Rule, account: Account, spent: Balance) -> list[Breach]:
     found: list[Breach] = []
     cost = rule.cost_nanousd
     if rule.tokens is not None and spent.tokens > rule.tokens:
@@ -71,9 +71,9 @@ def breaches_of(rule: Rule, account: Account, spent: Spent) -> list[Breach]:
     return found
 
 
-def under_way(rule: Rule, spent: Spent) -> bool:
+def under_way(rule: Rule, spent: Balance) -> bool:
     """Whether only calls that are under way leave no room: it may be there again in a moment."""
-    return not left(rule, Spent(spent.tokens, spent.cost_nanousd))[2]
+    return not left(rule, Balance(spent.tokens, spent.cost_nanousd))[2]
 
 
 def retry_after_s(account: Account, now: float) -> float | None:
@@ -81,7 +81,7 @@ def retry_after_s(account: Account, now: float) -> float | None:
     return None if account.window == "lifetime" else max(account.end * DAY_S - now, 1.0)
 
 
-def limit_sentence(rule: Rule, account: Account, spent: Spent | None, *, under_way: bool = False) -> str:
+def limit_sentence(rule: Rule, account: Account, spent: Balance | None, *, under_way: bool = False) -> str:
     """`The day token limit of 50,000 for model X has been reached.`, or the rule's own words."""
     if rule.message:
         return rule.message
@@ -95,7 +95,7 @@ def limit_sentence(rule: Rule, account: Account, spent: Spent | None, *, under_w
     return f"{limit} has been reached."
 
 
-def left_of_tokens(rule: Rule, spent: Spent) -> int:
+def left_of_tokens(rule: Rule, spent: Balance) -> int:
     return (rule.tokens or 0) - spent.tokens - spent.reserved_tokens
 
 

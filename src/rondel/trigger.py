@@ -125,7 +125,7 @@ async def _ask(turn: Turn, question: ModelQuestion, text: str, by: str) -> bool:
 
 async def _said(turn: Turn, question: ModelQuestion, text: str) -> str:
     builder = ReplyBuilder()
-    stream = turn.engine_named(question.engine).stream(question.prompt(text))
+    stream = turn.engine_named(question.engine, kind="question").stream(question.prompt(text))
     async with aclosing(cast(AsyncGenerator[Delta], stream)) as deltas:
         async for delta in deltas:
             builder.add(delta)

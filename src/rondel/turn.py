@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from .agent import Agent
+from .charge import Scope, Tell
 from .clock import Clock
 from .deadline import Deadline, Deadlines
-from .engine import Engine
+from .engine import Engine, EngineFace, Sealed
 from .errors import AgentFailed, EngineError, LimitReached, RondelError, StoreError, ToolError, nearest
 from .events import (
     CallFinished,
@@ -72,7 +73,8 @@ class Crew(msgspec.Struct, frozen=True):
     """An agent with everything that its names stand for: the engine, the plugins in order, the tools by name."""
 
     agent: Agent
-    engine: Engine
+    engine: EngineFace
+    """To look at. Who asks it is a turn, past the ledger."""
     chain: Chain
     tools: dict[str, Tool]
     specs: tuple[ToolSpec, ...]
@@ -86,11 +88,14 @@ class Crew(msgspec.Struct, frozen=True):
     bind: Callable[[Turn], Words] | None = None
     """Makes the engine of a turn, where the agent's words have directives or are all that it answers with."""
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "engine", Sealed(self.engine))
+
     @classmethod
     def of(
         cls,
         agent: Agent,
-        engine: Engine,
+        engine: EngineFace,
         chain: Chain,
         tools: dict[str, Tool],
         *,
@@ -142,7 +147,11 @@ class Host(Protocol):
 
     def crew(self, agent: str) -> Crew: ...
 
-    def engine(self, name: str) -> Engine: ...
+    def engine(self, name: str) -> EngineFace: ...
+
+    def meter(self, engine: EngineFace, scope: Callable[[], Scope], tell: Tell) -> Engine:
+        """The engine, to be asked: what it spends is charged to the scope."""
+        ...
 
     async def journal(self, conversation: str) -> Journal: ...
 
@@ -171,6 +180,7 @@ class Turn:
         crew: Crew | None = None,
         parent: Turn | None = None,
         call: ToolCall | None = None,
+        scope: Scope | None = None,
     ) -> None:
         self.id = id
         self.messages = messages
@@ -192,6 +202,7 @@ class Turn:
         self.parent = parent
         """The turn that this one works for, and the call in it that this one answers."""
         self.call = call
+        self._given_scope = scope
         self._host = host
         self._journal = journal
         self._first_agent = agent
@@ -227,7 +238,7 @@ class Turn:
         crew = self.crew = own if own is not None and own.agent.name == agent else self._host.crew(agent)
         self.agent: Agent = crew.agent
         self.words: Words | None = None if crew.bind is None else crew.bind(self)
-        self.engine: Engine = self.words or crew.engine
+        self.engine: Engine = self.words or self._metered(crew.engine)
         self.tools: dict[str, Tool] = crew.tools
         self.limits: Limits = crew.agent.limits
         self.plugins: Chain = crew.chain.for_turn(self)
@@ -276,9 +287,34 @@ class Turn:
         """The schedules of the app that runs this turn."""
         return self._host.timetable
 
-    def engine_named(self, name: str) -> Engine:
-        """Another engine than the agent's own, by its name in the app; the agent's own for an empty name."""
-        return self._host.engine(name) if name else self.crew.engine
+    def engine_named(self, name: str, *, kind: str = "") -> Engine:
+        """Another engine than the agent's own, by its name in the app; the agent's own for an empty name.
+
+        `kind` is what it is asked for, where that is not the conversation itself: `question`, `summary`, `image`.
+        """
+        return self._metered(self._host.engine(name) if name else self.crew.engine, kind)
+
+    def _metered(self, engine: EngineFace, kind: str = "") -> Engine:
+        return self._host.meter(engine, lambda: self.scope(kind), self.emit)
+
+    def scope(self, kind: str = "") -> Scope:
+        """What a call of this turn is charged to. A turn that works for another one spends what that one may."""
+        given = self.given_scope
+        kind = kind or given.kind or ("agent" if self.path or "/" in self.conversation else "chat")
+        if self.parent is not None:
+            given = given.over(self.parent.scope(kind))
+        else:
+            top = self.conversation.partition("/")[0]
+            person = given.person or _newest_author(self.transcript.messages)
+            given = given.over(Scope(conversation=top, person=person))
+        return msgspec.structs.replace(given, kind=kind, agent=self.agent.name)
+
+    @property
+    def given_scope(self) -> Scope:
+        """What the surface that this turn came from knows: the channel, the roles, the key."""
+        if self._given_scope is not None:
+            return self._given_scope
+        return self.transcript.scope if self.transcript.turn == self.id else Scope()
 
     # --- what the loop asks -------------------------------------------------------------------------------------------
 
@@ -495,7 +531,9 @@ class Turn:
         events: list[Kept] = []
         if self.transcript.turn != self.id or self.transcript.outcome is not None:
             crew = self.crew
-            events.append(TurnStarted(self.id, crew.agent.name, crew.instructions, self.inputs, self.path))
+            events.append(
+                TurnStarted(self.id, crew.agent.name, crew.instructions, self.inputs, self.path, scope=self.given_scope)
+            )
         events += [MessageAdded(message) for message in self.messages if message.id not in self.transcript.ids]
         if events:
             await self.append(*events, wait=False)  # the job that brought them is kept already
@@ -595,6 +633,14 @@ def _instructions_of(agent: Agent) -> str:
     if agent.template:
         return agent.template
     return "\n\n".join(message.text for message in flatten(nodes) if message.text)
+
+
+def _newest_author(messages: list[Message]) -> str:
+    """The person who spoke last; plugins and agents that speak in a person's place are none."""
+    for message in reversed(messages):
+        if message.role == "user" and not message.author.startswith(("plugin:", "agent:")):
+            return message.author
+    return ""
 
 
 def _data(output: str) -> Any:

@@ -26,7 +26,9 @@ class PowerCut(MemoryStore):
     """Dies at append n, before or after it is written; from then on nothing is written and nothing returns."""
 
     def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
+        super().__init__()
         self.disk = disk
+        self.books, self._shelves = disk.books, disk._shelves
         self.left = at
         self.written = written
         self.dead = asyncio.Event()

@@ -15,7 +15,7 @@ from ..agent_files import load_agents
 from ..app import App
 from ..config import load, plugins_of
 from ..endpoint import facts_of
-from ..engine import Engine
+from ..engine import Engine, EngineFace
 from ..errors import ConfigError, EngineDenied, nearest
 from ..pick import Picked, make_engine, pick
 from ..plugin import Plugin
@@ -59,7 +59,7 @@ class Opened(msgspec.Struct, frozen=True):
 
     app: App
     agent: str
-    engine: Engine
+    engine: EngineFace
     why: str
     hints: tuple[str, ...] = ()
     picked: Picked | None = None

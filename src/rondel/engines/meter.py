@@ -89,7 +89,7 @@ class Meter:
         deltas: Any = self._engine.stream(prompt)
         try:
             async for delta in deltas:
-                kind: Any = type(delta)
+                kind = cast("type[Delta]", type(delta))
                 if kind is PartDelta:
                     pieces.append(delta.text)
                 elif kind is PartFinished:

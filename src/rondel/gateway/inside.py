@@ -16,7 +16,7 @@ import msgspec
 from ..agent import Agent
 from ..app import App
 from ..clock import Clock
-from ..engine import Engine
+from ..engine import Engine, EngineFace
 from ..events import Entry, HistoryGiven, Kept, TurnStarted
 from ..journal import Journal
 from ..limits import Limits
@@ -68,7 +68,7 @@ class Trail:
 class Inside:
     """The host of one foreign request's turn: the app in everything but the crew and the engines."""
 
-    def __init__(self, app: App, crew: Crew, engine: Callable[[str], Engine]) -> None:
+    def __init__(self, app: App, crew: Crew, engine: Callable[[str], EngineFace]) -> None:
         self._app, self._crew, self.engine = app, crew, engine
 
     def crew(self, agent: str) -> Crew:
@@ -90,7 +90,7 @@ class Lending:
         engine: Callable[[str], Engine] | None = None,
     ) -> None:
         self._app = app
-        self._engine = engine or app.engine
+        self._engine: Callable[[str], EngineFace] = engine or app.engine
         self._chains = {"": Chain((CallerTools(), LimitsGuard(), *plugins))}
         self._agent = Agent(GATEWAY, limits=limits or Limits())
 

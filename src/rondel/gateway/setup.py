@@ -14,7 +14,7 @@ import msgspec
 from .. import __version__
 from ..app import App
 from ..endpoint import facts_of
-from ..engine import Engine
+from ..engine import Engine, unsealed
 from ..errors import EngineDenied, RondelError
 from ..plugin import Plugin
 from ..settings import SCENARIOS, Config, KeySettings
@@ -132,7 +132,7 @@ class Setup:
     def engines(self, request: Request, decision: Decision) -> list[Engine]:
         """The engines of a decision, in order. One that cannot be made is left out as long as another is there."""
         if decision.agent:
-            return [self._app.crew(decision.agent).engine]
+            return [unsealed(self._app.crew(decision.agent).engine)]
         made: list[Engine] = []
         failure: RondelError | None = None
         for name in decision.engines:

@@ -17,7 +17,7 @@ from ...charge import (
     Refusal,
     Reserved,
     Row,
-    Spent,
+    Balance,
     Told,
     Totals,
     dimensions_in,
@@ -43,24 +43,24 @@ class MemoryBooks:
         if charge is not None:
             self._keep(charge)
         if told is not None:
-            told([self._spent(account) for account in accounts])
+            told([self._balance(account) for account in accounts])
 
-    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Spent]:
+    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
         self._keep(charge)
-        return [self._spent(account) for account in accounts]
+        return [self._balance(account) for account in accounts]
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         self._reconcile(dead=False)
         for place, cap in enumerate(caps):
-            spent = self._spent(cap.account)
+            spent = self._balance(cap.account)
             if not has_room(cap, spent):
                 return Refusal(place, spent)
         self._reserved[reserved.charge.id] = reserved
         return None
 
-    async def spent(self, accounts: Sequence[Account]) -> list[Spent]:
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         self._reconcile(dead=False)
-        return [self._spent(account) for account in accounts]
+        return [self._balance(account) for account in accounts]
 
     async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
         return [self._total(account) for account in accounts]
@@ -124,10 +124,10 @@ class MemoryBooks:
                 del self._reserved[id]
                 self._keep(reserved.charge)
 
-    def _spent(self, account: Account) -> Spent:
+    def _balance(self, account: Account) -> Balance:
         totals = self._total(account)
         claims = [r.charge for r in self._reserved.values() if account in r.accounts]
-        return Spent(
+        return Balance(
             totals.tokens,
             totals.cost_nanousd,
             sum(charge.tokens for charge in claims),
@@ -159,7 +159,7 @@ class MemoryBooks:
                     rows[place] = rows.get(place, Totals()).plus(charge)
 
 
-def has_room(cap: Cap, spent: Spent) -> bool:
+def has_room(cap: Cap, spent: Balance) -> bool:
     """Whether one token more, or one billionth of a dollar, would still be within the cap."""
     if cap.tokens is not None and spent.tokens + spent.reserved_tokens >= cap.tokens:
         return False

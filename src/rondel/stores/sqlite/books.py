@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...charge import Account, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Spent, Told, Totals
+from ...charge import Account, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Balance, Told, Totals
 from ...clock import Clock
 from ...window import Window
 from . import ledger
@@ -35,13 +35,13 @@ class SqliteBooks:
             request.roll_up = True
         self._store.post(request)
 
-    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Spent]:
+    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
         return await self._store.ask(Charged(charge, "", accounts))
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         await self._reconcile()
         refusal = await self._claim(reserved, caps)
-        if refusal is not None and (refusal.spent.reserved_tokens or refusal.spent.reserved_nanousd):
+        if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
             # Some of it may have been claimed by a worker that has died since: then it is known what it comes to.
             self._reconciled = False
             await self._reconcile()
@@ -57,9 +57,9 @@ class SqliteBooks:
             await self._store.call(lambda writer: ledger.reconcile(writer.settled(), now, writer.is_dead), small=False)
             self._reconciled = True
 
-    async def spent(self, accounts: Sequence[Account]) -> list[Spent]:
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         await self._reconcile()
-        return await self._store.call(lambda writer: ledger.spent(writer.settled(), accounts))
+        return await self._store.call(lambda writer: ledger.balances(writer.settled(), accounts))
 
     async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
         for dimension in {account.dimension for account in accounts}:

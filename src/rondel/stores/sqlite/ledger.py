@@ -27,7 +27,7 @@ from ...charge import (
     Reserved,
     Row,
     Scope,
-    Spent,
+    Balance,
     Totals,
     dimensions_in,
 )
@@ -317,16 +317,16 @@ def _place(account: Account) -> tuple[str, int, int, str]:
     return account.window, account.start, account.end, account.value
 
 
-def spent(connection: sqlite3.Connection, accounts: Iterable[Account]) -> list[Spent]:
-    found: list[Spent] = []
+def balances(connection: sqlite3.Connection, accounts: Iterable[Account]) -> list[Balance]:
+    found: list[Balance] = []
     for account in accounts:
         prepare(connection, (account,))
-        found.append(Spent(*connection.execute(_spent(account.dimension), _place(account)).fetchone()))
+        found.append(Balance(*connection.execute(_balance(account.dimension), _place(account)).fetchone()))
     return found
 
 
 @cache
-def _spent(dimension: str) -> str:
+def _balance(dimension: str) -> str:
     used = ", ".join(_used(dimension, column, 1) for column in ("tokens", "cost"))
     return f"select {used}, " + ", ".join(_claimed(dimension, column, 1) for column in ("tokens", "cost"))
 
@@ -364,7 +364,7 @@ def reserve(connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[C
         values = (*_place(cap.account), tokens, cost, cap.tokens, cap.cost_nanousd)
         if connection.execute(statement, values).rowcount != 1:
             _let_go(connection, [cap.account for cap in caps[:place]], tokens, cost)
-            return Refusal(place, spent(connection, (cap.account,))[0])
+            return Refusal(place, balances(connection, (cap.account,))[0])
     connection.execute(
         "insert into reservations (id, worker, until, body) values (?, ?, ?, ?)",
         (reserved.charge.id, worker, reserved.until, _encode(reserved).decode()),

@@ -344,7 +344,7 @@ class Writer:
             if request.reserved:
                 ledger.release(connection, request.reserved)
         for request in charged:
-            request.result = ledger.spent(connection, request.accounts)
+            request.result = ledger.balances(connection, request.accounts)
         if any(request.roll_up for request in charged):
             ledger.roll_up(connection)
 
