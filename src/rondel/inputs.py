@@ -112,7 +112,7 @@ def from_text(fields: Fields, text: str) -> dict[str, Any] | None:
     """
     if not fields:
         return {}
-    if (found := _object(text)) is not None and found and found.keys() <= fields.keys():
+    if (found := _object(text)) is not None and found.keys() <= fields.keys():
         return found
     if len(fields) > 1 or not text.strip():
         return None if text.strip() else {}

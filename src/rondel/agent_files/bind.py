@@ -13,13 +13,14 @@ from typing import Any, cast
 
 from ..agent import Agent
 from ..config import engine_problem, limits_of, options_of, plugins_of
-from ..document import KeyPath, Mistakes, dotted, going_on
+from ..document import KeyPath, Mistakes, SaidAlready, dotted, going_on
 from ..errors import RondelError, nearest
 from ..inputs import described_by, typed
 from ..libraries import agent_names, find_agent, is_library_name
 from ..lookup import find_tool, import_attribute
 from ..plugin import Plugin
 from ..prompt import DEPTH_MAX, HISTORY, Node
+from ..schedule import Schedule, parse
 from ..settings import Config
 from ..tool import CallContext, Tool, is_function
 from ..values import OutputSchema
@@ -53,12 +54,12 @@ def agents_of(
 def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
     """The agent, bound to the tools and plugins that it names. `names` are those of all agents."""
     settings, checker, path = draft.settings, draft.checker, draft.path
-    for error in Links(draft).errors:
+    errors = Links(draft).errors
+    for error in errors:
         with going_on(draft.mistakes):
             raise error
     function, said, inputs = _function(draft, config)
-    agent = Agent(
-        draft.name,
+    bound = dict[str, Any](
         prompt=_prompt(draft),
         engine=_engine(draft, config),
         tools=_tools(draft, config, names),
@@ -66,7 +67,7 @@ def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
         limits=limits_of(checker, settings.limits, (*path, "limits"), config.limits),
         options=options_of(checker, settings.options, (*path, "options"), config.options),
         description=settings.description or said,
-        inputs=_inputs(draft) or inputs,
+        inputs=_needed(_inputs(draft), function) or inputs,
         output=OutputSchema(settings.output, name=draft.name) if settings.output else None,
         template=settings.template,
         function=function,
@@ -76,10 +77,16 @@ def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
         recruits=_named(draft, "recruits", settings.recruits, names),
         facts=_facts(draft),
         job=_named(draft, "job", settings.job, names),
+        background=settings.background,
+        schedules=_schedules(draft),
     )
-    with going_on(draft.mistakes):
-        draft.check_kind()
-    return agent
+    draft.check_kind()
+    if errors:
+        raise SaidAlready
+    try:
+        return Agent(draft.name, **bound)
+    except RondelError as error:
+        raise draft.error((), str(error)) from None
 
 
 def _engine(draft: Draft, config: Config) -> str | None:
@@ -116,6 +123,17 @@ def _plugins(draft: Draft, config: Config) -> tuple[Plugin, ...]:
     named = {plugin.name for plugin in own}
     # Made anew for each agent: a plugin is opened and closed with each agent that has it.
     return (*(plugin for plugin in plugins_of(config) if plugin.name not in named), *own)
+
+
+def _schedules(draft: Draft) -> tuple[Schedule, ...]:
+    found: list[Schedule] = []
+    for index, given in enumerate(cast("tuple[dict[str, Any] | None, ...]", draft.settings.schedules)):
+        with going_on(draft.mistakes):
+            try:
+                found += [parse(given)] if given is not None else []
+            except RondelError as error:
+                raise draft.error(("schedules", index), str(error)) from None
+    return tuple(found)
 
 
 # --- inputs, facts and functions --------------------------------------------------------------------------------------
@@ -167,6 +185,19 @@ def _function(draft: Draft, config: Config) -> tuple[Callable[..., Any] | None, 
         return found, *described_by(found)
     except RondelError as error:
         raise where.error(f"{name!r} does not say what it takes: {error}; write its 'inputs' here") from None
+
+
+def _needed(inputs: dict[str, Any], function: Callable[..., Any] | None) -> dict[str, Any]:
+    """The same inputs; what a function cannot do without is required, whatever the file says."""
+    if function is None:
+        return inputs
+    parameters = inspect.signature(function).parameters
+    return {
+        name: {**field, "required": True}
+        if name in parameters and parameters[name].default is inspect.Parameter.empty and "default" not in field
+        else field
+        for name, field in inputs.items()
+    }
 
 
 def _check_parameters(draft: Draft, function: Callable[..., Any]) -> None:

@@ -56,3 +56,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     recruits: tuple[str, ...] = ()
     job: tuple[str, ...] = ()
     """Agents that run one after the other, in the background, when this one has answered."""
+    background: tuple[str, ...] | dict[str, Literal["background", "inline"]] = ()
+    """Which of its tools work in the background; a table says how each reports."""
+    schedules: tuple[dict[str, Any], ...] = ()
+    """When it is spoken to without a person: `{cron: "0 9 * * 1-5", zone: Europe/Berlin, say: ...}`."""

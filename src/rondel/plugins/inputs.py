@@ -14,7 +14,7 @@ from ..agent import Agent
 from ..errors import InputError, ToolError
 from ..events import InputsRead
 from ..extract import Extraction, extract
-from ..inputs import check, from_text
+from ..inputs import check, from_text, is_required
 from ..plugin import Plugin
 from ..prompt import Node
 from ..turn import Turn
@@ -41,7 +41,7 @@ class Inputs(Plugin):
         if given and not turn.previewing:
             turn.inputs = _checked(agent, given)
             return
-        text = said(turn)
+        text = "" if _needs_nothing(turn) else said(turn)
         if (values := from_text(fields, text)) is None:
             if turn.previewing:
                 await turn.warn(self.name, "a model would read the inputs out of the text, and nobody is asked here")
@@ -57,6 +57,14 @@ class Inputs(Plugin):
             read = InputsRead(turn.id, agent.name, turn.inputs)
         if not turn.previewing:
             await turn.append(read, wait=False)
+
+
+def _needs_nothing(turn: Turn) -> bool:
+    """A function with one input that need not be given is not given what was only handed on: `time.now` takes a zone,
+    not what its recruiter was told."""
+    fields = turn.agent.inputs
+    handed_on = "input" in turn.inputs and "input" not in fields
+    return handed_on and turn.agent.function is not None and not any(map(is_required, fields.values()))
 
 
 def uses_inputs(agent: Agent) -> bool:

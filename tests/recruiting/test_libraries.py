@@ -1,0 +1,237 @@
+"""Agents that come along: looked up as `library.agent`, run by the same loop, on the clock that the app was given."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rondel import Agent, App
+from rondel.errors import RondelError, ToolError
+from rondel.events import CallFinished, Event
+from rondel.libraries import LIBRARIES, agent_names, find_agent
+from rondel.libraries.text import AGENTS as TEXTS
+from rondel.libraries.web import page_text
+from rondel.testing import Scripted, VirtualClock, call
+from tests.docs.pages import codes_in, rows_after
+from tests.helpers import events_of, of, play
+
+MAY_2026 = 1_777_638_600.0  # 2026-05-01 12:30 UTC
+
+
+def ran(template: str, *agents: Agent, **settings: Any) -> str:
+    """What a template says that recruits agents of libraries."""
+
+    async def scene(app: App) -> str:
+        return (await (await app.conversation(agent="t").send("go")).result()).output
+
+    return play(scene, Agent("t", template=template), *agents, clock=VirtualClock(MAY_2026), **settings)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ('{{ .Get "time.now" "UTC" }}', "2026-05-01T12:30:00+00:00"),
+        ('{{ .Get "time.now" }}', "2026-05-01T12:30:00+00:00"),
+        ('{{ .Get "time.now" "Europe/Berlin" }}', "2026-05-01T14:30:00+02:00"),
+        ('{{ .Get "time.today" "Asia/Tokyo" }}', "Friday, 1 May 2026"),
+        ('{{ .Get "time.add" "{\\"amount\\": 2, \\"unit\\": \\"day\\"}" }}', "2026-05-03T12:30:00+00:00"),
+        ('{{ .Get "math.evaluate" "(2 + 40) * 1.5" }}', "63"),
+        ('{{ .Get "text.upper" "straße" }}!', "STRASSE!"),
+        ('{{ .Get "text.count" "{\\"text\\": \\"a b c\\", \\"of\\": \\"words\\"}" }}', "3"),
+    ],
+)
+def test_a_name_with_a_dot_is_an_agent_of_a_library(template: str, said: str):
+    """S09"""
+    assert ran(template) == said
+
+
+def test_an_agent_of_a_library_is_a_tool_for_a_model():
+    """S09: models know no names with dots."""
+    model = Scripted(call("math_evaluate", expression="6 * 7"), call("time_now", zone="Mars"), "42.")
+    agent = Agent("clerk", "You compute.", engine=model, listeners=["math.evaluate", "time.now"])
+
+    async def scene(app: App) -> list[Event]:
+        return await events_of(await app.conversation().send("6 * 7?"))
+
+    first, second = of(CallFinished, play(scene, agent))
+    assert first.result.text == "42"
+    assert second.result.is_error or "there is no time zone 'Mars'" in second.result.text
+    assert [spec.name for spec in model.prompts[0].tools] == ["math_evaluate", "time_now"]
+    assert model.prompts[0].tools[0].schema["required"] == ["expression"]
+
+
+def test_every_agent_says_what_it_is_good_for_and_what_it_takes():
+    """S09, S04: each can be a listener as it is."""
+    for name in agent_names():
+        agent = find_agent(name)
+        assert agent.description, name
+        assert agent.inputs, name
+        assert all(field.get("type") or field.get("enum") for field in agent.inputs.values()), name
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tme.now", "there is no library 'tme' for the agent 'tme.now'; did you mean 'time'?"),
+        ("time.nwo", "the library 'time' has no agent 'nwo'; did you mean 'now'?"),
+    ],
+)
+def test_a_name_that_no_library_has_is_told_with_the_nearest(name: str, said: str):
+    with pytest.raises(RondelError) as caught:
+        find_agent(name)
+    assert str(caught.value) == said
+
+
+def test_every_library_is_documented_with_its_agents():
+    listed = [name for row in rows_after("docs/libraries.md", "## All of them") for name in codes_in(row[0])]
+    assert listed == list(agent_names())
+    assert {name.partition(".")[0] for name in listed} == set(LIBRARIES)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+TEXT = {function.__name__: function for function in TEXTS}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "made"),
+    [
+        ("lower", {"text": "ÀB"}, "àb"),
+        ("title", {"text": "it's a LONG day"}, "It's A Long Day"),
+        ("trim", {"text": " \n a b\t"}, "a b"),
+        ("truncate", {"text": "abcdef", "length": 4}, "abc…"),
+        ("truncate", {"text": "abcdef", "length": 6}, "abcdef"),
+        ("truncate", {"text": "abcdef", "length": 2, "mark": "[...]"}, "[."),
+        ("truncate", {"text": "abcdef", "length": 0}, ""),
+        ("replace", {"text": "a.b.c", "find": ".", "by": "-"}, "a-b-c"),
+        ("replace", {"text": "a.b.c", "find": "."}, "abc"),
+        ("count", {"text": "ab cd\nef", "of": "characters"}, 8),
+        ("count", {"text": "ab cd\nef"}, 3),
+        ("count", {"text": "ab cd\nef", "of": "lines"}, 2),
+        ("lines", {"text": "a\nb\nc", "first": 2}, "b\nc"),
+        ("lines", {"text": "a\nb\nc", "first": 2, "last": 2}, "b"),
+        ("split", {"text": "a, b,, c"}, ["a", "b", "c"]),
+        ("join", {"pieces": ["a", "b"], "by": "-"}, "a-b"),
+    ],
+)
+def test_small_work_on_texts(name: str, given: dict[str, Any], made: Any):
+    """S09"""
+    assert TEXT[name](**given) == made
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("truncate", {"text": "a", "length": -1}, "length is -1"),
+        ("replace", {"text": "a", "find": ""}, "find is empty"),
+        ("replace", {"text": "a" * 10_000, "find": "a", "by": "b" * 1_000}, "more than 1,000,000 characters"),
+        ("split", {"text": "a", "at": ""}, "at is empty"),
+        ("lines", {"text": "a", "first": 0}, "lines count from 1"),
+        ("join", {"pieces": ["a"] * 10_000, "by": "b" * 1_000}, "more than 1,000,000 characters"),
+    ],
+)
+def test_work_that_cannot_be_done_is_one_sentence(name: str, given: dict[str, Any], said: str):
+    with pytest.raises(ToolError, match=said):
+        TEXT[name](**given)
+
+
+# --- the web ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_read_without_tags_scripts_and_styles():
+    """S09"""
+    page = b"""<!DOCTYPE html><html><head><title>Kettles</title><style>p {color: red}</style>
+    <script>alert("x")</script></head><body><h1>A &amp; B</h1><p>One
+    <b>two</b></p><noscript>no</noscript><ul><li>first</li><li>second<br>line</li></ul>
+    <table><tr><td>1</td><td>2</td></tr></table><p>{{ .Get "spy" }}</p></body></html>"""
+    assert page_text(page).splitlines() == [
+        "Kettles",
+        "",
+        "A & B",
+        "",
+        "One",
+        "two",
+        "",
+        "first",
+        "",
+        "second",
+        "line",
+        "",
+        "1 2",
+        "",
+        '{{ .Get "spy" }}',
+    ]
+
+
+def test_a_page_is_cut_at_a_bound_that_is_stated():
+    """S09: at 50,000 characters."""
+    text = page_text(b"x" * 60_000)
+    assert text.startswith("x" * 50_000 + "\n\n[... cut: the page has 60,000 characters")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"plain <b", "plain <b"),
+        ("Käse".encode("latin-1"), "K�se"),
+        (b'<html><meta charset="latin-1"><p>' + "Käse".encode("latin-1"), "Käse"),
+        ("Käse".encode("utf-16"), "Käse"),
+        (b'<html><meta charset="nonsense"><p>a', "a"),
+        (b"<html><script>never closed <p>a", ""),
+        (b"", ""),
+    ],
+)
+def test_pages_of_any_kind_are_read_as_well_as_they_can_be(data: bytes, said: str):
+    assert page_text(data) == said
+
+
+def test_what_is_no_text_is_not_read():
+    with pytest.raises(ToolError, match="what came is no text"):
+        page_text(b"\x89PNG\r\n\0\0\0")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///etc/passwd", "only http and https addresses are fetched"),
+        ("http://127.0.0.1:1/x?key=secret", "'127.0.0.1' is a loopback address"),
+        ("http://[::1]/", "is a loopback address"),
+        ("http://169.254.169.254/latest/meta-data", "is a metadata address"),
+        ("nowhere", "only http and https addresses are fetched"),
+    ],
+)
+def test_only_public_pages_are_fetched(url: str, said: str):
+    """S09"""
+    fetch = find_agent("web.fetch").function
+    assert fetch is not None
+    with pytest.raises(ToolError, match="the page at ") as caught:
+        asyncio.run(fetch(url))
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+# --- knowledge --------------------------------------------------------------------------------------------------------
+
+
+def test_the_projects_knowledge_is_searched_and_nothing_else(tmp_path: Path):
+    """S09"""
+    (tmp_path / "knowledge").mkdir()
+    (tmp_path / "knowledge" / "returns.md").write_text("# Returns\n\nKettles can be returned within 30 days.\n")
+    (tmp_path / "secret.md").write_text("Kettles are secret.\n")
+    search = find_agent("knowledge.search", project=str(tmp_path))
+    assert list(search.inputs) == ["query", "limit"]
+    found = ran('{{ .Get "knowledge.search" "{\\"query\\": \\"kettles returned\\"}" }}', search)
+    assert found.startswith("[1] ")
+    assert "> Kettles can be returned within 30 days." in found
+    assert "secret" not in found
+    assert "No useful result." in ran('{{ .Get "knowledge.search" "{\\"query\\": \\"zebra\\"}" }}', search)
+
+
+def test_a_project_without_knowledge_is_told_so(tmp_path: Path):
+    search = find_agent("knowledge.search", project=str(tmp_path)).function
+    assert search is not None
+    with pytest.raises(ToolError, match="the project has no folder 'knowledge'"):
+        asyncio.run(search(query="x"))
