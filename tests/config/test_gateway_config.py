@@ -129,6 +129,10 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
         ("[gateway.routes]\nthink = 3", "2: 'gateway.routes.think' must be a text, not 3"),
         ("[gateway.projects.x]\n\nthink = 'ecko'", "3: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.projects.x]\ncustom = 'a:b'", "2: 'gateway.projects.x.custom' is not known; "),
+        (
+            "[gateway.projects.x]\nimage = 'echo'",
+            "2: images have one route for all; set `image` under [gateway.routes]",
+        ),
         ("[gateway.sessions.x]\nthink = 'ecko'", "2: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.fallback]\nthink = ['echo',\n'ecko']", "3: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.fallback]\nthnik = []", "2: 'gateway.fallback.thnik' is not known; did you mean 'think'?"),
@@ -162,12 +166,20 @@ def test_all_mistakes_can_be_had_at_once(tmp_path: Path):
 
 
 def test_the_image_agent_is_on_when_images_have_a_route(tmp_path: Path):
-    """R04: unset means that nothing is done about images; an entry of one's own decides itself."""
-    assert loaded(tmp_path, "[gateway.routes]\nthink = 'echo'").gateway.plugins == ()
-    (image,) = loaded(tmp_path, "[gateway.routes]\nimage = 'echo'").gateway.plugins
-    assert (image.name, image.enabled) == ("image", True)
-    (image,) = loaded(tmp_path, "[gateway.projects.x]\nimage = 'echo'").gateway.plugins
-    assert image.name == "image"
+    """R04: the route is the engine that sees; unset means that nothing is done about images."""
+    for route in ("", "image = ''", "image = 'default'"):
+        assert loaded(tmp_path, f"[gateway.routes]\nthink = 'echo'\n{route}").gateway.plugins == ()
+    (image,) = loaded(tmp_path, "[gateway.routes]\nimage = 'Gemini,flash'").gateway.plugins
+    assert (image.name, image.enabled, image.parameters) == ("image", True, {"engine": "gemini:flash"})
+
+
+def test_an_entry_for_the_image_agent_decides_what_it_says(tmp_path: Path):
+    """I09: it can be turned off."""
+    text = "gateway.routes.image = 'echo'\n[[gateway.plugins]]\nname = 'image'\n"
+    (image,) = loaded(tmp_path, text + "forced = true").gateway.plugins
+    assert (image.enabled, image.parameters) == (True, {"engine": "echo", "forced": True})
+    (image,) = loaded(tmp_path, text + "enabled = false\nengine = 'local'").gateway.plugins
+    assert (image.enabled, image.parameters) == (False, {"engine": "local"})
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

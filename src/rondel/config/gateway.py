@@ -32,7 +32,7 @@ def gateway_of(checker: Checker, table: Any, engines: Mapping[str, EngineSetting
     for mistake in _mistakes(checker.document, settings, engines):
         with going_on(checker.mistakes):
             raise mistake
-    return _with_image(settings, checker.document)
+    return _with_image(settings, checker.document, engines)
 
 
 def with_days_as_texts(document: Document) -> Document:
@@ -45,14 +45,23 @@ def with_days_as_texts(document: Document) -> Document:
     return document
 
 
-def _with_image(settings: GatewaySettings, document: Document) -> GatewaySettings:
-    """An agent that is named is as its entry says, which may be off."""
-    named = any(plugin.name == IMAGE for plugin in settings.plugins)
-    routes: tuple[RouteSettings, ...] = (settings.routes, *settings.projects.values(), *settings.sessions.values())
-    if named or not any(route.image for route in routes):
+def _with_image(
+    settings: GatewaySettings, document: Document, engines: Mapping[str, EngineSettings]
+) -> GatewaySettings:
+    """The route for images is the engine of the agent that looks at them; an entry of its own decides what it says."""
+    route = settings.routes.image
+    if route is None or route in SAME:
         return settings
-    image = PluginSettings(IMAGE, lines=document.lines_of((*PATH, "routes", "image")))
-    return msgspec.structs.replace(settings, plugins=(*settings.plugins, image))
+    engine = canonical_engine(route, engines)
+    if not any(plugin.name == IMAGE for plugin in settings.plugins):
+        entry = PluginSettings(IMAGE, {"engine": engine}, document.lines_of((*PATH, "routes", "image")))
+        return msgspec.structs.replace(settings, plugins=(*settings.plugins, entry))
+    plugins = tuple(_seeing(plugin, engine) if plugin.name == IMAGE else plugin for plugin in settings.plugins)
+    return msgspec.structs.replace(settings, plugins=plugins)
+
+
+def _seeing(plugin: PluginSettings, engine: str) -> PluginSettings:
+    return msgspec.structs.replace(plugin, parameters={"engine": engine, **plugin.parameters})
 
 
 # --- what can be wrong ------------------------------------------------------------------------------------------------
@@ -96,6 +105,9 @@ def _mistakes_of_numbers(document: Document, settings: GatewaySettings) -> Itera
 def _mistakes_of_routes(
     document: Document, path: KeyPath, routes: RouteSettings, engines: Mapping[str, EngineSettings]
 ) -> Iterator[ConfigError]:
+    if routes.image is not None and path[1] != "routes":
+        message = "images have one route for all; set `image` under [gateway.routes]"
+        yield document.error((*path, "image"), message)
     for scenario in SCENARIOS:
         name: str | None = getattr(routes, scenario)
         if name is None or name in SAME:
