@@ -179,12 +179,11 @@ def test_a_collector_that_is_gone_costs_a_turn_nothing_and_is_told_of_once(
     assert capfd.readouterr().err == ""
 
 
-def test_a_collector_that_refuses_is_told_of():
-    telemetry = Telemetry()
+def test_what_a_collector_refuses_is_told_of_and_not_sent_again(caplog: pytest.LogCaptureFixture):
     with collector(status=401) as received:
-        telemetry = Telemetry(received.endpoint)
-        play(_ask, Agent("helper", engine=Scripted("hi"), plugins=[telemetry]))
-    assert len(received.requests) == 1, "what is refused is not tried again"
+        play(_ask, Agent("helper", engine=Scripted("hi"), plugins=[Telemetry(received.endpoint)]))
+    assert len(received.requests) == 1
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["traces cannot be sent to http"]
 
 
 def test_without_the_library_a_sentence_says_what_to_install():
