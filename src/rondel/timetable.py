@@ -148,8 +148,9 @@ class Timetable:
             return
         if not (scheduled.last_turn and self._app.is_under_way(scheduled.last_turn)):
             # The last one may take longer than the time between two: then they would only pile up.
-            await self._speak(scheduled, job.id)
-            scheduled = msgspec.structs.replace(scheduled, last_turn=job.id)
+            turn = f"t_{job.id}"
+            await self._speak(scheduled, turn)
+            scheduled = msgspec.structs.replace(scheduled, last_turn=turn)
         next_at = schedule.next_after(max(now, job.at))
         if next_at is None:
             await self._app.store.remove(SHELF, scheduled.id)

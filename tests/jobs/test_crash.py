@@ -1,0 +1,177 @@
+"""Crash at every append of a conversation with work in the background: nothing is lost, and nothing is heard twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rondel import Agent, App, tool
+from rondel.events import Kept
+from rondel.job import Job
+from rondel.prompt import Prompt
+from rondel.stores.memory import MemoryStore
+from rondel.testing import Scripted, Step, VirtualClock, call
+from rondel.tool import Tool
+from rondel.values import Message, ToolResult
+
+CUTS_MAX = 40
+
+
+class PowerCut(MemoryStore):
+    """Dies at write n, before or after it is on disk; from then on nothing is written and nothing returns."""
+
+    def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
+        self.__dict__.update(disk.__dict__)
+        self.disk, self.left, self.written = disk, at, written
+        self.dead = asyncio.Event()
+        self.posted: list[tuple[str, int, tuple[Kept, ...], float]] = []
+
+    async def _write(self) -> None:
+        if self.dead.is_set():
+            await asyncio.Event().wait()
+        self.left -= 1
+        if self.left == 0 and not self.written:
+            await self._die()
+
+    async def _die(self) -> None:
+        self.dead.set()
+        await asyncio.Event().wait()
+
+    async def _flush(self) -> None:
+        for conversation, seq, events, at in self.posted:
+            await self.disk.append(conversation, seq, events, at=at)
+        self.posted.clear()
+        if self.left == 0:
+            await self._die()
+
+    async def append(
+        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+    ) -> None:
+        await self._write()
+        self.posted.append((conversation, seq, events, at))
+        if wait or self.left == 0:
+            await self._flush()
+
+    async def put_job(self, job: Job) -> bool:
+        await self._write()
+        put = await self.disk.put_job(job)
+        await self._flush()
+        return put
+
+    def finish_job(self, id: str) -> None:
+        if not self.dead.is_set():
+            self.disk.finish_job(id)
+
+    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        await self._write()
+        await self.disk.put(shelf, key, value, until=until)
+        await self._flush()
+
+    async def read(self, conversation: str, after: int = 0):
+        return await self.disk.read(conversation, after)
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Once:
+    """A tool in the background that must not run twice, and an engine that answers by what it is asked."""
+
+    def __init__(self, mode: str) -> None:
+        self.runs = 0
+
+        def work() -> str:
+            """Work."""
+            self.runs += 1
+            return "worked"
+
+        self.tool: Tool = tool(background=mode)(work)  # pyright: ignore
+
+    def agent(self) -> Agent:
+        return Agent("helper", engine=Scripted(*[answer] * 20), tools=[self.tool])
+
+
+def answer(prompt: Prompt) -> Step:
+    last = prompt.messages[-1]
+    if last.role == "tool":
+        return "begun"
+    if last.author.startswith("job:"):
+        return "heard of it"
+    if last.text == "go":
+        return call("work")
+    return f"heard {last.text}"
+
+
+async def drive(agent: Agent, store: MemoryStore, *, told: tuple[str, ...] = ("go", "and?")) -> None:
+    clock = VirtualClock()
+    async with App(agent, store=store, clock=clock) as app:
+        conversation = app.conversation("c")
+        for text in told:
+            await app.drain()
+            if text not in (await conversation.transcript()).ids:
+                await conversation.send(text, id=text)
+        await app.drain()
+
+
+async def history(store: MemoryStore) -> list[Message]:
+    async with App(Agent("reader", engine="echo"), store=store.reopen(), recover=False) as app:
+        return (await app.conversation("c").transcript()).messages
+
+
+def digests(messages: list[Message]) -> list[str]:
+    return [message.text.splitlines()[-1] for message in messages if message.author == "job:work"]
+
+
+async def _cut_and_go_on(mode: str, at: int, *, written: bool) -> tuple[Once, list[Message], bool]:
+    once, disk = Once(mode), MemoryStore(clock=VirtualClock())
+    store = PowerCut(disk, at, written=written)
+    driving = asyncio.ensure_future(drive(once.agent(), store))
+    dying = asyncio.ensure_future(store.dead.wait())
+    await asyncio.wait([driving, dying], return_when=asyncio.FIRST_COMPLETED)
+    died = store.dead.is_set()
+    for task in (driving, dying):
+        task.cancel()
+    await asyncio.wait([driving, dying])
+    disk = disk.reopen()
+    await drive(once.agent(), disk)
+    return once, await history(disk), died
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("mode", ["background", "inline"])
+def test_a_crash_at_any_write_loses_no_digest_and_tells_none_twice(mode: str, written: bool):
+    """B01: never lost, exactly once, whatever a crash cuts off."""
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            for at in range(1, CUTS_MAX):
+                once, messages, died = await _cut_and_go_on(mode, at, written=written)
+                told = digests(messages)
+                assert len(told) == 1, (at, told)
+                assert once.runs <= 1, at
+                worked = told[0] == "work completed: worked"
+                assert worked or "interrupted: the program ended while 'work' ran" in told[0], (at, told)
+                if once.runs == 0:
+                    assert not worked
+                assert "begun" in [message.text for message in messages], at
+                if not died:
+                    assert at > 10
+                    return
+            raise AssertionError("the scenario has more writes than were cut")
+
+    asyncio.run(main())
+
+
+def test_results_ride_in_the_history_with_their_calls():
+    """What the scenario above is without a crash."""
+
+    async def main() -> None:
+        once, disk = Once("background"), MemoryStore(clock=VirtualClock())
+        await drive(once.agent(), disk)
+        messages = await history(disk)
+        assert [message.text for message in messages if message.role == "assistant"] == ["", "begun", "heard of it"]
+        (result,) = [part for message in messages for part in message.parts if isinstance(part, ToolResult)]
+        assert result.text.startswith("'work' works in the background as job j_")
+
+    asyncio.run(main())
