@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Iterator
@@ -17,10 +18,23 @@ from rondel.commands.run import EXIT_CODES
 from rondel.config import OVERRIDES, _File  # pyright: ignore[reportPrivateUsage]
 from rondel.dialects import DIALECTS
 from rondel.endpoint import PROVIDERS
+from rondel.engines.transform import TRANSFORMS
+from rondel.gateway.request import Request
+from rondel.gateway.routing import Router
 from rondel.limits import Limits
 from rondel.lookup import PLUGINS, TOOLS, find_plugin, find_tool
 from rondel.plugin import EDITING, HOOKS
-from rondel.settings import EngineSettings, FactSettings, RetrySettings, StoreSettings
+from rondel.settings import (
+    BudgetSettings,
+    Config,
+    EngineSettings,
+    FactSettings,
+    GatewaySettings,
+    KeySettings,
+    MainRouteSettings,
+    RetrySettings,
+    StoreSettings,
+)
 from rondel.surfaces.terminal.slash import COMMANDS
 from rondel.values import Options
 from tests.docs.pages import ROOT, codes_in, rows_after, text_of
@@ -99,6 +113,27 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## Engines")) == _fields(EngineSettings)
     assert set(_keys(CONFIGURATION, "## Store")) == _fields(StoreSettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
+
+
+def test_every_key_of_the_gateway_is_listed():
+    assert set(_keys(CONFIGURATION, "## Gateway")) == _fields(GatewaySettings)
+    assert set(_keys(CONFIGURATION, "### Routes")) == _fields(MainRouteSettings)
+    assert set(_keys(CONFIGURATION, "### Keys")) == _fields(KeySettings)
+    budget = next(row[1] for row in rows_after(CONFIGURATION, "### Keys") if "`budget`" in row[0])
+    assert _fields(BudgetSettings) <= set(codes_in(budget))
+
+
+def test_the_transforms_are_listed_with_their_options():
+    rows = rows_after("docs/routing.md", "## Transforms")
+    listed = {codes_in(row[0])[0]: set(codes_in(row[2])) for row in rows}
+    assert listed == {name: set() if t.takes_any else _fields(t) for name, t in TRANSFORMS.items()}
+
+
+def test_the_rules_of_routing_are_listed_in_their_order():
+    config = Config(engine="echo")
+    request = Request("r", DIALECTS["openai-chat"](), b'{"model": "m", "messages": []}', {})
+    decision = asyncio.run(Router(config, env={}).decide(request))
+    assert _keys("docs/routing.md", "## Rules") == [step.rule for step in decision.steps]
 
 
 def test_the_keys_of_retry_and_facts_are_listed_in_their_order():
