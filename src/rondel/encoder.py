@@ -1,7 +1,8 @@
 """A dialect's prompts as bytes. What was written of a conversation before is not written again.
 
 Rests on what dialect.py says of `messages_field`: what is written for a history is what is written for its parts, one
-after the other. Pure; knows no network.
+after the other. A prompt that a foreign program sent (it has a `model`) comes anew with each request: it is written at
+once, and nothing of it is kept. Pure; knows no network.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class PromptEncoder:
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
+        if prompt.model:
+            body = self._dialect.write_prompt(prompt, model=model, stream=stream)
+            return msgspec.json.encode(_with_more(body, more))
         instructions, history, rest = _parted(prompt)
         frame = (instructions, prompt.tools, prompt.options, prompt.opaque, model, more, stream)
         if frame != self._frame:  # nearly always the same as in the round before
@@ -47,15 +51,18 @@ class PromptEncoder:
         field = self._dialect.messages_field
         body = self._dialect.write_prompt(prompt, model=model, stream=stream)
         first = msgspec.json.encode(body.pop(field))[1:-1]
-        if more:
-            body |= more
-            body = {name: value for name, value in body.items() if more.get(name, ...) is not None}
-        return b'{"%b":[%b' % (field.encode(), first), b"]," + msgspec.json.encode(body)[1:]
+        return b'{"%b":[%b' % (field.encode(), first), b"]," + msgspec.json.encode(_with_more(body, more))[1:]
 
     def _add(self, written: tuple[bytes, ...], messages: tuple[Message, ...]) -> tuple[bytes, ...]:
         """One more piece, with a comma before it."""
         wire = self._dialect.write_prompt(Prompt.of(_ANCHOR, *messages), model="")[self._dialect.messages_field][1:]
         return (*written, b"," + msgspec.json.encode(wire)[1:-1]) if wire else written
+
+
+def _with_more(body: Json, more: Json | None) -> Json:
+    if not more:
+        return body
+    return {name: value for name, value in (body | more).items() if more.get(name, ...) is not None}
 
 
 def _parted(prompt: Prompt) -> tuple[tuple[Message, ...], tuple[Message, ...], tuple[Message, ...]]:

@@ -39,6 +39,7 @@ encode_json: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 T = TypeVar("T")
 _OBJECT: type[Json] = dict
 _LIST: type[list[Any]] = list
+_OBJECTS = frozenset((dict,))
 _MISSING: Any = object()
 
 
@@ -52,6 +53,11 @@ class WireError(Exception):
     def __str__(self) -> str:
         return f"{self.path!r} {self.problem}" if self.path else f"the body {self.problem}"
 
+    def inside(self, step: str) -> WireError:
+        """The same error, told from one step further out."""
+        self.path = step + self.path if self.path.startswith("[") else f"{step}.{self.path}".removesuffix(".")
+        return self
+
 
 @contextmanager
 def at(step: str) -> Generator[None]:
@@ -59,8 +65,18 @@ def at(step: str) -> Generator[None]:
     try:
         yield
     except WireError as error:
-        error.path = f"{step}.{error.path}".removesuffix(".") if not error.path.startswith("[") else step + error.path
-        raise
+        raise error.inside(step) from None
+
+
+def each(raws: Iterable[Json], where: str, read: Callable[[Json], T]) -> list[T]:
+    """What is read of each object. An error says in which place it was, which costs nothing while there is none."""
+    values: list[T] = []
+    try:
+        for raw in raws:
+            values.append(read(raw))
+    except WireError as error:
+        raise error.inside(f"{where}[{len(values)}]") from None
+    return values
 
 
 @contextmanager
@@ -112,7 +128,8 @@ def field(raw: Json, key: str, kind: type[T], default: T = _MISSING) -> T:
 
 
 def text_field(raw: Json, key: str, default: str = _MISSING) -> str:
-    return field(raw, key, str, default)
+    value = raw.get(key)
+    return value if type(value) is str else field(raw, key, str, default)
 
 
 def object_field(raw: Json, key: str) -> Json:
@@ -154,11 +171,11 @@ def strings(raw: Json, key: str) -> tuple[str, ...]:
 def as_objects(values: Any, where: str) -> list[Json]:
     if not isinstance(values, list):
         raise WireError(where, f"must be a list, got {shown(values)}")
-    for value in cast("list[Any]", values):
-        if type(value) is not dict:
-            index = cast("list[Any]", values).index(value)
-            raise WireError(f"{where}[{index}]", f"must be an object, got {shown(value)}")
-    return cast("list[Json]", values)
+    found = cast("list[Any]", values)
+    if not _OBJECTS.issuperset(map(type, found)):
+        index, value = next((index, value) for index, value in enumerate(found) if type(value) is not dict)
+        raise WireError(f"{where}[{index}]", f"must be an object, got {shown(value)}")
+    return cast("list[Json]", found)
 
 
 def as_object(value: object, where: str = "") -> Json:
@@ -190,8 +207,8 @@ def opaque(dialect: str, fields: Json) -> Opaque:
 
 def own(holder: Any, dialect: str) -> Json:
     """What this dialect once kept in a value's opaque."""
-    kept = holder.opaque.get(dialect)
-    return cast(Json, kept) if isinstance(kept, dict) else {}
+    kept = holder.opaque and holder.opaque.get(dialect)
+    return kept if type(kept) is dict else {}
 
 
 def merge(kept: Mapping[str, Any], base: Json) -> Json:

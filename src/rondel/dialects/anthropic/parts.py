@@ -13,6 +13,7 @@ from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, T
 from .._wire import (
     as_objects,
     at,
+    each,
     extras,
     field,
     mention,
@@ -46,7 +47,7 @@ def read_block(raw: Json) -> Part:
     if kind == "redacted_thinking":
         return Thinking(opaque={NAME: raw})
     if kind == "tool_use":
-        kept = extras(raw, "type", "id", "name", "input")
+        kept = extras(raw, "type", "id", "name", "input") if len(raw) > 4 else {}
         arguments = object_field(raw, "input")
         return ToolCall(text_field(raw, "id"), text_field(raw, "name"), arguments, opaque=opaque(NAME, kept))
     if kind == "tool_result":
@@ -57,6 +58,8 @@ def read_block(raw: Json) -> Part:
 
 
 def read_text(raw: Json) -> Text:
+    if len(raw) == 2:  # a type and a text, and most of what is said
+        return Text(text_field(raw, "text"))
     citations = tuple(_read_citation(citation) for citation in objects(raw, "citations"))
     kept = extras(raw, "type", "text", "citations")
     return Text(text_field(raw, "text"), citations=citations, opaque=opaque(NAME, kept))
@@ -66,11 +69,7 @@ def read_content(content: object) -> tuple[Part, ...]:
     """A message's content: a text, or a list of blocks."""
     if isinstance(content, str):
         return (Text(content),)
-    parts: list[Part] = []
-    for index, block in enumerate(as_objects(content, "content")):
-        with at(f"content[{index}]"):
-            parts.append(read_block(block))
-    return tuple(parts)
+    return tuple(each(as_objects(content, "content"), "content", read_block))
 
 
 def _read_citation(raw: Json) -> Citation:
@@ -110,6 +109,8 @@ def _read_source(source: Json) -> Json | None:
 
 def _read_result(raw: Json) -> ToolResult:
     content = raw.get("content")
+    if type(content) is str and len(raw) == 3 and content:
+        return ToolResult(text_field(raw, "tool_use_id"), (Text(content),))
     parts = _result_parts(content)
     kept = extras(raw, "type", "tool_use_id", "content", "is_error")
     if isinstance(content, list) and len(parts) < len(cast(list[object], content)):
@@ -134,11 +135,13 @@ def write_block(part: Part, *, replay: bool) -> Json | None:
     With `replay` the block goes to a model in a prompt: thinking without a signature and text of white space would be
     refused, so they are left out. Without it the block goes to a caller, who sees all that was thought and said.
     """
+    if isinstance(part, Text):
+        if not (part.text.strip() if replay else part.text):
+            return None
+        return write_text(part, replay=replay) if part.citations or part.opaque else _plain_text(part.text)
     if isinstance(part, Handoff):
         return None
     kept = own(part, NAME)
-    if isinstance(part, Text):
-        return write_text(part, replay=replay) if (part.text.strip() if replay else part.text) else None
     if isinstance(part, Thinking):
         return _write_thinking(part, kept, replay=replay)
     if isinstance(part, ToolCall):

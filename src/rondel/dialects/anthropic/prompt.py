@@ -10,7 +10,7 @@ between `<system>` tags; one that came in the `messages` of a request is written
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal, TypeAlias
 
 from ...dialect import Json
@@ -19,7 +19,7 @@ from ...values import Message, Options, OutputSchema, Part, Text, ToolResult, To
 from .._wire import (
     WireError,
     as_objects,
-    at,
+    each,
     extras,
     field,
     is_server_tool,
@@ -120,7 +120,8 @@ def _write_message(message: Message) -> Json | None:
             role = "system"
         else:
             blocks = _tagged(blocks)
-    return merge(own(message, NAME), {"role": role, "content": short(blocks)})
+    wire: Json = {"role": role, "content": short(blocks)}
+    return merge(own(message, NAME), wire) if message.opaque else wire
 
 
 def _tagged(blocks: list[Json]) -> list[Json]:
@@ -178,15 +179,10 @@ def _plain_thinking(level: Level | None, tokens_max: int | None) -> tuple[Json |
 
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
-    messages = [*_read_system(body.get("system"))]
-    for index, raw in enumerate(objects(body, "messages", required=True)):
-        with at(f"messages[{index}]"):
-            messages += _read_message(raw)
+    read = each(objects(body, "messages", required=True), "messages", _read_message)
+    messages = chain(_read_system(body.get("system")), *read)
     options = _read_options(body, kept)
-    tools: list[ToolSpec] = []
-    for index, raw in enumerate(objects(body, "tools")):
-        with at(f"tools[{index}]"):
-            tools.append(_read_tool(raw))
+    tools = each(objects(body, "tools"), "tools", _read_tool)
     return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
 
 
@@ -195,11 +191,7 @@ def _read_system(system: object) -> list[Message]:
         return []
     if isinstance(system, str):
         return [Message("system", (Text(system),))]
-    messages: list[Message] = []
-    for index, block in enumerate(as_objects(system, "system")):
-        with at(f"system[{index}]"):
-            messages.append(Message("system", (read_text(block),)))
-    return messages
+    return each(as_objects(system, "system"), "system", lambda block: Message("system", (read_text(block),)))
 
 
 def _read_message(raw: Json) -> list[Message]:
@@ -208,7 +200,7 @@ def _read_message(raw: Json) -> list[Message]:
     if raw.get("content") is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(raw["content"])
-    kept = extras(raw, "role", "content")
+    kept = extras(raw, "role", "content") if len(raw) > 2 else {}
     if role == "system":
         return [Message("system", parts, opaque={NAME: {"role": "system", **kept}})]
     if role == "assistant":
@@ -217,6 +209,9 @@ def _read_message(raw: Json) -> list[Message]:
         raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
     if not parts:
         return []
+    kinds = set(map(type, parts))
+    if len(kinds) == 1 or ToolResult not in kinds:
+        return [Message("tool" if ToolResult in kinds else "user", parts, opaque=opaque(NAME, kept))]
     runs = groupby(parts, lambda part: isinstance(part, ToolResult))
     return [Message("tool" if results else "user", tuple(run), opaque=opaque(NAME, kept)) for results, run in runs]
 

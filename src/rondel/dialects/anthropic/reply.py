@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...dialect import Json
 from ...errors import EngineError
-from ...values import Message, Opaque, Part, Reply, StopReason, Usage
+from ...values import Message, Opaque, Reply, StopReason, Usage
 from .._failures import error_in_stream, status_of
-from .._wire import at, count_field, exact_word, extras, merge, object_field, objects, opaque, own, text_field
+from .._wire import count_field, each, exact_word, extras, merge, object_field, objects, opaque, own, text_field
 from .parts import NAME, read_block, write_block
 
 _STOPS: dict[str, StopReason] = {
@@ -48,10 +48,7 @@ _ENDING = ("stop_reason", "stop_sequence", "stop_details", "container")
 def read_reply(body: Json) -> Reply:
     if body.get("type") == "error":
         raise error_in_stream(body.get("error"))
-    parts: list[Part] = []
-    for index, block in enumerate(objects(body, "content")):
-        with at(f"content[{index}]"):
-            parts.append(read_block(block))
+    parts = each(objects(body, "content"), "content", read_block)
     usage_raw = object_field(body, "usage")
     message = Message("assistant", tuple(parts))
     stop, ending = read_ending(body, usage_raw, has_calls=bool(message.calls))

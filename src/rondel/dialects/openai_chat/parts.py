@@ -16,6 +16,7 @@ from .._wire import (
     WireError,
     as_objects,
     at,
+    each,
     extras,
     maybe,
     mention,
@@ -48,11 +49,7 @@ def read_content(content: object) -> tuple[Part, ...]:
         return ()
     if isinstance(content, str):
         return (Text(content),)
-    parts: list[Part] = []
-    for index, raw in enumerate(as_objects(content, "content")):
-        with at(f"content[{index}]"):
-            parts.append(read_part(raw))
-    return tuple(parts)
+    return tuple(each(as_objects(content, "content"), "content", read_part))
 
 
 def read_part(raw: Json) -> Part:
@@ -110,12 +107,14 @@ def read_call(raw: Json) -> ToolCall:
             inner = object_field(raw, "custom")
             arguments = {"input": text_field(inner, "input", "")}
             return ToolCall(id, text_field(inner, "name"), arguments, opaque={NAME: {"type": "custom", **kept}})
-    with at("function"):
+    try:
         inner = object_field(raw, "function")
         if left := extras(inner, "name", "arguments"):
             kept["function"] = left
         arguments, broken = read_arguments(text_field(inner, "arguments", ""))
         return ToolCall(id, text_field(inner, "name"), arguments, broken, opaque=opaque(NAME, kept))
+    except WireError as error:
+        raise error.inside("function") from None
 
 
 def read_thinking(raw: Json) -> tuple[Thinking, ...]:
@@ -161,7 +160,8 @@ def write_part(part: Part) -> Json | None:
     """A part of a message's content, or None when content has no such part."""
     if isinstance(part, Text):
         kind = "refusal" if part.refusal else "text"
-        return merge(own(part, NAME), {"type": kind, kind: part.text})
+        wire = {"type": kind, kind: part.text}
+        return merge(own(part, NAME), wire) if part.opaque else wire
     if isinstance(part, Media):
         return _write_media(part)
     if isinstance(part, Foreign):

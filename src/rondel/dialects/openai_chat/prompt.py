@@ -13,11 +13,24 @@ from __future__ import annotations
 
 from ...dialect import Json
 from ...prompt import Prompt
-from ...values import Foreign, Media, Message, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
+from ...values import (
+    Foreign,
+    Media,
+    Message,
+    Options,
+    OutputSchema,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from .._openai import read_effort, write_effort
 from .._wire import (
     WireError,
     at,
+    each,
     extras,
     field,
     is_server_tool,
@@ -51,6 +64,8 @@ _KNOWN = (
     *("response_format", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stop", "seed"),
     "reasoning_effort",
 )
+
+_ASSISTANT = ("role", "content", "refusal", "tool_calls", DETAILS, *THINKING_FIELDS)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -135,19 +150,24 @@ def _write_plain(message: Message) -> list[Json]:
 
 
 def _write_assistant(message: Message) -> list[Json]:
-    parts = [raw for part in message.parts if not isinstance(part, Media) and (raw := write_part(part)) is not None]
-    calls = [write_call(call) for call in message.calls]
-    fields: Json = {}
+    parts, calls, fields, thinks = list[Json](), list[Json](), Json(), False
     for part in message.parts:
+        if isinstance(part, ToolCall):
+            calls.append(write_call(part))
+        elif isinstance(part, Thinking):
+            thinks = True
+        elif not isinstance(part, Media) and (raw := write_part(part)) is not None:
+            parts.append(raw)
         if isinstance(part, Foreign):
             fields |= _fields_of(part)
     if not parts and not calls and not fields:
         return []
     wire: Json = {"role": "assistant", "content": short(parts) if parts else None}
-    wire |= write_thinking(message.parts, replay=True)
+    if thinks:
+        wire |= write_thinking(message.parts, replay=True)
     if calls:
         wire["tool_calls"] = calls
-    return [merge({**own(message, NAME), **fields}, wire)]
+    return [merge({**own(message, NAME), **fields}, wire) if message.opaque or fields else wire]
 
 
 def _fields_of(part: Foreign) -> Json:
@@ -172,17 +192,12 @@ def _write_result(result: ToolResult, moved: list[Json]) -> Json:
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     messages: list[Message] = []
-    for index, raw in enumerate(objects(body, "messages", required=True)):
-        with at(f"messages[{index}]"):
-            message = _read_message(raw)
+    for message in each(objects(body, "messages", required=True), "messages", _read_message):
         if message.role == "tool" and messages and messages[-1].role == "tool":
             messages[-1] = Message("tool", messages[-1].parts + message.parts)
         else:
             messages.append(message)
-    tools: list[ToolSpec] = []
-    for index, raw in enumerate(objects(body, "tools")):
-        with at(f"tools[{index}]"):
-            tools.append(_read_tool(raw))
+    tools = each(objects(body, "tools"), "tools", _read_tool)
     options = _read_options(body, kept)
     return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
 
@@ -192,7 +207,7 @@ def _read_message(raw: Json) -> Message:
     if role == "assistant":
         return _read_assistant(raw)
     content = read_content(raw.get("content"))
-    kept = extras(raw, "role", "content")
+    kept = extras(raw, "role", "content") if len(raw) > 2 else {}
     if role == "tool":
         kept = extras(kept, "tool_call_id")
         parts = tuple(part for part in content if isinstance(part, (Text, Media)) and part != Text(""))
@@ -208,13 +223,13 @@ def _read_message(raw: Json) -> Message:
 
 
 def _read_assistant(raw: Json) -> Message:
+    if len(raw) == 2 and isinstance(raw.get("content"), str):
+        return Message("assistant", (Text(raw["content"]),))
     parts: list[Part] = [*read_thinking(raw), *read_content(raw.get("content"))]
     if refusal := text_field(raw, "refusal", ""):
         parts.append(Text(refusal, refusal=True))
-    for index, call in enumerate(objects(raw, "tool_calls")):
-        with at(f"tool_calls[{index}]"):
-            parts.append(read_call(call))
-    kept = extras(raw, "role", "content", "refusal", "tool_calls", DETAILS, *THINKING_FIELDS)
+    parts += each(objects(raw, "tool_calls"), "tool_calls", read_call)
+    kept = extras(raw, *_ASSISTANT)
     return Message("assistant", tuple(parts), opaque=opaque(NAME, kept))
 
 

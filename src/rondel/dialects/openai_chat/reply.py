@@ -17,6 +17,7 @@ from .._wire import (
     WireError,
     at,
     count_field,
+    each,
     extras,
     mention,
     merge,
@@ -94,9 +95,7 @@ def _read_parts(raw: Json) -> tuple[Part, ...]:
     parts += texts
     if refusal := text_field(raw, "refusal", ""):
         parts.append(Text(refusal, refusal=True))
-    for index, call in enumerate(objects(raw, "tool_calls")):
-        with at(f"tool_calls[{index}]"):
-            parts.append(read_call(call))
+    parts += each(objects(raw, "tool_calls"), "tool_calls", read_call)
     if left := extras(raw, *MESSAGE_FIELDS):
         parts.append(Foreign({NAME: left}))
     return tuple(parts)

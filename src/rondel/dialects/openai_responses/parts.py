@@ -15,6 +15,7 @@ from .._openai import AUDIO_FORMATS, AUDIO_MIMES
 from .._wire import (
     as_objects,
     at,
+    each,
     extras,
     maybe,
     mention,
@@ -75,11 +76,8 @@ def read_output_message(raw: Json) -> list[Part]:
     content, item = raw.get("content"), item_of(raw)
     if isinstance(content, str):
         return [Text(content, opaque=opaque(NAME, {"item": item} if item else {}))]
-    parts: list[Part] = []
-    for index, part in enumerate(as_objects(content if content is not None else [], "content")):
-        with at(f"content[{index}]"):
-            parts.append(read_output_part(part, item))
-    return parts
+    raws = as_objects(content if content is not None else [], "content")
+    return each(raws, "content", lambda part: read_output_part(part, item))
 
 
 def read_output_part(raw: Json, item: Json) -> Part:
@@ -125,11 +123,7 @@ def read_input_content(content: object, where: str = "content") -> tuple[Part, .
     """An input message's content, or a call's output: a text, or a list of parts."""
     if isinstance(content, str):
         return (Text(content),)
-    parts: list[Part] = []
-    for index, raw in enumerate(as_objects(content, where)):
-        with at(f"{where}[{index}]"):
-            parts.append(_read_input_part(raw))
-    return tuple(parts)
+    return tuple(each(as_objects(content, where), where, _read_input_part))
 
 
 def _read_input_part(raw: Json) -> Part:

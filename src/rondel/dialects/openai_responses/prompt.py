@@ -19,6 +19,7 @@ from .._wire import (
     WireError,
     as_objects,
     at,
+    each,
     extras,
     is_server_tool,
     maybe,
@@ -185,10 +186,7 @@ def read_prompt(body: Json) -> Prompt:
     if instructions := text_field(body, "instructions", ""):
         messages.append(Message("system", (Text(instructions),), opaque={NAME: {"instructions": True}}))
     messages += _read_input(body.get("input"))
-    tools: list[ToolSpec] = []
-    for index, raw in enumerate(objects(body, "tools")):
-        with at(f"tools[{index}]"):
-            tools.append(_read_tool(raw))
+    tools = each(objects(body, "tools"), "tools", _read_tool)
     options = _read_options(body, kept)
     _read_storing(body, kept)
     return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model", ""), opaque(NAME, kept))
@@ -211,9 +209,7 @@ def _read_input(given: object) -> list[Message]:
     if given is None:
         return []
     messages: list[Message] = []
-    for index, raw in enumerate(as_objects(given, "input")):
-        with at(f"input[{index}]"):
-            message = _read_input_item(raw)
+    for message in each(as_objects(given, "input"), "input", _read_input_item):
         last = messages[-1] if messages else None
         if last is not None and last.role == message.role and message.role in ("assistant", "tool"):
             messages[-1] = Message(last.role, last.parts + message.parts)

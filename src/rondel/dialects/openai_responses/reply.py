@@ -7,6 +7,7 @@ the caller's prompt.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from ...dialect import Json
 from ...errors import EngineError, PromptRejected
@@ -14,7 +15,7 @@ from ...prompt import Prompt
 from ...values import Foreign, Media, Message, Part, Reply, ReplyFinished, StopReason, Text, Thinking, ToolCall, Usage
 from .._failures import error_in_stream, status_of
 from .._openai import usage_details
-from .._wire import at, count_field, extras, mention, merge, object_field, objects, opaque, own, text_field
+from .._wire import count_field, each, extras, mention, merge, object_field, objects, opaque, own, text_field
 from .parts import NAME, call_item, message_item, read_item, reasoning_item, write_output_part
 from .prompt import write_prompt
 
@@ -47,10 +48,7 @@ _DETAILS = {
 
 
 def read_reply(body: Json) -> Reply:
-    parts: list[Part] = []
-    for index, item in enumerate(objects(body, "output")):
-        with at(f"output[{index}]"):
-            parts += read_item(item)
+    parts = list(chain.from_iterable(each(objects(body, "output"), "output", read_item)))
     stop, kept = read_ending(body, parts)
     usage = read_usage(object_field(body, "usage"))
     model, id = text_field(body, "model", ""), text_field(body, "id", "")
