@@ -6,7 +6,7 @@ kept once for each turn, in the conversation that people see, whoever the agent 
 
 from __future__ import annotations
 
-from ..events import FactsLearned, Outcome
+from ..events import FactsLearned, Outcome, Spent
 from ..extract import Extraction, extract
 from ..facts import fields_of, learned, structured
 from ..plugin import Plugin
@@ -51,4 +51,6 @@ class Facts(Plugin):
             return Extraction({})
         asked = next((m.text for m in reversed(turn.transcript.messages) if m.role == "user"), "")
         text = f"Asked: {asked}\n\nAnswered: {output}"
-        return await extract(turn.engine_named(""), fields_of(turn.agent.facts), text, task=TASK)
+        found = await extract(turn.engine_named("", kind="facts"), fields_of(turn.agent.facts), text, task=TASK)
+        turn.budget.spent += Spent(tokens=found.usage.tokens_in + found.usage.tokens_out)
+        return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..agent import Agent
 from ..errors import InputError, ToolError
-from ..events import InputsRead
+from ..events import InputsRead, Spent
 from ..extract import Extraction, extract
 from ..inputs import check, from_text, is_required
 from ..plugin import Plugin
@@ -88,7 +88,9 @@ def said(turn: Turn) -> str:
 
 
 async def _asked(turn: Turn, text: str) -> Extraction:
-    return await extract(turn.engine_named(""), turn.agent.inputs, text, task=TASK)
+    found = await extract(turn.engine_named("", kind="inputs"), turn.agent.inputs, text, task=TASK)
+    turn.budget.spent += Spent(tokens=found.usage.tokens_in + found.usage.tokens_out)
+    return found
 
 
 def _checked(agent: Agent, values: dict[str, Any]) -> dict[str, Any]:
