@@ -114,3 +114,5 @@ def _quiet_logs() -> None:
     else:
         log.addHandler(logging.NullHandler())
         log.propagate = False
+        if logging.lastResort is not None:  # for what is found out when no turn is left to say it in
+            logging.getLogger("rondel.telemetry").addHandler(logging.lastResort)

@@ -34,6 +34,7 @@ from rondel.settings import (
     MainRouteSettings,
     RetrySettings,
     StoreSettings,
+    TelemetrySettings,
 )
 from rondel.surfaces.terminal.slash import COMMANDS
 from rondel.values import Options
@@ -112,6 +113,7 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## rondel.toml")) == _fields(_File)
     assert set(_keys(CONFIGURATION, "## Engines")) == _fields(EngineSettings)
     assert set(_keys(CONFIGURATION, "## Store")) == _fields(StoreSettings)
+    assert set(_keys(CONFIGURATION, "## Telemetry")) == _fields(TelemetrySettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
 
 

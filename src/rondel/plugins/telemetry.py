@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, get_args
 
@@ -19,7 +20,9 @@ from ..turn import Turn
 if TYPE_CHECKING:
     from ..app import App
 
-CLOSE_S = 2.0
+log = logging.getLogger("rondel.telemetry")
+
+CLOSE_S = 1.0
 """How long the end of the app waits for what is still to be sent."""
 
 _KEPT = frozenset(get_args(Kept))
@@ -58,6 +61,9 @@ class Telemetry(Plugin):
             if self._lives == 0 and self.sender is not None:
                 sender, self.sender = self.sender, None
                 await asyncio.to_thread(sender.close, CLOSE_S)
+                if sender.problem != self._told:  # there was no turn after it to say it in
+                    self._told = sender.problem
+                    log.warning("%s", sender.problem)
 
     def applies(self, turn: Turn) -> bool:
         return "/" not in turn.id and not turn.previewing  # `<turn>/<call>` works for a call, and is seen from above

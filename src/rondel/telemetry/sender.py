@@ -98,9 +98,7 @@ class Sender:
         )
 
     def _tell(self, problem: str) -> None:
-        if not self.problem:
-            self.problem = problem
-            log.warning("%s", problem)
+        self.problem = self.problem or problem
 
 
 class _Batches:
