@@ -104,6 +104,9 @@ class _Team:
                     yield error(place(), told)
 
     def _wrong_fact(self, by: str, fact: str) -> str:
+        own = self._drafts[by].settings.facts
+        if fact in own or fact.removesuffix(OLD) in own:
+            return ""
         full = fact.removesuffix(OLD) if fact.count(".") > 1 else fact
         agent, _, short = full.rpartition(".")
         agent = agent or by
