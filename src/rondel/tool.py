@@ -336,13 +336,16 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
+_WAS_CUT = re.compile(r"\n\n\[\.\.\. cut: the result had [\d,]+ characters, the first [\d,]+ are shown\]\Z")
+
+
 def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media, ...]:
     """At most so many characters of text, with the cut stated; no lone surrogates, which no wire format can carry."""
     kept: list[Text | Media] = []
     left = chars_max
     for part in parts:
-        if isinstance(part, Media):
-            kept.append(part)
+        if isinstance(part, Media) or (left < len(part.text) <= left + 120 and _WAS_CUT.search(part.text)):
+            kept.append(part)  # an agent's answer was cut when it was made: who calls the agent is told how long it was
             continue
         text, length = part.text[:left], len(part.text)
         text = text.encode("utf-8", errors="replace").decode()
