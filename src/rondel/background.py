@@ -58,6 +58,7 @@ KEEP_S = 30 * 86_400.0
 SUMMARY_CHARS_MAX = 200
 SHELF = "jobs"
 CANCELS = "job-cancels"
+ALIVE = "jobs-alive"
 PLUGINS = ("limits", "soft_failures", "log")
 """The plugins of an agent that its jobs have, too. The call was judged before it became a job."""
 BACKGROUND_NOTE = "Works in the background: the answer is the id of a job, and its result comes in a later message."
@@ -186,7 +187,7 @@ class Background:
             )
         if order.id in jobs and jobs[order.id].is_over:
             return
-        lines = [f"{root.conversation}/jobs-{number}" for number in range(JOBS_AT_ONCE)]
+        lines = [_line(root.conversation, number) for number in range(JOBS_AT_ONCE)]
         line = min(lines, key=lambda line: len(self._lines.get(line, ())))
         self._lines.setdefault(line, set()).add(order.id)
         await self._app.runtime.submit(Job(order.id, "job", line, msgspec.to_builtins(order)))
@@ -266,6 +267,7 @@ class Background:
         told: JobInfo | None = None
         while True:
             try:
+                await self._app.store.put(ALIVE, id, b"1", until=self._app.clock.now() + 3 * ATTEND_S)
                 if (info := self._infos.get(id)) is not None and info != told:
                     await self._shelve(info)
                     told = info
@@ -370,7 +372,7 @@ class Background:
         ours = {id for waiting in self._lines.values() for id in waiting}
         if any(not job.is_over and job.id not in ours for job in transcript.jobs.values()):
             for number in range(JOBS_AT_ONCE):
-                await self._app.runtime.recover(f"{conversation}/jobs-{number}")
+                await self._app.runtime.recover(_line(conversation, number))
 
     # --- what is shown ------------------------------------------------------------------------------------------------
 
@@ -466,6 +468,7 @@ def cancelled(info: JobInfo, clock: Clock) -> Digest:
 async def shelve_end(store: Store, info: JobInfo) -> None:
     await store.put(SHELF, info.id, msgspec.json.encode(info), until=info.finished_at + KEEP_S)
     await store.remove(CANCELS, info.id)
+    await store.remove(ALIVE, info.id)
 
 
 async def read_jobs(store: Store) -> list[JobInfo]:
@@ -475,9 +478,35 @@ async def read_jobs(store: Store) -> list[JobInfo]:
     while keys := await store.keys(SHELF, after=after):
         after = keys[-1]
         for key in keys:
-            if (value := await store.get(SHELF, key)) is not None:
-                infos.append(msgspec.json.decode(value, type=JobInfo))
+            if (value := await store.get(SHELF, key)) is None:
+                continue
+            info = msgspec.json.decode(value, type=JobInfo)
+            if info.status == "running" and await store.get(ALIVE, key) is None:
+                info = msgspec.structs.replace(info, status="queued", text="cut off; it waits to be taken up")
+            infos.append(info)
     return sorted(infos, key=lambda info: (info.started_at, info.id), reverse=True)
+
+
+async def cancel_from_outside(store: Store, clock: Clock, info: JobInfo) -> bool:
+    """Cancel a job without an app: at once when no process holds it, else the one that does is asked, and False."""
+    await store.put(CANCELS, info.id, b"1", until=clock.now() + KEEP_S)
+    for number in range(JOBS_AT_ONCE):
+        held = await store.orphaned_jobs(_line(info.conversation, number))
+        if all(job.id != info.id for job in held):
+            continue
+        journal = await Journal.open(info.conversation, store, clock)
+        if info.id in journal.transcript.jobs:
+            finished = JobFinished(info.id, "cancelled", cancelled(info, clock))
+            await finish(journal, finished, quiet=True)
+            info = msgspec.structs.replace(journal.transcript.jobs[info.id], conversation=info.conversation)
+        await shelve_end(store, info)
+        store.finish_job(info.id)
+        return True
+    return False
+
+
+def _line(conversation: str, number: int) -> str:
+    return f"{conversation}/jobs-{number}"
 
 
 def _modes(agent: Agent, tools: dict[str, Tool]) -> dict[str, JobMode]:

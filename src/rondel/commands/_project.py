@@ -85,8 +85,9 @@ def open_store(config: Config) -> Store:
 
 
 @contextlib.asynccontextmanager
-async def open_app(project: Project, agent: str, engine: str = "") -> AsyncGenerator[Opened]:
-    """The app that a person talks to. It takes up nothing by itself that another run left: people resume by hand."""
+async def open_app(project: Project, agent: str, engine: str = "", *, recover: bool = False) -> AsyncGenerator[Opened]:
+    """The app that a person talks to. It takes up nothing by itself that another run left, unless it should `recover`:
+    people resume by hand."""
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
     agents = with_plugins(_with_builtin(project.agents, default), project.config)
@@ -102,7 +103,7 @@ async def open_app(project: Project, agent: str, engine: str = "") -> AsyncGener
         engine=default,
         store=open_store(project.config),
         make_engine=lambda name: _engine_or_excuse(name, project.config),
-        recover=False,
+        recover=recover,
     )
     async with app:
         yield _opened(app, agents[0], picked, engine)

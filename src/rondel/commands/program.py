@@ -20,6 +20,8 @@ program = typer.Typer(
 )
 _model = typer.Typer(rich_markup_mode=None, context_settings=_SETTINGS, help="The embedded models.")
 program.add_typer(_model, name="model")
+_jobs = typer.Typer(rich_markup_mode=None, context_settings=_SETTINGS, help="Work in the background, and schedules.")
+program.add_typer(_jobs, name="jobs")
 
 Agent = Annotated[str, typer.Argument(help="the agent to talk to", show_default=False)]
 Engine = Annotated[
@@ -208,6 +210,70 @@ def config(json: Json = False) -> None:
 def show_help(context: typer.Context) -> None:
     """Show this list."""
     typer.echo(context.find_root().get_help())
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")]
+Watch = Annotated[bool, typer.Option("--watch", help="show what changes, until no job is queued or at work")]
+
+
+@_jobs.callback(invoke_without_command=True)
+def jobs(context: typer.Context, limit: Limit = 20, json: Json = False, watch: Watch = False) -> None:
+    if context.invoked_subcommand is None:
+        jobs_list(limit, json, watch)
+    elif json or watch or limit != 20:
+        raise typer.BadParameter(f"options come behind the command: rondel jobs {context.invoked_subcommand} ...")
+
+
+@_jobs.command(name="list")
+def jobs_list(limit: Limit = 20, json: Json = False, watch: Watch = False) -> None:
+    """List the jobs of all conversations, newest first, and what is scheduled."""
+    from .jobs import list_jobs
+
+    list_jobs(limit=limit, as_json=json, watch=watch)
+
+
+JobId = Annotated[str, typer.Argument(help="the job or the schedule: its id, or a part of it")]
+
+
+@_jobs.command(name="show")
+def jobs_show(id: JobId, json: Json = False) -> None:
+    """Show all that is known of a job or a schedule."""
+    from .jobs import show_job
+
+    show_job(id, as_json=json)
+
+
+@_jobs.command(name="cancel")
+def jobs_cancel(id: JobId) -> None:
+    """Cancel a job or a schedule."""
+    from .jobs import cancel_job
+
+    cancel_job(id)
+
+
+@_jobs.command(name="schedule")
+def jobs_schedule(
+    agent: Annotated[str, typer.Argument(help="the agent to speak to")],
+    text: Annotated[str, typer.Argument(help="what to say when the time comes")],
+    every: Annotated[str, typer.Option("--every", help="an interval: 15m, 2h, 1d")] = "",
+    at: Annotated[str, typer.Option("--at", help="one time: '2027-03-01 09:00', or 'in 20m'")] = "",
+    cron: Annotated[str, typer.Option("--cron", help="a cron line: '0 9 * * 1-5'")] = "",
+    zone: Annotated[str, typer.Option("--zone", help="the time zone: Europe/Berlin")] = "",
+    hours: Annotated[str, typer.Option("--hours", help="only within these hours: 09:00-17:00")] = "",
+    conversation: Conversation = "",
+) -> None:
+    """Have an agent told something later."""
+    from .jobs import Wish, schedule_job
+
+    schedule_job(Wish(agent, text, every, at, cron, zone, hours, conversation))
+
+
+@_jobs.command(name="run")
+def jobs_run(engine: Engine = "") -> None:
+    """Do what is pending and what is scheduled, until Ctrl-C."""
+    from .jobs import run_jobs
+
+    run_jobs(engine)
 
 
 @_model.callback(invoke_without_command=True)
