@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...charge import Account, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Balance, Told, Totals
+from ...charge import Account, Balance, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Told, Totals
 from ...clock import Clock
 from ...window import Window
 from . import ledger
@@ -15,12 +15,14 @@ from .writer import Charged, Writer
 if TYPE_CHECKING:
     from .store import SqliteStore
 
+RECONCILE_S = 60.0
+
 
 class SqliteBooks:
     def __init__(self, store: SqliteStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._unrolled = 0
-        self._reconciled = False
+        self._reconciled_at: float | None = None
 
     def settle(
         self, charge: Charge | None, *, reserved: str = "", accounts: Sequence[Account] = (), told: Told | None = None
@@ -43,19 +45,19 @@ class SqliteBooks:
         refusal = await self._claim(reserved, caps)
         if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
             # Some of it may have been claimed by a worker that has died since: then it is known what it comes to.
-            self._reconciled = False
-            await self._reconcile()
+            await self._reconcile(now=True)
             return await self._claim(reserved, caps)
         return refusal
 
     async def _claim(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         return await self._store.call(lambda writer: ledger.reserve(writer.settled(), reserved, caps, writer.worker_id))
 
-    async def _reconcile(self) -> None:
-        if not self._reconciled:
-            now = self._clock.now()
-            await self._store.call(lambda writer: ledger.reconcile(writer.settled(), now, writer.is_dead), small=False)
-            self._reconciled = True
+    async def _reconcile(self, *, now: bool = False) -> None:
+        """At the first use, and then every minute or so: most of the time nobody has died."""
+        time, last = self._clock.now(), self._reconciled_at
+        if now or last is None or abs(time - last) >= RECONCILE_S:
+            self._reconciled_at = time
+            await self._store.call(lambda writer: ledger.reconcile(writer.settled(), time, writer.is_dead), small=False)
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         await self._reconcile()

@@ -19,6 +19,7 @@ from ...charge import (
     BETWEEN,
     DIMENSIONS,
     Account,
+    Balance,
     Cap,
     Charge,
     ChargePage,
@@ -27,7 +28,6 @@ from ...charge import (
     Reserved,
     Row,
     Scope,
-    Balance,
     Totals,
     dimensions_in,
 )

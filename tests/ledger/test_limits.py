@@ -1,0 +1,339 @@
+"""Rules, how they stand, and limits that hold."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rondel.charge import Rule, Scope
+from rondel.dialects import DIALECTS
+from rondel.errors import EngineOverloaded, LimitReached, RondelError, TokenLimitError
+from rondel.ledger import Ledger
+from rondel.stores.sqlite import SqliteStore
+from rondel.values import Usage
+
+from .conftest import Bench, at
+
+X = Scope("chat", "X", "scripted:X")
+
+
+def few() -> tuple[int, int]:
+    return 10, 10
+
+
+async def spend(ledger: Ledger, scope: Scope, tokens: int) -> None:
+    assert await ledger.record(scope, Usage(tokens, 0))
+
+
+def test_a_limit_of_a_model_blocks_with_a_sentence_for_people(bench: Bench):
+    """L02: block, with the error's data and thousands separators."""
+    rule = Rule({"model": "X"}, "day", tokens=50_000, mode="block")
+
+    async def test(ledger: Ledger) -> None:
+        await spend(ledger, X, 49_999)
+        await ledger.assert_within_limit("X")
+        await spend(ledger, X, 1)
+        with pytest.raises(TokenLimitError) as caught:
+            await ledger.assert_within_limit("X", "voice")
+        error = caught.value
+        assert str(error) == "The day token limit of 50,000 for model X has been reached."
+        assert (error.model, error.window, error.window_key, error.kind) == ("X", "day", "2026-11-15", "voice")
+        assert (error.rule, error.name, error.retry_after_s) == (rule, "ledger.limits", 12 * 3600.0)
+        assert isinstance(error, LimitReached)
+        assert isinstance(error, EngineOverloaded)
+        with pytest.raises(TokenLimitError):
+            await ledger.reserve(X, tokens=few)
+        await ledger.assert_within_limit("Y")
+        bench.clock.advance(12 * 3600)
+        await ledger.assert_within_limit("X")
+        ledger.void(await ledger.reserve(X, tokens=few))
+
+    bench.run(test, rule)
+
+
+def test_a_rule_that_warns_lets_calls_through_and_tells(bench: Bench):
+    """L02: warn, with what was passed and by how much."""
+    rule = Rule({"model": "X"}, "month", tokens=100)
+
+    async def test(ledger: Ledger) -> None:
+        first = await ledger.record(X, Usage(60, 40))
+        second = await ledger.record(X, Usage(5, 0))
+        assert first is not None
+        assert second is not None
+        assert first.breaches == ()
+        (breach,) = second.breaches
+        assert (breach.rule, breach.exceeded_by, breach.unit, breach.account.key) == (rule, 5, "tokens", "2026-11")
+        assert breach.message == "The month token limit of 100 for model X has been reached."
+        await ledger.assert_within_limit("X")
+        ledger.void(await ledger.reserve(X, tokens=few))
+        (state,) = await ledger.limit_state("X")
+        assert (state.remaining_tokens, state.blocked, state.window_key) == (0, False, "2026-11")
+
+    bench.run(test, rule)
+
+
+def test_several_rules_of_one_scope_all_hold(bench: Bench):
+    """L02: several rules."""
+    rules = (
+        Rule({"model": "X"}, "day", tokens=100, mode="block", message="Enough of X for today."),
+        Rule({"model": "X"}, "lifetime", tokens=150, mode="block"),
+        Rule({"model": "X"}, "week", tokens=120),
+    )
+
+    async def test(ledger: Ledger) -> None:
+        await spend(ledger, X, 100)
+        with pytest.raises(TokenLimitError, match=r"^Enough of X for today\.$"):
+            await ledger.reserve(X, tokens=few)
+        bench.clock.advance(86_400)
+        recorded = await ledger.record(X, Usage(60, 0))
+        assert recorded is not None
+        assert [(b.rule.window, b.exceeded_by) for b in recorded.breaches] == [("lifetime", 10)]  # a new week began
+        with pytest.raises(TokenLimitError, match="The lifetime token limit of 150 for model X") as caught:
+            await ledger.reserve(X, tokens=few)
+        assert caught.value.retry_after_s is None
+        states = await ledger.limit_state("X")
+        assert [(s.rule.window, s.remaining_tokens, s.blocked) for s in states] == [
+            ("day", 40, False), ("lifetime", 0, True), ("week", 60, False)]  # fmt: skip
+
+    bench.run(test, *rules)
+
+
+@pytest.mark.parametrize(
+    ("scope", "whom"),
+    [({"person": "ada"}, " for person ada"), ({"role": "free"}, " for role free"), ({}, ""),
+     ({"key": "k", "model": "X"}, " for model X and key k"),
+     ({"role": "*", "person": "*"}, " for person ada and role free")],
+)  # fmt: skip
+def test_a_rule_may_be_of_any_scope(bench: Bench, scope: dict[str, str], whom: str):
+    async def test(ledger: Ledger) -> None:
+        ada = Scope("chat", "X", person="ada", roles=("free",), key="k")
+        await spend(ledger, ada, 500)
+        with pytest.raises(TokenLimitError) as caught:
+            await ledger.reserve(ada, tokens=few)
+        assert str(caught.value) == f"The day token limit of 500{whom} has been reached."
+        other = Scope("chat", "Y", person="bob", roles=("paid",), key="other")
+        if scope:
+            ledger.void(await ledger.reserve(other, tokens=few))
+
+    bench.run(test, Rule(scope, tokens=500, mode="block"))
+
+
+def test_a_star_gives_everybody_as_much(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        ada, bob, nobody = (Scope("chat", "X", person=name) for name in ("ada", "bob", ""))
+        await spend(ledger, ada, 100)
+        await spend(ledger, nobody, 1000)
+        with pytest.raises(TokenLimitError, match="person ada"):
+            await ledger.reserve(ada, tokens=few)
+        for scope in (bob, nobody):
+            ledger.void(await ledger.reserve(scope, tokens=few))
+
+    bench.run(test, Rule({"person": "*"}, tokens=100, mode="block"))
+
+
+def test_a_rule_that_is_new_counts_what_was_spent_before(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        await spend(ledger, Scope("chat", "X", key="k"), 100)
+        ledger.configure([Rule({"model": "X", "key": "k"}, tokens=100, mode="block")])
+        with pytest.raises(TokenLimitError):
+            await ledger.reserve(Scope("chat", "X", key="k"), tokens=few)
+
+    bench.run(test)
+
+
+def test_will_exceed_looks_ahead(bench: Bench):
+    """L04: will_exceed."""
+
+    async def test(ledger: Ledger) -> None:
+        await spend(ledger, X, 60)
+        assert not await ledger.will_exceed("X", 40)
+        assert await ledger.will_exceed("X", 41)
+        assert await ledger.will_exceed("X", 41, "day")
+        assert not await ledger.will_exceed("X", 41, "month")
+        assert not await ledger.will_exceed("Y", 10**9)
+
+    bench.run(test, Rule({"model": "X"}, tokens=100), Rule({"model": "X"}, "month", tokens=1_000))
+
+
+def test_money_is_limited_where_a_price_is_known(bench: Bench):
+    gpt = Scope("chat", "gpt-4o", "openai:gpt-4o", key="team")
+
+    async def test(ledger: Ledger) -> None:
+        recorded = await ledger.record(gpt, Usage(1_000_000, 0))
+        assert recorded is not None
+        assert recorded.charge.cost_nanousd == 2_500_000_000
+        assert recorded.charge.price.startswith("genai-prices ")
+        await ledger.assert_within_limit(gpt)
+        await ledger.record(gpt, Usage(0, 250_000))
+        with pytest.raises(TokenLimitError) as caught:
+            await ledger.reserve(gpt, tokens=few)
+        assert str(caught.value) == "The month limit of $5.00 for key team has been reached."
+        (state,) = await ledger.limit_state(gpt)
+        assert (state.remaining_tokens, state.remaining_nanousd, state.blocked) == (None, 0, True)
+
+    bench.run(test, Rule({"key": "team"}, "month", money=5.0, mode="block"))
+
+
+def test_a_price_that_nobody_knows_is_unknown_and_not_nothing(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        recorded = await ledger.record(Scope("chat", "no-such-model", "openai:no-such-model"), Usage(10, 10))
+        assert recorded is not None
+        assert (recorded.charge.cost_nanousd, recorded.charge.price) == (None, "")
+        totals = await ledger.lifetime_totals()
+        assert (totals.cost_nanousd, totals.unpriced, totals.calls) == (0, 1, 1)
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"scope": {"modle": "X"}, "tokens": 1}, "a limit's scope has no 'modle'; did you mean 'model'?"),
+        ({"window": "dya", "tokens": 1}, "a limit's window is not 'dya'; did you mean 'day'?"),
+        ({"mode": "blok", "tokens": 1}, "a limit's mode is not 'blok'; did you mean 'block'?"),
+        ({}, "a limit limits nothing: give it `tokens`, `money` (in dollars), or both"),
+        ({"tokens": -1}, "a limit's tokens is -1; it is 0 or more"),
+        ({"money": float("nan")}, "a limit's money is nan; it is 0 or more"),
+    ],
+)
+def test_a_wrong_rule_is_told_with_the_nearest_word(fields: dict[str, object], sentence: str):
+    with pytest.raises(RondelError) as caught:
+        Rule(**fields)  # pyright: ignore[reportArgumentType]
+    assert str(caught.value) == sentence
+
+
+def test_a_limit_of_nothing_lets_nothing_through(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        with pytest.raises(TokenLimitError, match="The day token limit of 0 has been reached"):
+            await ledger.reserve(X, tokens=few)
+
+    bench.run(test, Rule(tokens=0, mode="block"))
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_every_dialect_tells_it_as_429(bench: Bench, dialect: str):
+    async def test(ledger: Ledger) -> None:
+        with pytest.raises(TokenLimitError) as caught:
+            await ledger.reserve(X, tokens=few)
+        status, body = DIALECTS[dialect]().write_error(caught.value)
+        assert status == 429
+        assert "The day token limit of 0 has been reached." in str(body)
+
+    bench.run(test, Rule(tokens=0, mode="block"))
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+def test_200_calls_at_once_at_one_below_the_limit_let_exactly_one_through(bench: Bench):
+    async def call(ledger: Ledger) -> bool:
+        try:
+            reservation = await ledger.reserve(X, tokens=few)
+        except TokenLimitError:
+            return False
+        await asyncio.sleep(0)
+        ledger.settle(reservation, Usage(1, 0))
+        return True
+
+    async def test(ledger: Ledger) -> None:
+        await spend(ledger, X, 999)
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(call(ledger)) for _ in range(200)]
+        assert sum(task.result() for task in calls) == 1
+        assert (await ledger.lifetime_totals("X")).tokens == 1_000
+        assert not await call(ledger)
+
+    bench.run(test, Rule({"model": "X"}, tokens=1_000, mode="block"))
+
+
+def test_two_stores_on_one_file_share_one_limit(tmp_path: Path):
+    rule = Rule({"model": "X"}, tokens=1_000, mode="block")
+
+    async def main() -> None:
+        stores = [SqliteStore(tmp_path / "rondel.db") for _ in range(4)]
+        ledgers = [Ledger(store.books, rules=[rule]) for store in stores]
+        await spend(ledgers[0], X, 999)
+
+        async def call(ledger: Ledger) -> bool:
+            try:
+                await ledger.reserve(X, tokens=few)
+            except TokenLimitError:
+                return False
+            return True
+
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(call(ledgers[n % 4])) for n in range(80)]
+        assert sum(task.result() for task in calls) == 1
+        for store in stores:
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_is_reserved_counts_until_it_is_settled_or_voided(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        first = await ledger.reserve(X, tokens=lambda: (80, 20))
+        with pytest.raises(TokenLimitError) as caught:
+            await ledger.reserve(X, tokens=few)
+        assert str(caught.value) == (
+            "The day token limit of 100 for model X is taken up by calls that are under way; try again in a moment."
+        )
+        assert caught.value.retry_after_s == 1.0
+        ledger.void(first)
+        second = await ledger.reserve(X, tokens=few)
+        ledger.settle(second, Usage(30, 0))
+        ledger.settle(second, Usage(30, 0))
+        ledger.void(second)
+        (state,) = await ledger.limit_state("X")
+        assert (state.balance.tokens, state.balance.reserved_tokens, state.remaining_tokens) == (30, 0, 70)
+
+    bench.run(test, Rule({"model": "X"}, tokens=100, mode="block"))
+
+
+def test_a_call_over_midnight_belongs_to_the_day_on_which_it_began(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        bench.clock.advance(12 * 3600 - 1)
+        reservation = await ledger.reserve(X, tokens=few)
+        bench.clock.advance(2)
+        ledger.settle(reservation, Usage(100, 0))
+        assert [(row.key, row.totals.tokens) for row in (await ledger.summary()).rows] == [("2026-11-15", 100)]
+        assert [s.remaining_tokens for s in await ledger.limit_state("X")] == [100]
+        assert [s.remaining_tokens for s in await ledger.limit_state("X", at=at("2026-11-15"))] == [0]
+
+    bench.run(test, Rule({"model": "X"}, tokens=100, mode="block"))
+
+
+def test_a_reservation_that_nobody_settles_counts_as_spent_in_the_end(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        lost = await ledger.reserve(X, tokens=lambda: (60, 0))
+        bench.clock.advance(7 * 3600)
+        (state,) = await ledger.limit_state("X")
+        assert (state.balance.tokens, state.balance.reserved_tokens) == (60, 0)
+        ledger.settle(lost, Usage(5, 5))
+        assert (await ledger.lifetime_totals("X")).tokens == 60
+        (charge,) = (await ledger.charges_of_day("2026-11-15")).charges
+        assert (charge.usage.estimated, charge.metadata) == (True, {"unsettled": True})
+
+    bench.run(test, Rule({"model": "X"}, tokens=100, mode="block"))
+
+
+def test_a_fallback_lets_go_of_the_model_that_was_asked_and_charges_the_one_that_answered(bench: Bench):
+    async def test(ledger: Ledger) -> None:
+        reservation = await ledger.reserve(X, tokens=few)
+        ledger.settle(reservation, Usage(30, 0), model="anthropic:Y")
+        assert [(r.value, r.totals.tokens) for r in await ledger.top()] == [("Y", 30)]
+        (state,) = await ledger.limit_state("X")
+        assert (state.balance.tokens, state.balance.reserved_tokens) == (0, 0)
+
+    bench.run(test, Rule({"model": "X"}, tokens=100, mode="block"))
+
+
+@pytest.mark.parametrize("answered", ["X-2026-11-15", "X-20261115", "X-latest", "X@20261115", "scripted:X"])
+def test_a_model_that_answers_under_its_full_name_is_the_one_that_was_asked(bench: Bench, answered: str):
+    async def test(ledger: Ledger) -> None:
+        ledger.settle(await ledger.reserve(X, tokens=few), Usage(30, 0), model=answered)
+        assert [r.value for r in await ledger.top()] == ["X"]
+
+    bench.run(test)
