@@ -32,9 +32,9 @@ WORKING = frozenset(("Get", "AskUser", "Options", "Start"))
 NAMING = frozenset(("Get", "Defer", "Start", "Inputs"))
 """Directives whose first argument is an agent."""
 
-MARK = "rondel.directive"
-"""Where a call's `opaque` says that it carries out an author's words. No dialect writes this key: what a model sends
-cannot bear it."""
+MARK = "directive"
+"""Where a call's `opaque` says that it is a directive: whose (of an author's `words`, of an agent's `output`, or the
+`function` that is an agent) and which. No dialect has this name, so nothing that a model sends bears it."""
 
 _TEXT = r'"(?:[^"\\\n]|\\["\\nt])*+"'
 _NAMES = "|".join(sorted(ARGUMENTS, key=len, reverse=True))

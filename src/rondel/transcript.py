@@ -52,7 +52,7 @@ class CarriedOut(Value, frozen=True):
     @property
     def lasts(self) -> bool:
         """Whether it holds for the whole turn, as an author's words do, and not only for one answer."""
-        return self.message.calls[0].opaque[MARK]["stage"] == "words"
+        return "words" in self.message.calls[0].opaque[MARK]
 
 
 class OpenCall:

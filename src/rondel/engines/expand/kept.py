@@ -25,11 +25,11 @@ Stage: TypeAlias = Literal["words", "function", "output"]
 
 
 def mark(stage: Stage, key: tuple[str, ...]) -> dict[str, Any]:
-    return {MARK: {"stage": stage, "key": list(key)}}
+    return {MARK: {stage: key}}
 
 
 def stage_of(done: CarriedOut) -> str:
-    return done.message.calls[0].opaque[MARK]["stage"]
+    return next(iter(done.message.calls[0].opaque[MARK]))
 
 
 def _kept(done: CarriedOut) -> dict[str, str]:
@@ -51,11 +51,11 @@ def text_of(done: CarriedOut) -> str:
 
 def results(done: CarriedOut) -> Iterable[tuple[tuple[str, ...], str]]:
     for call, result in zip(done.message.calls, done.results, strict=True):
-        key = tuple(call.opaque[MARK]["key"])
-        yield key, _inserted(key, result)
+        ((_, key),) = call.opaque[MARK].items()
+        yield tuple(key), _inserted(key, result)
 
 
-def _inserted(key: tuple[str, ...], result: ToolResult) -> str:
+def _inserted(key: Sequence[str], result: ToolResult) -> str:
     """What stands in a directive's place."""
     if not result.is_error:
         return result.text
@@ -82,7 +82,7 @@ def interrupt(said: str, text: str, calls: Sequence[ToolCall], *, shown: bool = 
         yield PartStarted(0, Text(""))
         if said:
             yield PartDelta(0, said)
-        yield PartFinished(0, Text("", opaque={MARK: {"text": text, "said": said}}))
+        yield PartFinished(0, Text("", opaque={MARK: {"said": said} | ({"text": text} if text else {})}))
     for index, call in enumerate(calls, 1 if shown else 0):
         yield PartStarted(index, call)
         yield PartFinished(index, call)

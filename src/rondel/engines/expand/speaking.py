@@ -153,7 +153,7 @@ class Expanding:
             first = next(d for d in template.directives if d.works)
             before = scan(template.text[: first.start])
             said = self._text(before, {})
-        return interrupt(said, said, self._calls(missing, "words"), shown=bool(said))
+        return interrupt(said, "", self._calls(missing, "words"), shown=bool(said))
 
     def _calls(self, directives: Sequence[Directive], stage: Stage) -> list[ToolCall]:
         place = len(self._turn.transcript.messages)
