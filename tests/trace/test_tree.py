@@ -8,7 +8,7 @@ import msgspec
 
 from rondel import Agent, App, tool
 from rondel.events import Outcome, TurnFinished
-from rondel.testing import Pause, VirtualClock, call, calls, say
+from rondel.testing import Echo, Pause, VirtualClock, call, calls, say
 from rondel.tools.ask_user import ask_user
 from rondel.tools.finish import finish
 from rondel.trace import CUT_OFF, TraceNode, build, read
@@ -134,3 +134,28 @@ def test_nothing_yet_is_an_empty_tree():
 async def _read_missing() -> TraceNode:
     async with App(Agent("a"), engine="echo") as app:
         return await read(app.store, "nobody")
+
+
+def test_the_directives_of_an_agents_words_are_calls_and_its_prompt_is_shown_as_it_was_sent():
+    """O01: template agents and recruited ones are in the tree; prompts as they were sent."""
+    almanac = Agent("almanac", template="In {{ .Input }} it is mild.")
+    weather, _ = scripted("Sunny.", name="weather", prompt='Say more than "{{ .Get "almanac" }}" of {{ .Input }}.')
+    guide = Agent("guide", template='Hello. {{ .Get "weather" "Paris" }} {{ .Get "nobody" }}')
+    root = play(lambda app: trace_of(app, "hi"), guide, weather, almanac, engine=Echo(), clock=VirtualClock())
+    assert root.lines()[:9] == [
+        "Depth 0: agent guide was asked 'hi': done",
+        "Depth 0: filled in its template (0 ms)",
+        'Depth 1: called tool weather with args {"input":"Paris"}',
+        "Depth 1: agent weather was asked 'Paris': done",
+        "Depth 1: carried out the directives of its prompt (0 ms)",
+        'Depth 2: called tool almanac with args {"input":"Paris"}',
+        "Depth 2: agent almanac was asked 'Paris': done",
+        "Depth 2: filled in its template (0 ms)",
+        "Depth 1: asked scripted:test (0 ms)",
+    ]
+    assert "no agent is named 'nobody'" in root.lines()[9]
+    (turn,) = root.children
+    (inner,) = turn.children[0].children[0].children
+    assert (turn.sent, turn.prompt) == ("", 'Hello. {{ .Get "weather" "Paris" }} {{ .Get "nobody" }}')
+    assert inner.sent == 'Say more than "In Paris it is mild." of Paris.'
+    assert [node.name for _, node in root.walk() if node.asked] == ["scripted:test"]

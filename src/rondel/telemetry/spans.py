@@ -67,7 +67,7 @@ class _Maker:
 
     def _span(self, node: TraceNode, owner: TraceNode, parent: int | None, path: str) -> Span | None:
         makers = {"turn": self._invoke_agent, "round": self._chat, "call": self._execute_tool}
-        if (make := makers.get(node.kind)) is None or (node.kind == "round" and not node.ran):
+        if (make := makers.get(node.kind)) is None or (node.kind == "round" and not node.asked):
             return None
         operation, subject, attributes = make(node, owner)
         common = {names.OPERATION: operation, names.CONVERSATION: self._conversation}
@@ -91,7 +91,7 @@ class _Maker:
     # --- one maker for each kind --------------------------------------------------------------------------------------
 
     def _invoke_agent(self, node: TraceNode, owner: TraceNode) -> tuple[str, str, dict[str, Any]]:
-        asked = next((inner for _, inner in node.walk() if inner.kind == "round" and inner.ran), None)
+        asked = next((inner for _, inner in node.walk() if inner.asked), None)
         attributes: dict[str, Any] = {
             names.AGENT: node.name,
             names.PROVIDER: _provider(asked.name) if asked else "",
@@ -102,7 +102,7 @@ class _Maker:
         }
         if self._content:
             attributes |= {
-                names.INSTRUCTIONS: _json([_text(node.prompt)]) if node.prompt else "",
+                names.INSTRUCTIONS: _json([_text(node.sent or node.prompt)]) if node.prompt else "",
                 names.INPUT: _json([{"role": "user", "parts": [_text(node.input)]}]) if node.input else "",
                 names.OUTPUT: _json([_answer(node.output, "stop")]) if node.output else "",
             }

@@ -7,7 +7,18 @@ it is written, `page` is it as an HTML page. Knows no terminal, no clock and no 
 
 from .markdown import markdown
 from .node import NodeKind, Price, TraceNode
-from .text import CUT_OFF, WRONG, arguments_text, details, facts_text, money_text, note_text, seconds_text, tokens_text
+from .text import (
+    CUT_OFF,
+    WRONG,
+    arguments_text,
+    details,
+    facts_text,
+    money_text,
+    note_text,
+    round_text,
+    seconds_text,
+    tokens_text,
+)
 from .tree import LEVELS_MAX, build, only_turn, read
 
 __all__ = [
@@ -26,6 +37,7 @@ __all__ = [
     "note_text",
     "only_turn",
     "read",
+    "round_text",
     "seconds_text",
     "tokens_text",
 ]

@@ -10,10 +10,11 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ..events import CallFinished, JobFinished, JobStarted, Outcome, RoundFinished, TurnFinished, TurnStarted
+from ..template import MARK, is_directive, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
 from .node import Price, TraceNode
-from .text import CUT_OFF, ERROR, NO_RESULT, THROWN_AWAY
+from .text import CUT_OFF, ERROR, NO_RESULT, OWN_WORDS, THROWN_AWAY
 
 _FOUND_NOTHING = str(NoResult())
 
@@ -82,6 +83,12 @@ class CallDraft:
         drafts = self.turn.sources.turns_of(f"{self.turn.conversation}/{self.call.id}")
         ours = [draft for draft in drafts if draft.id == f"{self.turn.id}/{self.call.id}"]
         return tuple(draft.freeze() for draft in ours or drafts)
+
+    def inserted(self) -> list[tuple[tuple[str, ...], str]]:
+        """What stands in the place of the directive that this call carried out, if it did."""
+        if not is_directive(self.call) or self.finished is None or self.finished.result.is_error:
+            return []
+        return [(tuple(self.call.opaque[MARK]["key"]), self.finished.result.text)]
 
     def _outcome(self, text: str, failed: bool) -> str:
         if self.finished is None:
@@ -189,6 +196,7 @@ class TurnDraft:
             input="\n".join(self.input),
             inputs=self.inputs,
             prompt=started.instructions,
+            sent=self._sent(),
             output=self.output,
             error=failure.message if failure else "",
             error_type=failure.name if failure else "",
@@ -199,6 +207,21 @@ class TurnDraft:
             children=tuple(nodes),
             **totals(inside),
         )
+
+    def _sent(self) -> str:
+        """The instructions as the model got them, when every directive in them is known to have given something."""
+        written = scan(self.started.instructions)
+        rounds = [step for step in self.steps if isinstance(step, RoundDraft)]
+        if written.is_plain or all(step.event.engine in OWN_WORDS for step in rounds):
+            return ""
+        values = {key: text for step in rounds for call in step.calls for key, text in call.inserted()}
+        for directive in written.directives:
+            if directive.name == "Input" and isinstance(given := self._input(*directive.arguments), str):
+                values[directive.key] = given
+        return written.fill(values) if all(directive.key in values for directive in written.directives) else ""
+
+    def _input(self, field: str = "", default: str = "") -> Any:
+        return (self.inputs.get(field) or default) if field else "\n".join(self.input)
 
 
 Draft: TypeAlias = RoundDraft | CallDraft | JobDraft | TraceNode

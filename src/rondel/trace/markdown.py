@@ -83,7 +83,7 @@ def _long(card: Card) -> list[str]:
         lines += [f"- {_code(line_of(step, depth))}{_in_brackets(step)}", ""]
         for name, text in details(msgspec.structs.replace(step, arguments={})):
             lines += ["  " + line if line else "" for line in _field(name, text)]
-    last = msgspec.structs.replace(card.turn, prompt="", input="", inputs={}, ran=True)
+    last = msgspec.structs.replace(card.turn, prompt="", sent="", input="", inputs={}, ran=True)
     for name, text in details(last):
         lines += _field(name, text)
     return lines if card.turn.error else [*lines, "No error.", ""]

@@ -47,7 +47,9 @@ class TraceNode(Value, frozen=True):
     input: str = ""
     inputs: dict[str, Any] = {}
     prompt: str = ""
-    """The agent's own instructions."""
+    """The agent's own instructions, as its author wrote them."""
+    sent: str = ""
+    """The instructions with what their directives gave, where that is known."""
     arguments: dict[str, Any] = {}
     thinking: str = ""
     output: str = ""
@@ -69,6 +71,11 @@ class TraceNode(Value, frozen=True):
             depth, node = pending.pop()
             yield depth, node
             pending += [(depth + (child.kind in text.DEEPER), child) for child in reversed(node.children)]
+
+    @property
+    def asked(self) -> bool:
+        """Whether a model was asked: a round of an agent's own words asks none, and one with a blank prompt."""
+        return self.kind == "round" and self.ran and self.name not in text.OWN_WORDS
 
     @property
     def went_wrong(self) -> bool:

@@ -20,7 +20,7 @@ from ..values import Usage
 from .drafts import totals
 from .node import TraceNode
 from .scale import Scale, interval
-from .text import arguments_text, details, facts_text, money_text, note_text, one_line, seconds_text
+from .text import arguments_text, details, facts_text, money_text, note_text, one_line, round_text, seconds_text
 
 Element = ElementTree.Element
 
@@ -116,7 +116,7 @@ def _overview(header: Element, root: TraceNode, title: str) -> None:
         pair = _add(numbers, "div", css="bad" if name == "problems" and wrong else "")
         _add(pair, "dt", name)
         _add(pair, "dd", value)
-    _by_model(header, [node for node in nodes if node.kind == "round" and node.ran])
+    _by_model(header, [node for node in nodes if node.asked])
     tools = _add(header, "p", css="tools", hidden="")
     for action, label in (("open", "Open all"), ("close", "Close all"), ("wrong", f"Next problem ({wrong})")):
         if action != "wrong" or wrong:
@@ -125,10 +125,10 @@ def _overview(header: Element, root: TraceNode, title: str) -> None:
 
 def _totals(root: TraceNode, nodes: list[TraceNode], wrong: int) -> Iterable[tuple[str, str]]:
     usage, about = root.usage, "about " if root.usage.estimated else ""
-    count = {kind: sum(node.kind == kind for node in nodes) for kind in ("turn", "round", "call", "job")}
+    count = {kind: sum(node.kind == kind for node in nodes) for kind in ("call", "job")}
     yield "turns", f"{sum(node.kind == 'turn' for node in root.children):,}"
     yield "agents", f"{len({node.name for node in nodes if node.kind == 'turn'}):,}"
-    yield "model calls", f"{count['round']:,}"
+    yield "model calls", f"{sum(node.asked for node in nodes):,}"
     yield "tool calls", f"{count['call']:,}"
     if count["job"]:
         yield "jobs", f"{count['job']:,}"
@@ -218,12 +218,12 @@ def _item(parent: Element, node: TraceNode, scale: Scale, *, is_open: bool) -> E
 
 
 def _label(line: Element, node: TraceNode, scale: Scale) -> None:
-    if kind := _KINDS.get(node.kind, node.kind):
+    if (kind := _KINDS.get(node.kind, node.kind)) and (node.kind != "round" or node.asked):
         _add(line, "span", kind, css="kind")
-    name = (node.model or node.name or "nobody") if node.kind == "round" else node.name
-    _add(
-        line, "bdi", one_line(name if node.ran or node.kind != "round" else "nobody: the prompt was blank"), css="name"
-    )
+    name = node.name
+    if node.kind == "round":
+        name = (node.model or node.name) if node.asked else round_text(node)
+    _add(line, "bdi", one_line(name), css="name")
     if preview := one_line(_about(node), 160):
         _add(line, "bdi", preview, css="about")
     _bar(line, node, scale)

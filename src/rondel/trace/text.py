@@ -27,6 +27,14 @@ DEEPER = ("call", "job")
 """The kinds of node that stand a level below what they are in."""
 
 
+OWN_WORDS = {
+    "words": "carried out the directives of its prompt",
+    "template": "filled in its template",
+    "function": "ran its function",
+}
+"""Rounds in which an agent's own words answered and no model was asked, by the name that they bear as an engine."""
+
+
 def arguments_text(arguments: Mapping[str, Any], chars_max: int | None = None) -> str:
     """Arguments as JSON on one line, cut where they are long."""
     text = msgspec.json.encode(dict(arguments), enc_hook=str).decode()
@@ -73,8 +81,8 @@ def line_of(node: TraceNode, depth: int) -> str:
             error = f", failed: {one_line(node.error)}" if node.error else ""
             return f"{at}agent {node.name} was asked {one_line(node.input)!r}: {node.outcome}{error}"
         case "round":
-            asked = f"{at}asked {node.name}" + (f" ({facts})" if (facts := facts_text(node)) else "")
-            return asked if node.ran else f"{at}asked nobody: the prompt was blank"
+            facts = f" ({facts})" if (facts := facts_text(node)) else ""
+            return f"{at}{round_text(node)}{facts if node.ran else ''}"
         case "call":
             answer = f", held for {node.question!r}, answered {node.answer or '(not yet)'}" if node.question else ""
             failed = f", failed: {one_line(node.error)}" if node.error else ""
@@ -87,6 +95,12 @@ def line_of(node: TraceNode, depth: int) -> str:
             return f"{at}{node.name}: {one_line(note_text(node))}"
         case "conversation":
             return ""
+
+
+def round_text(node: TraceNode) -> str:
+    if node.name in OWN_WORDS:
+        return OWN_WORDS[node.name]
+    return f"asked {node.name}" if node.ran else "asked nobody: the prompt was blank"
 
 
 def note_text(node: TraceNode) -> str:
@@ -102,6 +116,7 @@ def details(node: TraceNode) -> Iterator[tuple[str, str]]:
     """What is known of a node beside its line, by name, in the order in which it came about."""
     named = (
         ("instructions", node.prompt),
+        ("as sent", node.sent),
         ("input", node.input),
         ("inputs", arguments_text(node.inputs) if node.inputs and node.inputs != {"input": node.input} else ""),
         ("arguments", arguments_text(node.arguments) if node.arguments else ""),

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from ...job import JobInfo
 from ...plugin import HOOKS, Plugin
 from ...store import ConversationInfo
+from ...timetable import Scheduled
 from ...tool import Tool
-from ...trace import TraceNode, arguments_text, details, facts_text, note_text
+from ...trace import TraceNode, arguments_text, details, facts_text, note_text, round_text
 from ...values import Message
 from .clean import clean, one_line
 
@@ -102,6 +104,20 @@ def tools_table(tools: Mapping[str, Tool]) -> RenderableType:
     return made
 
 
+def jobs_view(jobs: Sequence[JobInfo], schedules: Sequence[Scheduled]) -> RenderableType:
+    """The jobs and the schedules of one conversation."""
+    if not jobs and not schedules:
+        return Text("Nothing works in the background, and nothing is scheduled.")
+    made = table("id", "what", "status", "about")
+    for job in jobs:
+        done = f" {job.progress:.0%}" if job.progress is not None and not job.is_over else ""
+        about = one_line(job.summary or job.text, 120)
+        made.add_row(job.id, one_line(job.name, 24), Text(f"{job.status}{done}", _STYLES.get(job.status, "")), about)
+    for one in schedules:
+        made.add_row(one.id, str(one.schedule), "scheduled", one_line(one.schedule.say, 120))
+    return made
+
+
 def messages_view(messages: Sequence[Message], count: int) -> list[tuple[str, str]]:
     """The last things that were said: who (`user` or `assistant`), and what."""
     said = [(m.role, clean(m.text)) for m in messages if m.role in ("user", "assistant") and m.text.strip()]
@@ -138,7 +154,8 @@ def _label(node: TraceNode) -> Text:
         case "turn":
             label = Text.assemble((one_line(node.name, 64), "bold cyan"), f" {one_line(node.input, 100)}")
         case "round":
-            label = Text.assemble(("asked ", "dim"), one_line(node.model or node.name, 80))
+            asked = ("asked ", node.model or node.name) if node.asked else (round_text(node), "")
+            label = Text.assemble((asked[0], "dim"), one_line(asked[1], 80))
         case "call":
             label = Text.assemble(
                 (one_line(node.name, 64), "bold"), f" {one_line(arguments_text(node.arguments), 160)}"
