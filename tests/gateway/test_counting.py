@@ -81,6 +81,52 @@ def test_text_documents_are_read():
     assert estimate(shows("anthropic", media("anthropic", "text/plain", b"word " * 400))) == 500
 
 
+def test_documents_of_text_and_of_blocks_are_counted_by_their_words():
+    plain = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "word " * 400}}
+    block = {"type": "text", "text": "word " * 400}
+    blocks = {"type": "document", "title": "abcd", "source": {"type": "content", "content": [block, block]}}
+    assert estimate(shows("anthropic", plain)) == 500
+    assert estimate(shows("anthropic", blocks)) == 1_001
+
+
+@dialects
+def test_calls_and_their_results_are_counted(dialect: str):
+    words = "word " * 400
+    items: dict[str, list[dict[str, Any]]] = {
+        "anthropic": [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "t", "input": {"x": words}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": words}]},
+        ],
+        "openai-chat": [
+            {"role": "assistant", "tool_calls": [_call("c", words)]},
+            {"role": "tool", "tool_call_id": "c", "content": words},
+        ],
+        "openai-responses": [
+            {"type": "function_call", "call_id": "c", "name": "t", "arguments": f'{{"x": "{words}"}}'},
+            {"type": "function_call_output", "call_id": "c", "output": words},
+        ],
+    }
+    field = "input" if dialect == "openai-responses" else "messages"
+    assert estimate(request(dialect, **{field: items[dialect]})) == pytest.approx(1_000, abs=10)
+
+
+def _call(id: str, words: str) -> dict[str, Any]:
+    return {"type": "function", "id": id, "function": {"name": "t", "arguments": f'{{"x": "{words}"}}'}}
+
+
+def test_data_inside_something_unknown_is_no_text():
+    picture = "data:image/png;base64," + base64.b64encode(png(750, 300) + b"x" * 40_000).decode()
+    strange = {"type": "hologram", "front": picture, "back": "data:,plain words"}
+    assert estimate(shows("openai-responses", strange)) == 300 + 5
+
+
+def test_a_body_may_be_nested_as_deep_as_its_sender_likes():
+    deep: Any = "word"
+    for _ in range(300):
+        deep = {"x": [deep]}
+    assert estimate(request("anthropic", messages=[{"role": "user", "content": [deep]}])) == 1
+
+
 def test_what_only_one_dialect_knows_costs_something_too():
     found = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "word " * 200}}
     hidden = {"type": "redacted_thinking", "data": "x" * 800}

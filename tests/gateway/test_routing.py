@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rondel.dialects import DIALECTS
-from rondel.errors import ConfigError
+from rondel.errors import ConfigError, PromptRejected
 from rondel.gateway.request import Request
 from rondel.gateway.routing import Router
 from rondel.gateway.sessions import LOOK_AGAIN_S, PROJECTS_MAX, SESSIONS_MAX, Sessions
@@ -238,16 +238,23 @@ def test_a_session_whose_last_prompt_was_long_stays_there(dialect: str):
     assert decide(router, middle).rule == "default"
 
 
-def test_a_small_body_is_not_read_to_count_it():
-    """A prompt that is not what its dialect says would raise if anybody read it."""
-    asked = request("anthropic", messages="word " * 10_000)
-    decision = decide(config(long_context="other"), asked)
+def test_a_small_body_is_not_counted():
+    decision = decide(config(long_context="other"), says("anthropic", "word " * 10_000))
     assert (decision.rule, decision.tokens) == ("default", None)
 
 
-def test_a_body_that_cannot_be_read_is_left_to_the_other_rules():
-    asked = request("anthropic", messages="word " * 100_000)
-    assert decide(config(long_context="other"), asked).rule == "default"
+def test_a_body_whose_bytes_are_no_text_is_refused_with_a_sentence():
+    """Whoever asks for the field is told; it is no failure of the gateway."""
+    body = b'{"model": "m", "max_tokens": 5, "messages": "' + b"\xff" * 200_000 + b'"}'
+    asked = Request("r", DIALECTS["anthropic"](), body, {})
+    decision = decide(config(long_context="other"), asked)
+    assert decision.rule == "default"
+    assert "its tokens cannot be counted: 'messages' of the body is not JSON" in decision.steps[3].reason
+    with pytest.raises(PromptRejected, match="'messages' of the body is not JSON"):
+        assert asked.prompt
+    nested = b'{"model": "m", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(PromptRejected, match="the body is not a JSON object"):
+        Request("r", DIALECTS["anthropic"](), nested, {})
 
 
 def test_counts_are_those_of_the_default_engine():

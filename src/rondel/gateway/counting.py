@@ -1,19 +1,20 @@
 """How many tokens a request has: estimated, and corrected by what providers counted before.
 
-Thinking, images, documents, tools' schemas and what only one dialect understands are counted, too. Knows no tokenizer
-and no network.
+Thinking, images, documents, tools' schemas and what only one dialect understands are counted, too. Bodies are counted
+as they come, in any dialect: to read them as prompts takes twice as long, and most are passed on unread. Knows no
+tokenizer and no network.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections import OrderedDict
+from typing import Any, cast
 
 import msgspec
 
-from ..prompt import Prompt
-from ..tokens import MEDIA_TOKENS, estimate_tokens, part_tokens, tools_tokens
-from ..values import Foreign, Media, Part, Thinking, ToolResult
+from ..tokens import MEDIA_TOKENS, estimate_tokens
 from .request import Request
 
 TOKENIZER = "estimate"
@@ -32,20 +33,38 @@ character."""
 _MEDIA_WORDS = {
     "anthropic": (b'"image"', b'"document"'),
     "openai-chat": (b'"image_url"', b'"file"', b'"input_audio"'),
-    "openai-responses": (b'"input_image"', b'"input_file"', b'"input_audio"'),
+    "openai-responses": (b'"input_image"', b'"input_file"', b'"input_audio"', b'"computer_screenshot"'),
 }
 """What a body has for each image, document or sound in it. Searching takes longer than all else of most decisions."""
 
 IMAGE_TOKENS_MIN, IMAGE_TOKENS_MAX = 85, 1_600
 PIXELS_PER_TOKEN = 750
+DEEP_TOKENS = 1_000
 PAGE_TOKENS = 2_000
 PAGE_BYTES = 50_000
 _PAGE = re.compile(rb"/Type\s*/Page\b(?!s)")
+_HEAD_CHARS = 64 * 1024
+"""So much of an image is decoded to find its size."""
+
+_COUNTED = ("system", "instructions", "messages", "input", "tools", "functions")
+_SCHEMAS = ("output_config", "response_format", "text")
+_AS_JSON = frozenset(("input_schema", "parameters", "input", "schema", "arguments"))
+"""What a model sees as JSON, with its keys."""
+_UNSEEN = frozenset(
+    ("type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "status", "signature", "cache_control")
+)
+"""What belongs to the wire."""
+_MEDIA = frozenset(
+    ("image", "image_url", "input_image", "document", "file", "input_file", "input_audio", "computer_screenshot")
+)
 
 
 def estimate(request: Request) -> int:
     """The tokens of a request, by estimate."""
-    return prompt_tokens(request.prompt)
+    tokens = sum(_count(request.field(name)) for name in _COUNTED if name in request.fields)
+    return tokens + sum(
+        _json(request.field(name)) for name in _SCHEMAS if b'"schema"' in bytes(request.fields.get(name, b""))
+    )
 
 
 def tokens_at_most(request: Request) -> int | None:
@@ -54,16 +73,6 @@ def tokens_at_most(request: Request) -> int | None:
     if media and request.holds(b"application/pdf"):
         return None
     return request.size_bytes // BYTES_PER_TOKEN_MIN + IMAGE_TOKENS_MAX * media
-
-
-def prompt_tokens(prompt: Prompt) -> int:
-    tokens = sum(_part(part) for message in prompt.messages for part in message.parts) + tools_tokens(prompt.tools)
-    for spec in prompt.tools:
-        if spec.opaque:
-            tokens += _json(spec.opaque)
-    if prompt.options.output is not None:
-        tokens += _json(prompt.options.output.schema)
-    return tokens
 
 
 class Calibration:
@@ -94,37 +103,82 @@ class Calibration:
         return self.correct(engine, estimate(request)), CALIBRATED if engine in self._ratios else TOKENIZER
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# --- what is in a body ------------------------------------------------------------------------------------------------
 
 
-def _part(part: Part) -> int:
-    if isinstance(part, Media):
-        return _media(part)
-    if isinstance(part, ToolResult):
-        return sum(_part(inner) for inner in part.parts)
-    if isinstance(part, Foreign) or (isinstance(part, Thinking) and not part.text):
-        return _json(part.opaque)
-    return part_tokens(part)
+def _count(value: Any) -> int:
+    """The tokens of what a model sees of a value. Not recursive: a body may be nested as deep as its sender likes."""
+    tokens, pending = 0, [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            tokens += estimate_tokens(item) if not item.startswith("data:") else _data_url(item)
+        elif isinstance(item, list):
+            pending += cast("list[Any]", item)
+        elif isinstance(item, dict):
+            fields = cast("dict[str, Any]", item)
+            if fields.get("type") in _MEDIA:
+                tokens += _media(fields, pending)
+                continue
+            for key, inner in fields.items():
+                if key in _AS_JSON and not isinstance(inner, str):
+                    tokens += _json(inner)
+                elif key not in _UNSEEN:
+                    pending.append(inner)
+    return tokens
 
 
-def _json(value: object) -> int:
-    return estimate_tokens(msgspec.json.encode(value).decode())
+def _json(value: Any) -> int:
+    try:
+        return estimate_tokens(msgspec.json.encode(value).decode())
+    except RecursionError:  # nested as deep as could just be read
+        return DEEP_TOKENS
 
 
-def _media(media: Media) -> int:
-    data = media.data
-    if not data:
+def _media(block: dict[str, Any], pending: list[Any]) -> int:
+    """An image, a document or a sound. Texts that are in it are put to what is still to be counted."""
+    source: Any = block.get("source") or block.get("image_url") or block.get("file") or block
+    fields = cast("dict[str, Any]", source) if isinstance(source, dict) else {"url": source}
+    if fields.get("type") in ("text", "content"):
+        pending += [fields.get("data"), fields.get("content"), block.get("title"), block.get("context")]
+        return 0
+    data = fields.get("data") or fields.get("file_data") or fields.get("url")
+    if not isinstance(data, str):
         return MEDIA_TOKENS
-    if media.kind == "image":
-        size = image_size(data)
+    if data.startswith("data:"):
+        kind, _, data = data.removeprefix("data:").partition(",")
+        return _encoded(kind.partition(";")[0], data)
+    return _encoded(str(fields.get("media_type", "")), data)
+
+
+def _data_url(text: str) -> int:
+    """Data in the middle of something that we do not know."""
+    kind, _, data = text.removeprefix("data:").partition(",")
+    if ";base64" not in kind:
+        return estimate_tokens(text)
+    return min(_encoded(kind.partition(";")[0], data), len(text) // BYTES_PER_TOKEN_MIN)
+
+
+def _encoded(mime: str, data: str) -> int:
+    """Data in base64, by what it is."""
+    if mime.startswith("image/"):
+        size = image_size(_decoded(data[:_HEAD_CHARS]))
         if size is None:
             return MEDIA_TOKENS
         return min(max(size[0] * size[1] // PIXELS_PER_TOKEN, IMAGE_TOKENS_MIN), IMAGE_TOKENS_MAX)
-    if media.mime.startswith("text/"):
-        return estimate_tokens(data.decode("utf-8", "replace"))
-    if media.mime == "application/pdf":
-        return PAGE_TOKENS * (len(_PAGE.findall(data)) or 1 + len(data) // PAGE_BYTES)
+    if mime.startswith("text/"):
+        return estimate_tokens(_decoded(data).decode("utf-8", "replace"))
+    if mime == "application/pdf":
+        found = _decoded(data)
+        return PAGE_TOKENS * (len(_PAGE.findall(found)) or 1 + len(found) // PAGE_BYTES)
     return MEDIA_TOKENS
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return b64decode(data[: len(data) // 4 * 4])
+    except ValueError:
+        return b""
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:

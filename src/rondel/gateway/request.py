@@ -35,7 +35,7 @@ class Request:
         self._body = body
         try:
             self.fields: dict[str, msgspec.Raw] = _FIELDS.decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise PromptRejected(f"the body is not a JSON object: {error}", code="bad_body") from None
         model = self.field("model")
         if not isinstance(model, str) or not model:
@@ -46,7 +46,7 @@ class Request:
     def field(self, name: str) -> Any:
         """A field of the body, decoded; None when it is not there."""
         raw = self.fields.get(name)
-        return None if raw is None else msgspec.json.decode(raw)
+        return None if raw is None else _decoded(name, raw)
 
     def set_field(self, name: str, value: Any) -> None:
         """Put another value into the body; what was read of it before is read anew."""
@@ -64,7 +64,7 @@ class Request:
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; decoded when first asked for."""
-        body = {name: msgspec.json.decode(raw) for name, raw in self.fields.items()}
+        body = {name: _decoded(name, raw) for name, raw in self.fields.items()}
         return self.dialect.read_prompt(body)
 
     @cached_property
@@ -84,3 +84,11 @@ class Request:
     def project(self) -> str:
         """The project that the caller works on, where it says so."""
         return self.headers.get("x-rondel-project", "")
+
+
+def _decoded(name: str, raw: msgspec.Raw) -> Any:
+    """A field's value. Its bytes were only skipped so far, and may be no text at all."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PromptRejected(f"{name!r} of the body is not JSON: {error}", code="bad_body") from None
