@@ -17,7 +17,7 @@ from ...store import ConversationInfo, Store
 from ...trace import read as read_trace
 from ...trace import tokens_text
 from .clean import clean
-from .views import conversations_table, plugins_table, table, tools_table, trace_tree
+from .views import conversations_table, jobs_view, plugins_table, table, tools_table, trace_tree
 
 Shown: TypeAlias = "RenderableType | None"
 
@@ -133,6 +133,24 @@ async def _trace(chat: Chat, rest: str) -> Shown:
     return trace_tree(await read_trace(chat.app.store, chat.conversation.id), short=rest == "short")
 
 
+async def _jobs(chat: Chat, rest: str) -> Shown:
+    verb, _, id = rest.partition(" ")
+    if verb == "cancel" and id.strip():
+        return Text(await _cancel_job(chat, id.strip()))
+    if rest:
+        raise RondelError(f"/jobs takes nothing or 'cancel ID', not {rest!r}")
+    place = chat.conversation.id
+    schedules = [one for one in await chat.app.timetable.schedules() if one.conversation == place]
+    return jobs_view(await chat.app.background.jobs(place), schedules)
+
+
+async def _cancel_job(chat: Chat, id: str) -> str:
+    if id.startswith("s_") and await chat.app.timetable.cancel(id):
+        return f"{id} is cancelled."
+    cancelled = await chat.app.background.cancel(chat.conversation.id, id)
+    return f"{id} is being cancelled." if cancelled else f"{id} is over already."
+
+
 async def _stop(chat: Chat, rest: str) -> Shown:
     return None if await chat.stop() else Text("Nothing is at work.")
 
@@ -164,6 +182,7 @@ COMMANDS: tuple[Slash, ...] = (
     Slash("tools", "", "what the agent can do", _tools),
     Slash("plugins", "", "the plugins in their order", _plugins),
     Slash("trace", "[short]", "what happened in this conversation", _trace),
+    Slash("jobs", "[cancel ID]", "work in the background and what is scheduled", _jobs),
     Slash("stop", "", "stop what is at work", _stop),
     Slash("thinking", "on|off", "show what the model thinks", _thinking),
     Slash("tokens", "", "how many tokens this conversation used", _tokens),
