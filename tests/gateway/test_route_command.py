@@ -155,3 +155,17 @@ def test_an_engine_that_cannot_be_made_says_why(project: Place):
     assert shown["engines"][0]["how"].startswith(
         "cannot be asked: the engine 'groq' has no key: set the variable GROQ_"
     )
+
+
+def test_nobody_is_served_with_a_key_that_others_can_read_and_other_commands_warn(project: Place):
+    """C04: mode 0600, or a variable."""
+    path = project.write("rondel.toml", CONFIG + '[gateway.keys.desk]\nkey = "a-long-random-text"\n')
+    path.chmod(0o644)
+    said = "'gateway.keys.desk.key' is written out, and others may read the file (its mode is 0644); run `chmod 600"
+    refused = project.spawn("serve", "--port", "0")
+    assert (refused.code, refused.out) == (2, "")
+    assert said in refused.err
+    warned = project.rondel("route", "thinks.json")
+    assert warned.code == 0
+    assert said in warned.err
+    assert "a-long-random-text" not in refused.err + warned.err

@@ -7,6 +7,7 @@ import socket
 import msgspec
 
 from ..app import App
+from ..config import refuse_exposed
 from ..gateway.access import check_binding
 from ..gateway.server import Gateway
 from ..gateway.serving import Server, address_of, bind, run_fast
@@ -25,6 +26,7 @@ class Choice(msgspec.Struct, frozen=True):
 def serve(choice: Choice) -> int:
     project = load_project()
     config = _with_choice(project.config, choice)
+    refuse_exposed(config)
     check_binding(config.gateway.host, config.gateway.keys)
     listening = bind(config.gateway.host, config.gateway.port)
     return run_fast(_serve(msgspec.structs.replace(project, config=config), listening))
