@@ -182,7 +182,7 @@ def _tree(main: Element, root: TraceNode) -> None:
         _add(main, "p", "Nothing happened in this conversation yet.")
         return
     everything = sum(1 for _ in root.walk()) <= OPEN_NODES_MAX
-    top = _add(main, "ol", css="tree")
+    top = _add(main, "ol", css="tree" if everything else "tree long")
     for child in root.children:
         scale = Scale(span for _, node in child.walk() if (span := interval(node)))
         small = sum(1 for _ in child.walk()) <= OPEN_NODES_MAX
