@@ -33,6 +33,7 @@ from .events import (
     Outcome,
     QuestionAnswered,
     RoundFinished,
+    SpendingWarned,
     Spent,
     TurnFinished,
     TurnStarted,
@@ -295,7 +296,15 @@ class Turn:
         return self._metered(self._host.engine(name) if name else self.crew.engine, kind)
 
     def _metered(self, engine: EngineFace, kind: str = "") -> Engine:
-        return self._host.meter(engine, lambda: self.scope(kind), self.emit)
+        return self._host.meter(engine, lambda: self.scope(kind), self._hear)
+
+    def _hear(self, event: Event) -> None:
+        """What the ledger says, to whoever watches; a warning once in a turn."""
+        if isinstance(event, SpendingWarned):
+            if ("ledger", event.message) in self._warned:
+                return
+            self._warned.add(("ledger", event.message))
+        self.emit(event)
 
     def scope(self, kind: str = "") -> Scope:
         """What a call of this turn is charged to. A turn that works for another one spends what that one may."""
