@@ -74,11 +74,19 @@ def calls(dialect: str, opaque: st.SearchStrategy[Opaque], *, may_break: bool) -
     return whole | st.builds(ToolCall, ids, names, broken=broken, opaque=opaque) if may_break else whole
 
 
+CUSTOM_SCHEMA = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The input, as plain text."}},
+    "required": ["input"],
+}
+
+
 def tool_specs(dialect: str, server: dict[str, Any]) -> st.SearchStrategy[tuple[ToolSpec, ...]]:
     """Responses knows no tool that leaves strict mode open: none and False are the same there."""
     strict = st.none() | (st.just(True) if dialect == "openai-responses" else st.booleans())
     plain = st.builds(ToolSpec, names, st.just("") | words, schemas, strict, marks(dialect))
-    foreign = st.just(ToolSpec(server.get("name", server["type"]), opaque={dialect: server}))
+    schema = CUSTOM_SCHEMA if server["type"] == "custom" else {}
+    foreign = st.just(ToolSpec(server.get("name", server["type"]), schema=schema, opaque={dialect: server}))
     return st.lists(plain | foreign, max_size=2).map(tuple)
 
 

@@ -1,16 +1,21 @@
-"""What OpenAI's two dialects share: words for how much to think, audio formats, the error envelope.
+"""What OpenAI's two dialects share: words for how much to think, audio formats, custom tools, the error envelope.
 
 Knows neither dialect's messages nor streams.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from ..dialect import Json
 from ..errors import EngineError, PromptRejected
+from ..prompt import Prompt
+from ..values import Part, ToolCall
 from ._failures import status_of
-from ._wire import extras, text_field
+from ._wire import encode_json, extras, own, text_field
 
 Level: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
 
@@ -55,6 +60,55 @@ def write_effort(level: Level | None, said: object) -> str | None:
     if isinstance(said, str) and _LEVELS.get(said) == level:
         return said
     return _EFFORTS.get(level)
+
+
+USER_LENGTH_MAX = 64
+"""How long a `user` may be here. Other dialects' may be longer: they are told apart by what is made of them."""
+
+
+def read_user(raw: Json, kept: Json) -> str:
+    user = text_field(raw, "user", "")
+    if len(user) > USER_LENGTH_MAX:  # its server may be another than OpenAI's
+        kept["user"] = user
+    return user
+
+
+def write_user(user: str, said: object) -> str | None:
+    if len(user) <= USER_LENGTH_MAX or user == said:
+        return user or None
+    return sha256(user.encode()).hexdigest()
+
+
+# --- custom tools: their input is any text. To other dialects that is a function with the single argument `input` -----
+
+
+def custom_schema(form: Json) -> Json:
+    """What other dialects are told of a custom tool's input, its grammar included."""
+    words = "The input, as plain text."
+    if isinstance(grammar := form.get("definition"), str):
+        words += f" It follows this grammar ({form.get('syntax', 'grammar')}):\n{grammar}"
+    return {"type": "object", "properties": {"input": {"type": "string", "description": words}}, "required": ["input"]}
+
+
+def custom_input(call: ToolCall) -> str:
+    """A custom call's text; a model that did not know what it is may have written other arguments."""
+    text = call.arguments.get("input")
+    if isinstance(text, str):
+        return text
+    return call.broken or (encode_json(call.arguments).decode() if call.arguments else "")
+
+
+def customs_of(prompt: Prompt | None, dialect: str) -> frozenset[str]:
+    """The names of a caller's custom tools."""
+    tools = () if prompt is None else prompt.tools
+    return frozenset(spec.name for spec in tools if own(spec, dialect).get("type") == "custom")
+
+
+def as_custom(part: Part, customs: frozenset[str], dialect: str, kind: str) -> Part:
+    """A call of a caller's custom tool as one, also when it comes from a model that took the tool for a function."""
+    if not customs or not isinstance(part, ToolCall) or part.name not in customs:
+        return part
+    return msgspec.structs.replace(part, opaque={**part.opaque, dialect: {**own(part, dialect), "type": kind}})
 
 
 def error_status(error: EngineError) -> int:

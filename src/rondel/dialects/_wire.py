@@ -208,7 +208,7 @@ def opaque(dialect: str, fields: Json) -> Opaque:
 def own(holder: Any, dialect: str) -> Json:
     """What this dialect once kept in a value's opaque."""
     kept = holder.opaque and holder.opaque.get(dialect)
-    return kept if type(kept) is dict else {}
+    return cast(Json, kept) if type(kept) is dict else {}
 
 
 def merge(kept: Mapping[str, Any], base: Json) -> Json:
@@ -225,8 +225,21 @@ def merge(kept: Mapping[str, Any], base: Json) -> Json:
 
 
 def is_server_tool(spec: ToolSpec) -> bool:
-    """Run by a provider: its definition is one dialect's own, which a `type` among its opaque fields tells."""
-    return any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
+    """Run by a provider: it has no schema, and its definition is one dialect's own, which a `type` there tells."""
+    return not spec.schema and any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
+
+
+def write_tools(
+    tools: Iterable[ToolSpec], choice: str | None, write: Callable[[ToolSpec], Json | None]
+) -> tuple[list[Json], str | None]:
+    """The tools that can be offered, and the choice among them: one that names a tool falls away with that tool."""
+    wire: list[Json] = []
+    for spec in tools:
+        if (tool := write(spec)) is not None:
+            wire.append(tool)
+        elif choice == f"tool:{spec.name}":
+            choice = None
+    return wire, choice
 
 
 def exact_word(said: object, meant: T, means: Callable[[str], T], plain: Mapping[T, str]) -> str:

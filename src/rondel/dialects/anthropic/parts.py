@@ -11,6 +11,7 @@ from typing import cast
 from ...dialect import Json
 from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
 from .._wire import (
+    as_object,
     as_objects,
     at,
     each,
@@ -54,7 +55,19 @@ def read_block(raw: Json) -> Part:
         return _read_result(raw)
     if kind in ("image", "document") and (media := _read_media(raw, kind)) is not None:
         return media
-    return Foreign({NAME: raw})
+    # What was found, and documents that are made of texts, are texts to other dialects.
+    words = _words_of(raw) if kind in ("search_result", "document") else ""
+    return Text(words, opaque={NAME: raw}) if words else Foreign({NAME: raw})
+
+
+def _words_of(raw: Json) -> str:
+    """A search result, or a document that is made of texts, in words; empty when it has none."""
+    source = raw.get("source")
+    content = raw.get("content") if isinstance(source, str) else as_object(source).get("content")
+    found = [Text(content)] if isinstance(content, str) else read_content(content or [])
+    texts = [part.text for part in found if isinstance(part, Text) and part.text.strip()]
+    heads = [head for head in (raw.get("title"), source) if isinstance(head, str) and head]
+    return "\n".join([*heads, *texts]) if texts else ""
 
 
 def read_text(raw: Json) -> Text:
@@ -155,11 +168,14 @@ def write_block(part: Part, *, replay: bool) -> Json | None:
 
 
 def write_text(part: Text, *, replay: bool) -> Json:
+    kept = own(part, NAME)
+    if "type" in kept:  # a block of another kind, as it came, unless its words were changed
+        return kept if _words_of(kept) == part.text else _plain_text(part.text)
     block = _plain_text(part.text)
     citations = [raw for citation in part.citations if (raw := write_citation(citation, replay=replay)) is not None]
     if citations:
         block["citations"] = citations
-    return merge(own(part, NAME), block)
+    return merge(kept, block)
 
 
 def write_citation(citation: Citation, *, replay: bool) -> Json | None:

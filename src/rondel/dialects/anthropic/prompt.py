@@ -32,6 +32,7 @@ from .._wire import (
     shown,
     strings,
     text_field,
+    write_tools,
 )
 from .parts import NAME, read_content, read_text, short, write_block
 
@@ -65,11 +66,11 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
         body["system"] = short(system)
     if stream:
         body["stream"] = True
-    tools = [tool for spec in prompt.tools if (tool := _write_tool(spec)) is not None]
+    tools, choice = write_tools(prompt.tools, options.tool_choice, _write_tool)
     if tools:
         body["tools"] = tools
-        if choice := _write_choice(options):
-            body["tool_choice"] = choice
+        if (chosen := _write_choice(options, choice)) is not None:
+            body["tool_choice"] = chosen
     body |= _write_options(options)
     thinking, effort = _write_thinking(options, kept)
     if thinking is not None:
@@ -133,8 +134,10 @@ def _tagged(blocks: list[Json]) -> list[Json]:
 
 def _write_tool(spec: ToolSpec) -> Json | None:
     kept = own(spec, NAME)
+    if "type" in kept:
+        return kept
     if is_server_tool(spec):
-        return kept if "type" in kept else None
+        return None
     tool: Json = {"name": spec.name, "input_schema": spec.schema or {"type": "object", "properties": {}}}
     if spec.description:
         tool["description"] = spec.description
@@ -143,8 +146,7 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     return merge(kept, tool)
 
 
-def _write_choice(options: Options) -> Json | None:
-    choice = options.tool_choice
+def _write_choice(options: Options, choice: str | None) -> Json | None:
     if choice is None and options.parallel_calls is None:
         return None
     if choice == "none":

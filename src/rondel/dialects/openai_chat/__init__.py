@@ -9,7 +9,7 @@ from ...errors import EngineError
 from ...prompt import Prompt
 from ...values import Reply
 from .._failures import error_of_answer
-from .._openai import error_status
+from .._openai import customs_of, error_status
 from .._wire import object_field, own, reading_prompt, reading_reply
 from .meter import Meter, ask_for_usage
 from .parts import NAME
@@ -44,7 +44,8 @@ class OpenAIChat:
     def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> Writer:
         """`prompt` is the caller's: a caller that did not ask for usage gets no chunk without choices."""
         asked = {} if prompt is None else object_field(own(prompt, NAME), "stream_options")
-        return Writer(model=model, id=id, created_s=created_s, with_usage=asked.get("include_usage", True))
+        with_usage = asked.get("include_usage", True)
+        return Writer(model=model, id=id, created_s=created_s, with_usage=with_usage, customs=customs_of(prompt, NAME))
 
     def read_reply(self, body: Json) -> Reply:
         with reading_reply(NAME):
@@ -53,7 +54,7 @@ class OpenAIChat:
     def write_reply(
         self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0
     ) -> Json:
-        return write_reply(reply, model=model, id=id, created_s=created_s)
+        return write_reply(reply, model=model, id=id, created_s=created_s, customs=customs_of(prompt, NAME))
 
     def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
         return error_of_answer(status, body, provider=provider, model=model)

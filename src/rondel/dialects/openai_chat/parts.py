@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ...dialect import Json
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall
-from .._openai import AUDIO_FORMATS, AUDIO_MIMES
+from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
     WireError,
     as_objects,
@@ -189,7 +189,7 @@ def _write_media(media: Media) -> Json:
 def write_call(call: ToolCall) -> Json:
     kept = own(call, NAME)
     if kept.get("type") == "custom":
-        custom = {"name": call.name, "input": str(call.arguments.get("input", ""))}
+        custom = {"name": call.name, "input": custom_input(call)}
         return merge(kept, {"id": call.id, "type": "custom", "custom": custom})
     function = {"name": call.name, "arguments": write_arguments(call)}
     return merge(kept, {"id": call.id, "type": "function", "function": function})

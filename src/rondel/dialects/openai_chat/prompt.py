@@ -26,9 +26,10 @@ from ...values import (
     ToolResult,
     ToolSpec,
 )
-from .._openai import read_effort, write_effort
+from .._openai import custom_schema, read_effort, read_user, write_effort, write_user
 from .._wire import (
     WireError,
+    as_object,
     at,
     each,
     extras,
@@ -44,6 +45,7 @@ from .._wire import (
     shown,
     strings,
     text_field,
+    write_tools,
 )
 from .parts import (
     DETAILS,
@@ -76,11 +78,12 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool, tokens_max_field: 
     body: Json = {"model": model, "messages": _write_messages(prompt.messages)}
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    tools = [tool for spec in prompt.tools if (tool := _write_tool(spec)) is not None]
+    tools, choice = write_tools(prompt.tools, options.tool_choice, _write_tool)
     if tools:
         body["tools"] = tools
-        body |= _write_choice(options)
+        body |= _write_choice(options, choice)
     body |= _write_options(options, tokens_max_field)
+    body |= extras({"user": write_user(options.user, kept.get("user"))})
     effort = write_effort(options.thinking, kept.get("reasoning_effort"))
     if effort is not None:
         body["reasoning_effort"] = effort
@@ -95,7 +98,6 @@ def _write_options(options: Options, tokens_max_field: str) -> Json:
         "top_k": options.top_k,
         "stop": list(options.stop) or None,
         "seed": options.seed,
-        "user": options.user or None,
     }
     if (output := options.output) is not None:
         schema: Json = {"name": output.name, "schema": output.schema, "description": output.description or None}
@@ -104,17 +106,19 @@ def _write_options(options: Options, tokens_max_field: str) -> Json:
     return extras(body)
 
 
-def _write_choice(options: Options) -> Json:
-    choice: object = options.tool_choice
-    if options.tool_choice and options.tool_choice.startswith("tool:"):
-        choice = {"type": "function", "function": {"name": options.tool_choice.removeprefix("tool:")}}
-    return extras({"tool_choice": choice, "parallel_tool_calls": options.parallel_calls})
+def _write_choice(options: Options, choice: str | None) -> Json:
+    wire: object = choice
+    if choice and choice.startswith("tool:"):
+        wire = {"type": "function", "function": {"name": choice.removeprefix("tool:")}}
+    return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
 
 
 def _write_tool(spec: ToolSpec) -> Json | None:
     kept = own(spec, NAME)
+    if "type" in kept:
+        return kept
     if is_server_tool(spec):
-        return kept if "type" in kept else None
+        return None
     function: Json = {"name": spec.name, "description": spec.description or None, "parameters": spec.schema or None}
     function["strict"] = spec.strict
     return merge(kept, {"type": "function", "function": extras(function)})
@@ -237,7 +241,9 @@ def _read_tool(raw: Json) -> ToolSpec:
     kind = text_field(raw, "type")
     if kind != "function":
         inner = object_field(raw, kind) if isinstance(raw.get(kind), dict) else {}
-        return ToolSpec(text_field(inner, "name", kind), text_field(inner, "description", ""), opaque={NAME: raw})
+        schema = custom_schema(_grammar(inner)) if kind == "custom" else {}
+        name, description = text_field(inner, "name", kind), text_field(inner, "description", "")
+        return ToolSpec(name, description, schema, opaque={NAME: raw})
     with at("function"):
         inner = object_field(raw, "function")
         kept = extras(raw, "type", "function")
@@ -250,6 +256,12 @@ def _read_tool(raw: Json) -> ToolSpec:
             maybe(inner, "strict", bool),
             opaque(NAME, kept),
         )
+
+
+def _grammar(custom: Json) -> Json:
+    form = custom.get("format")
+    inner = as_object(form).get("grammar") if isinstance(form, dict) else None  # pyright: ignore[reportUnknownArgumentType]
+    return as_object(inner) if isinstance(inner, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _read_options(body: Json, kept: Json) -> Options:
@@ -273,7 +285,7 @@ def _read_options(body: Json, kept: Json) -> Options:
         tool_choice=_read_choice(body, kept),
         parallel_calls=maybe(body, "parallel_tool_calls", bool),
         output=_read_output(body, kept),
-        user=text_field(body, "user", ""),
+        user=read_user(body, kept),
     )
 
 

@@ -12,7 +12,7 @@ from ...dialect import Json
 from ...errors import EngineError
 from ...values import Foreign, Media, Message, Part, Reply, StopReason, Text, ToolCall, Usage
 from .._failures import error_in_stream
-from .._openai import error_fields, usage_details
+from .._openai import as_custom, error_fields, usage_details
 from .._wire import (
     WireError,
     at,
@@ -101,8 +101,8 @@ def _read_parts(raw: Json) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def write_reply(reply: Reply, *, model: str, id: str, created_s: int) -> Json:
-    kept, parts = own(reply, NAME), reply.message.parts
+def write_reply(reply: Reply, *, model: str, id: str, created_s: int, customs: frozenset[str] = frozenset()) -> Json:
+    kept, parts = own(reply, NAME), tuple(as_custom(part, customs, NAME, "custom") for part in reply.message.parts)
     said = object_field(kept, "choice")
     choice: Json = {"index": 0, "message": _write_message(parts), "logprobs": said.get("logprobs")}
     choice["finish_reason"] = write_stop(reply.stop, kept, parts)

@@ -19,6 +19,7 @@ from ...values import (
     Thinking,
     ToolCall,
 )
+from .._openai import as_custom
 from .._wire import (
     encode_json,
     extras,
@@ -41,8 +42,11 @@ from .reply import error_body, write_stop, write_usage
 class Writer:
     """Writes deltas as chunks. Overlapping parts are fine here: text has its field, and each call its number."""
 
-    def __init__(self, *, model: str, id: str, created_s: int, with_usage: bool) -> None:
+    def __init__(
+        self, *, model: str, id: str, created_s: int, with_usage: bool, customs: frozenset[str] = frozenset()
+    ) -> None:
         self._id, self._model, self._created_s, self._with_usage = id, model, created_s, with_usage
+        self._customs = customs
         head = encode_json(self._chunk([]))
         self._head = b"data: " + head[: head.rindex(b"[]")] + b'[{"index":0,"delta":'
         self._shapes: dict[int, bytes] = {}
@@ -58,9 +62,9 @@ class Writer:
         if isinstance(delta, PartDelta):
             return self._piece(delta.index, delta.text)
         if isinstance(delta, PartStarted):
-            return self._start() + self._start_part(delta.index, _as_text(delta.part))
+            return self._start() + self._start_part(delta.index, self._told(delta.part))
         if isinstance(delta, PartFinished):
-            return self._finish_part(delta.index, _as_text(delta.part))
+            return self._finish_part(delta.index, self._told(delta.part))
         if isinstance(delta, ReplyStarted):
             return self._start()
         return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
@@ -73,6 +77,10 @@ class Writer:
 
     def ping(self) -> bytes:
         return b"" if self._done else comment("ping")
+
+    def _told(self, part: Part) -> Part:
+        """A part as callers of this dialect can read it: of a medium they are told that there was one."""
+        return Text(mention(part)) if isinstance(part, Media) else as_custom(part, self._customs, NAME, "custom")
 
     def _chunk(self, choices: list[Json]) -> Json:
         return {
@@ -154,8 +162,3 @@ class Writer:
         if self._with_usage:
             written += encode("", encode_json({**self._chunk([]), "usage": write_usage(delta.usage, kept)}))
         return written + encode("", b"[DONE]")
-
-
-def _as_text(part: Part) -> Part:
-    """Callers of this dialect get no media in a reply: they are told that there was one."""
-    return Text(mention(part)) if isinstance(part, Media) else part

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ...dialect import Json
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall, ToolResult
-from .._openai import AUDIO_FORMATS, AUDIO_MIMES
+from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
     as_objects,
     at,
@@ -279,7 +279,7 @@ def call_item(call: ToolCall, id: str = "") -> Json:
     kept = own(call, NAME)
     base: Json = {"type": "function_call", "call_id": call.id, "name": call.name}
     if kept.get("type") == CUSTOM_CALL:
-        base |= {"type": CUSTOM_CALL, "input": str(call.arguments.get("input", ""))}
+        base |= {"type": CUSTOM_CALL, "input": custom_input(call)}
     else:
         base["arguments"] = write_arguments(call)
     if id:

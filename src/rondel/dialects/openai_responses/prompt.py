@@ -14,7 +14,7 @@ from __future__ import annotations
 from ...dialect import Json
 from ...prompt import Prompt
 from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult, ToolSpec
-from .._openai import read_effort, write_effort
+from .._openai import custom_schema, read_effort, read_user, write_effort, write_user
 from .._wire import (
     WireError,
     as_objects,
@@ -30,6 +30,7 @@ from .._wire import (
     own,
     shown,
     text_field,
+    write_tools,
 )
 from .parts import (
     CUSTOM_CALL,
@@ -69,11 +70,12 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
         body["stream"] = True
     if alone:
         body |= {"store": False, "include": _ENCRYPTED}
-    tools = [tool for spec in prompt.tools if (tool := _write_tool(spec)) is not None]
+    tools, choice = write_tools(prompt.tools, options.tool_choice, _write_tool)
     if tools:
         body["tools"] = tools
-        body |= _write_choice(options)
+        body |= _write_choice(options, choice)
     body |= _write_options(options)
+    body |= extras({"user": write_user(options.user, kept.get("user"))})
     said = object_field(kept, "reasoning")
     if effort := write_effort(options.thinking, said.get("effort")):
         body["reasoning"] = {"effort": effort}
@@ -92,7 +94,6 @@ def _write_options(options: Options) -> Json:
         "max_output_tokens": options.tokens_max,
         "temperature": options.temperature,
         "top_p": options.top_p,
-        "user": options.user or None,
     }
     if (output := options.output) is not None:
         form: Json = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": output.strict}
@@ -101,17 +102,19 @@ def _write_options(options: Options) -> Json:
     return extras(body)
 
 
-def _write_choice(options: Options) -> Json:
-    choice: object = options.tool_choice
-    if options.tool_choice and options.tool_choice.startswith("tool:"):
-        choice = {"type": "function", "name": options.tool_choice.removeprefix("tool:")}
-    return extras({"tool_choice": choice, "parallel_tool_calls": options.parallel_calls})
+def _write_choice(options: Options, choice: str | None) -> Json:
+    wire: object = choice
+    if choice and choice.startswith("tool:"):
+        wire = {"type": "function", "name": choice.removeprefix("tool:")}
+    return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
 
 
 def _write_tool(spec: ToolSpec) -> Json | None:
     kept = own(spec, NAME)
+    if "type" in kept:
+        return kept
     if is_server_tool(spec):
-        return kept if "type" in kept else None
+        return None
     # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
     strict = spec.strict or False
     tool: Json = {"type": "function", "name": spec.name, "parameters": spec.schema or None, "strict": strict}
@@ -156,7 +159,7 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
     for part in message.parts:
         if isinstance(part, (Text, Foreign)) and (item := own(part, NAME).get("item")):
             if item != open_item:
-                items.append(message_item(item, "", []))
+                items.append(_message_of(item))
             items[-1]["content"].append(write_output_part(part))
             open_item = item
             continue
@@ -170,6 +173,12 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
         elif isinstance(part, Foreign) and "type" in (raw := own(part, NAME)):
             items.append(raw)
     return items
+
+
+def _message_of(item: Json) -> Json:
+    """A message item that came with an id goes back with it; without one it may not have an empty one."""
+    whole = message_item(item, "", [])
+    return whole if item.get("id") else extras(whole, "id", *(() if "status" in item else ("status",)))
 
 
 def _can_replay(kept: Json, *, alone: bool) -> bool:
@@ -245,7 +254,8 @@ def _read_tool(raw: Json) -> ToolSpec:
     if kind != "function":
         name = text_field(raw, "name", "") or text_field(raw, "server_label", kind)
         description = raw.get("description")
-        return ToolSpec(name, description if isinstance(description, str) else "", opaque={NAME: raw})
+        schema = custom_schema(object_field(raw, "format")) if kind == "custom" else {}
+        return ToolSpec(name, description if isinstance(description, str) else "", schema, opaque={NAME: raw})
     return ToolSpec(
         text_field(raw, "name"),
         text_field(raw, "description", ""),
@@ -270,7 +280,7 @@ def _read_options(body: Json, kept: Json) -> Options:
         tool_choice=_read_choice(body, kept),
         parallel_calls=maybe(body, "parallel_tool_calls", bool),
         output=_read_output(body, kept),
-        user=text_field(body, "user", ""),
+        user=read_user(body, kept),
     )
 
 

@@ -20,6 +20,7 @@ from ...values import (
     Thinking,
     ToolCall,
 )
+from .._openai import as_custom, customs_of
 from .._wire import (
     PartsInOrder,
     encode_json,
@@ -46,6 +47,7 @@ class Writer:
     def __init__(self, *, model: str, id: str, prompt: Prompt | None, created_s: int) -> None:
         self._id = id
         self._head = head_of(model=model, id=id, prompt=prompt, created_s=created_s)
+        self._customs = customs_of(prompt, NAME)
         self._order = PartsInOrder()
         self._sequence = 0
         self._output: list[Json] = []
@@ -75,12 +77,16 @@ class Writer:
         if isinstance(delta, PartDelta):
             return self._piece(delta.text)
         if isinstance(delta, PartStarted):
-            return self._start() + self._start_part(_as_text(delta.part))
+            return self._start() + self._start_part(self._told(delta.part))
         if isinstance(delta, PartFinished):
-            return self._finish_part(_as_text(delta.part))
+            return self._finish_part(self._told(delta.part))
         if isinstance(delta, ReplyStarted):
             return self._start()
         return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
+
+    def _told(self, part: Part) -> Part:
+        """A part as callers of this dialect can read it: of a medium they are told that there was one."""
+        return Text(mention(part)) if isinstance(part, Media) else as_custom(part, self._customs, NAME, CUSTOM_CALL)
 
     def _event(self, kind: str, **fields: object) -> bytes:
         raw = {"type": kind, "sequence_number": self._sequence, **fields}
@@ -234,8 +240,3 @@ class Writer:
         response = finish(self._head, self._output, self._parts, delta)
         kind = "response.completed" if response["status"] == "completed" else "response.incomplete"
         return written + self._event(kind, response=response)
-
-
-def _as_text(part: Part) -> Part:
-    """Callers of this dialect get no media in a reply: they are told that there was one."""
-    return Text(mention(part)) if isinstance(part, Media) else part
