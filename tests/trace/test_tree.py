@@ -14,6 +14,7 @@ from rondel.tools.finish import finish
 from rondel.trace import CUT_OFF, TraceNode, build, read
 from rondel.values import Usage
 from tests.helpers import events_of, of, play, scripted
+from tests.jobs.workbench import Bench, app_of, tell
 
 
 @tool
@@ -159,3 +160,24 @@ def test_the_directives_of_an_agents_words_are_calls_and_its_prompt_is_shown_as_
     assert (turn.sent, turn.prompt) == ("", 'Hello. {{ .Get "weather" "Paris" }} {{ .Get "nobody" }}')
     assert inner.sent == 'Say more than "In Paris it is mild." of Paris.'
     assert [node.name for _, node in root.walk() if node.asked] == ["scripted:test"]
+
+
+def test_work_in_the_background_and_who_hears_of_it_are_in_the_trace():
+    """O01: background jobs, with the turns that they took and the turn that heard of them."""
+
+    async def main() -> TraceNode:
+        bench = Bench()
+        agent, _ = scripted(call("slow", "s", topic="tea"), "it has begun", "I know", tools=[bench.tool])
+        async with asyncio.timeout(20), app_of(agent) as app:
+            await tell(app, "look up tea")
+            bench.go.set()
+            await app.drain()
+            await tell(app, "and?")
+            return await read(app.store, "c")
+
+    first, second = asyncio.run(main()).children
+    (job,) = [node for node in first.children if node.kind == "job"]
+    assert (job.name, job.outcome, "all about tea" in job.output) == ("slow", "done", True)
+    assert 'called tool slow with args {"topic":"tea"}' in "".join(job.lines())
+    heard = second.children[0]
+    assert (heard.name, heard.output.splitlines()[-1]) == ("heard of a job", "slow completed: all about tea")

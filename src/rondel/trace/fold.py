@@ -136,7 +136,8 @@ class Folder:
 
     def _inbox_taken(self, ids: Sequence[str], at: float) -> None:
         for message, _ in (self._queued.pop(id) for id in ids if id in self._queued):
-            self._add(TraceNode("note", "steered", at=at, agent=message.author, output=message.text))
+            name = "heard of a job" if message.author.startswith("job:") else "steered"
+            self._add(TraceNode("note", name, at=at, agent=message.author, output=message.text))
 
     def _job_changed(self, event: JobStarted | JobFinished, at: float) -> None:
         if isinstance(event, JobStarted):
