@@ -46,12 +46,9 @@ def same(value: Any) -> Any:
         raw.pop("type")
     if raw.get("refusal") and raw.get("role") == "assistant":
         raw["content"] = [{"type": "refusal", "refusal": raw.pop("refusal")}]
-    content: Any = raw.get("content")
-    if (
-        isinstance(content, list)
-        and len(cast("list[Any]", content)) == 1
-        and set(content[0]) - {"annotations"} == {"type", "text"}
-    ):
+    content = raw.get("content")
+    parts = cast("list[Json]", content) if isinstance(content, list) else []
+    if len(parts) == 1 and set(parts[0]) - {"annotations"} == {"type", "text"}:
         raw["content"] = parts[0]["text"]
     return raw
 
