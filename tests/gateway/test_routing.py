@@ -16,6 +16,7 @@ from rondel.gateway.routing import Router
 from rondel.gateway.sessions import LOOK_AGAIN_S, PROJECTS_MAX, SESSIONS_MAX, Sessions
 from rondel.settings import (
     Config,
+    EngineSettings,
     FallbackSettings,
     GatewaySettings,
     MainRouteSettings,
@@ -23,7 +24,7 @@ from rondel.settings import (
     RouteSettings,
 )
 
-from .asking import ALL, config, decide, request, says, searching, thinking
+from .asking import ALL, ENGINES, config, decide, request, says, searching, thinking
 
 dialects = pytest.mark.parametrize("dialect", ALL)
 
@@ -74,6 +75,15 @@ def test_a_name_that_nobody_knows_falls_to_the_rules_with_a_warning(asked: str, 
     decision = decide(Router(config(), agents=("helper",), env={}), request("anthropic", asked))
     assert decision.rule == "default"
     assert decision.warnings == (f"the caller asks for {asked!r}: {warning}",)
+
+
+@pytest.mark.parametrize("asked", ["local:/etc/secret.gguf", "local", "small,../x.gguf", "small:smollm2-360m"])
+def test_a_caller_opens_no_file_and_fetches_no_weights(asked: str):
+    """Of embedded models only those can be named that the configuration names."""
+    engines = {**ENGINES, "small": EngineSettings(provider="local", model="smollm2-135m")}
+    router = Router(Config(engine="main", engines=engines), env={})
+    assert decide(router, request("anthropic", asked)).engines == ("main",)
+    assert decide(router, request("anthropic", "small,SMOLLM2-135M")).engines == ("small:smollm2-135m",)
 
 
 def test_a_model_of_several_engines_is_nobodys():

@@ -126,6 +126,9 @@ async def stuck(request, config):
 def wrong(request, config):
     return "othr,x"
 
+def embedded(request, config):
+    return "Local/smollm2-135m"
+
 def number(request, config):
     return 7
 
@@ -167,6 +170,11 @@ def test_a_function_of_the_project_may_choose(tmp_path: Path, dialect: str):
     assert (decision.rule, decision.engines) == ("custom", ("other:big",))
     assert decision.why == "'routers:by_size' says 'other,big'"
     assert decide(by_size, says(dialect, "Hi")).rule == "default"
+
+
+def test_it_may_name_any_engine_that_there_is(tmp_path: Path):
+    """It is the project's own code: unlike callers, it may name embedded models, too."""
+    assert decide(project(tmp_path, "embedded"), request("anthropic")).engines == ("local:smollm2-135m",)
 
 
 def test_it_may_be_asynchronous_and_need_not_count(tmp_path: Path):

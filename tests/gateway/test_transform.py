@@ -36,6 +36,7 @@ from rondel.values import (
     ToolSpec,
     assistant,
     deltas_of,
+    system,
     user,
 )
 
@@ -311,6 +312,13 @@ def test_forcereasoning_tells_the_model_and_shows_its_last_ten_thoughts():
     assert not any(isinstance(part, Thinking) for message in sent.messages for part in message.parts)
 
 
+def test_forcereasoning_moves_no_message():
+    talk = (user("a"), assistant(Thinking("t"), Text("b")), system("in between"), assistant(Thinking(), Text("c")))
+    sent, _ = asked(Prompt.of(*talk, user("d")), "forcereasoning")
+    texts = [message.text for message in sent.messages if "Think before" not in message.text]
+    assert texts == ["a", "<reasoning_content>t</reasoning_content>\nb", "in between", "c", "d"]
+
+
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +329,11 @@ def test_tooluse_demands_a_call_and_the_exit_is_the_answer():
     assert [spec.name for spec in sent.tools] == ["read", "ExitTool"]
     assert any("ExitTool" in message.text for message in sent.messages)
     assert (reply.message.parts, reply.stop) == ((Text("All done."),), "end")
+
+
+def test_tooluse_does_not_think_where_that_is_refused():
+    assert "thinking" not in written(prompt(thinking="high"), "tooluse", dialect="anthropic")
+    assert written(prompt(thinking="high"), "tooluse", dialect="openai-chat")["reasoning_effort"] == "high"
 
 
 def test_tooluse_leaves_other_calls_as_they_are():

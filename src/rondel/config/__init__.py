@@ -19,7 +19,6 @@
     fallback = ["anthropic:claude-sonnet-5-5"]  # tried in order when it fails before its first token
     retry = {attempts = 3, base_s = 1, cap_s = 30}
     facts = {window_tokens = 32768, tools = false}      # what is known of the model, where Rondel knows it wrong
-
     models = ["gpt-6.1-terra"]                  # what the gateway lists for it
     transform = ["cleancache", ["maxtoken", {max_tokens = 8192}]]       # what is done to prompts and replies
     model_transform = {"qwen*" = ["enhancetool"]}       # and what more, by the pattern of the model's name

@@ -1,13 +1,13 @@
 """The names that callers write for engines: `provider,model`, `provider/model`, `provider:model`, or a model's alone.
 
-Compared without case. Knows what is configured and which providers have a key; asks none of them.
+Compared without case. What a caller writes is data and opens no file: of embedded models only those can be named that
+the configuration names. Knows what is configured and which providers have a key; asks none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..config import BUILTIN_ENGINES
 from ..endpoint import PROVIDERS
 from ..errors import nearest
 from ..settings import Config, EngineSettings
@@ -23,7 +23,7 @@ class Names:
             for name, provider in PROVIDERS.items()
             if provider.is_local or any(env.get(variable, "").strip() for variable in provider.key_variables)
         ]
-        self.heads = {name.lower(): name for name in (*BUILTIN_ENGINES, *reachable, *config.engines)}
+        self.heads = {name.lower(): name for name in ("echo", *reachable, *config.engines)}
         self._listed: dict[str, list[str]] = {}
         for name, engine in config.engines.items():
             for model in dict.fromkeys((*engine.models, *((engine.model,) if engine.model else ()))):
@@ -59,7 +59,8 @@ class Names:
             return "", f"{text!r} names no model"
         settings = self._engines.get(name, EngineSettings())
         listed = {listed.lower(): listed for listed in (settings.model, *settings.models) if listed}
-        if settings.models and model.lower() not in listed:
+        is_embedded = (settings.provider or name) == "local" and not settings.base_url
+        if (settings.models or is_embedded) and model.lower() not in listed:
             return "", f"the engine {name!r} has no model {model!r}{nearest(model, tuple(listed.values()))}"
         return f"{name}:{listed.get(model.lower(), model)}", ""
 

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
-from ..config import SAME, canonical_engine
+from ..config import SAME, canonical_engine, engine_problem
 from ..document import Where, dotted
 from ..errors import ConfigError, EngineError, nearest
 from ..lookup import import_attribute
@@ -86,6 +86,7 @@ class Router:
         self.sessions = sessions or Sessions(self.settings.sessions_folder)
         self.calibration = calibration or Calibration()
         self.names = Names(config, os.environ if env is None else env)
+        self._canonical: dict[str, str] = {}
         self._custom = _custom_router(config)
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
 
@@ -109,7 +110,11 @@ class Router:
         return self._custom is not None
 
     def engine_of(self, value: str) -> str:
-        return canonical_engine(value, self.config.engines)
+        """The engine that a value of the configuration names; there are few of them, and each is looked up once."""
+        name = self._canonical.get(value)
+        if name is None:
+            name = self._canonical[value] = canonical_engine(value, self.config.engines)
+        return name
 
 
 class _Question:
@@ -228,11 +233,19 @@ class _Question:
             return "", f"it raised {type(error).__name__}"
         if said is None or said == "":
             return "", f"{custom!r} leaves it to the rules"
-        name, problem = self._named(said) if isinstance(said, str) else ("", f"{said!r} is no text")
+        name, problem = self._meant(said) if isinstance(said, str) else ("", f"{said!r} is no text")
         if not name:
-            self._warn(f"the router {custom!r} says {said!r}: {problem or self.router.names.unknown(str(said))}")
+            self._warn(f"the router {custom!r} says {said!r}: {problem}")
             return "", f"it says {said!r}, which is not known"
         return name, f"{custom!r} says {said!r}"
+
+    def _meant(self, text: str) -> tuple[str, str]:
+        """The engine or agent that the project's own code names: any that there is, unlike what a caller may name."""
+        name = canonical_engine(text, self.config.engines)
+        if not text.startswith(AGENT) and not engine_problem(name, self.config.engines):
+            return name, ""
+        name, problem = self._named(text)
+        return name, problem or self.router.names.unknown(text)
 
     def _explicit(self) -> tuple[str, str]:
         model = self.request.model

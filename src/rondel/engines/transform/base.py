@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import msgspec
 
-from ...prompt import Prompt
-from ...values import Delta, Value
+from ...prompt import Child, Prompt
+from ...values import Delta, Message, Value
 
 Fields: TypeAlias = dict[str, msgspec.Raw]
 """The top level of a caller's body, with its values undecoded."""
@@ -44,6 +44,19 @@ class Transform(Value, frozen=True):
     def editor(self, prompt: Prompt) -> Editor | None:
         """What edits the reply to this prompt, which is as it was before `on_prompt`."""
         return None
+
+
+def with_messages(prompt: Prompt, edit: Callable[[Message], Message]) -> Prompt:
+    """The prompt with each message edited, in their order, wherever it stands."""
+
+    def edited(child: Child) -> Child:
+        if isinstance(child, Message):
+            return edit(child)
+        if not child.children:
+            return child
+        return msgspec.structs.replace(child, children=tuple(map(edited, child.children)))
+
+    return prompt.replace(nodes=tuple(map(edited, prompt.nodes)))
 
 
 def value_of(fields: Fields, name: str) -> Any:

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...prompt import Child, Prompt
+from ...prompt import Prompt
 from ...values import Message, Opaque, Part, ToolResult
-from .base import Transform
+from .base import Transform, with_messages
 
 MARK = "cache_control"
 S = TypeVar("S", bound=msgspec.Struct)
@@ -20,14 +20,11 @@ class CleanCache(Transform, frozen=True):
     name = "cleancache"
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
-        nodes = tuple(map(_child, prompt.nodes))
-        return _clean(prompt.replace(nodes=nodes, tools=tuple(map(_clean, prompt.tools))))
+        return _clean(with_messages(prompt, _message).replace(tools=tuple(map(_clean, prompt.tools))))
 
 
-def _child(child: Child) -> Child:
-    if isinstance(child, Message):
-        return _clean(msgspec.structs.replace(child, parts=tuple(map(_part, child.parts))))
-    return msgspec.structs.replace(child, children=tuple(map(_child, child.children))) if child.children else child
+def _message(message: Message) -> Message:
+    return _clean(msgspec.structs.replace(message, parts=tuple(map(_part, message.parts))))
 
 
 def _part(part: Part) -> Part:

@@ -18,7 +18,7 @@ from ...values import (
     ToolCall,
     ToolSpec,
 )
-from .base import Editor, Transform
+from .base import ANTHROPIC, Editor, Transform
 
 EXIT = ToolSpec(
     "ExitTool",
@@ -45,6 +45,8 @@ class ToolUse(Transform, frozen=True):
         if not _is_free(prompt):
             return prompt
         options = msgspec.structs.replace(prompt.options, tool_choice="required")
+        if dialect == ANTHROPIC:  # which refuses a request that both thinks and must call a tool
+            options = msgspec.structs.replace(options, thinking=None, thinking_tokens_max=None)
         return prompt.replace(tools=(*prompt.tools, EXIT), options=options).instruct(INSTRUCTION, id="tooluse")
 
     def editor(self, prompt: Prompt) -> Editor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -19,7 +19,7 @@ from ...values import (
     Text,
     Thinking,
 )
-from .base import CHAT, Editor, Transform
+from .base import CHAT, Editor, Transform, with_messages
 
 REPLAYED_MAX = 10
 """How many of the newest thoughts a model is shown again."""
@@ -79,28 +79,37 @@ class ForceReasoning(Transform, frozen=True):
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
         options = msgspec.structs.replace(prompt.options, thinking=None, thinking_tokens_max=None)
-        prompt = prompt.replace(options=options)
-        if any(isinstance(part, Thinking) for message in prompt.history for part in message.parts):
-            prompt = prompt.with_history(_with_thoughts_written(prompt.history))
-        return prompt.instruct(INSTRUCTION, id="forcereasoning")
+        thoughts = sum(_is_thought(part) for message in prompt.messages for part in message.parts)
+        edited = with_messages(prompt.replace(options=options), _WrittenThoughts(thoughts - REPLAYED_MAX))
+        return edited.instruct(INSTRUCTION, id="forcereasoning")
 
     def editor(self, prompt: Prompt) -> Editor:
         return _TaggedThinking()
 
 
-def _with_thoughts_written(history: tuple[Message, ...]) -> list[Message]:
-    left = REPLAYED_MAX
-    messages: list[Message] = []
-    for message in reversed(history):
-        parts: list[Part] = []
-        for part in reversed(message.parts):
+def _is_thought(part: Part) -> bool:
+    return isinstance(part, Thinking) and bool(part.text)
+
+
+class _WrittenThoughts:
+    """Thoughts as the model wrote them; so many of the oldest are left out, and those that nobody can read."""
+
+    def __init__(self, left_out: int) -> None:
+        self._left_out = left_out
+
+    def __call__(self, message: Message) -> Message:
+        if not any(isinstance(part, Thinking) for part in message.parts):
+            return message
+        return msgspec.structs.replace(message, parts=tuple(self._written(message.parts)))
+
+    def _written(self, parts: Iterable[Part]) -> Iterator[Part]:
+        for part in parts:
             if not isinstance(part, Thinking):
-                parts.append(part)
-            elif part.text and left > 0:
-                left -= 1
-                parts.append(Text(f"{OPEN}{part.text}{CLOSE}\n"))
-        messages.append(msgspec.structs.replace(message, parts=tuple(reversed(parts))))
-    return messages[::-1]
+                yield part
+            elif part.text:
+                self._left_out -= 1
+                if self._left_out < 0:
+                    yield Text(f"{OPEN}{part.text}{CLOSE}\n")
 
 
 class _TaggedThinking:
