@@ -1,0 +1,59 @@
+"""What tokens cost: ours is what the price lists say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from rondel.prices import LISTS, Prices
+from rondel.values import Usage
+
+from .conftest import at
+
+WHEN = at("2026-11-15")
+
+
+@pytest.fixture(scope="module")
+def prices() -> Prices:
+    prices = Prices()
+    prices.load()
+    return prices
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "gemini", "xai"])
+def test_a_cost_is_what_the_list_says_for_every_model_and_on_both_sides_of_every_step(prices: Prices, provider: str):
+    from genai_prices import Usage as TheirUsage
+    from genai_prices import calc_price
+    from genai_prices.data_snapshot import get_snapshot
+
+    listed = next(p for p in get_snapshot().providers if p.id == LISTS[provider])
+    checked = 0
+    for model in listed.models:
+        for tokens in (1, 1_000, 200_000, 200_001, 272_001):
+            ours = prices.cost_nanousd(provider, model.id, Usage(tokens, 500, tokens // 3, tokens // 5), WHEN)
+            if ours is None:
+                continue
+            theirs = calc_price(
+                TheirUsage(input_tokens=tokens, output_tokens=500, cache_read_tokens=tokens // 3,
+                           cache_write_tokens=tokens // 5),
+                model.id, provider_id=listed.id, genai_request_timestamp=datetime.fromtimestamp(WHEN, UTC),
+            ).total_price  # fmt: skip
+            assert abs(theirs * 10**9 - ours) <= 1, model.id
+            checked += 1
+    assert checked > 20
+
+
+def test_what_no_list_knows_has_no_price(prices: Prices):
+    for provider, model in (("openai", "no-such-model"), ("ollama", "gpt-4o"), ("openai", ""), ("nobody", "gpt-4o")):
+        assert prices.cost_nanousd(provider, model, Usage(10, 10), WHEN) is None
+    assert Prices().cost_nanousd("openai", "gpt-4o", Usage(10, 10), WHEN) is None
+    assert prices.version.startswith("genai-prices ")
+
+
+def test_the_lists_are_not_read_before_a_price_is_asked_for():
+    code = "import sys, rondel.app, rondel.ledger; print('genai_prices' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
