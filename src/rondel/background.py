@@ -51,8 +51,10 @@ JOBS_OPEN_MAX = 64
 """Jobs of one conversation that are queued or run. A model that starts more is told so."""
 JOB_S = 3_600.0
 """Seconds for each step of a job that does not say its own."""
-ATTEND_S = 2.0
+ATTEND_S = 1.0
 """How often a running job is told to the shelf, and asked whether another process wants it cancelled."""
+ALIVE_S = 10.0
+"""A running job that was not heard of for so long has lost its process."""
 KEEP_S = 30 * 86_400.0
 """How long a job that is over is listed."""
 SUMMARY_CHARS_MAX = 200
@@ -267,7 +269,7 @@ class Background:
         told: JobInfo | None = None
         while True:
             try:
-                await self._app.store.put(ALIVE, id, b"1", until=self._app.clock.now() + 3 * ATTEND_S)
+                await self._app.store.put(ALIVE, id, b"1", until=self._app.clock.now() + ALIVE_S)
                 if (info := self._infos.get(id)) is not None and info != told:
                     await self._shelve(info)
                     told = info

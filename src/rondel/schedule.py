@@ -35,6 +35,8 @@ OPENINGS_MAX = DAYS_MAX
 KEYS = ("every", "at", "cron", "zone", "hours", "say", "conversation")
 
 MIDNIGHT = time()
+SHIFT_S_MAX = 4 * 3_600
+"""Clocks are not set by more, but where a whole day is left out."""
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:min|[smhdw])\s*)+")
 _PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*(min|[smhdw])")
@@ -283,8 +285,9 @@ class _Line:
             begin = local if day == local.date() else None
             wall = next((wall for wall in self._times(midnight, begin) if begin is None or wall > begin), None)
             return None if wall is None else _at_offset(wall, zone, fold=0)
-        read = self._on_the_wall if self.follows_the_wall else _once
-        moments = (at for wall in self._times(midnight, None) for at in read(wall, zone))
+        if self.follows_the_wall:
+            return self._on_the_wall(midnight, moment, zone)
+        moments = (_fixed(wall, zone) for wall in self._times(midnight, None))
         return min((at for at in moments if at > moment), default=None)
 
     def _times(self, midnight: datetime, begin: datetime | None) -> Iterator[datetime]:
@@ -293,14 +296,16 @@ class _Line:
                 for minute in self.minutes:
                     yield midnight.replace(hour=hour, minute=minute)
 
-    def _on_the_wall(self, wall: datetime, zone: ZoneInfo) -> Iterator[float]:
-        """Whenever a clock on the wall shows this: once, twice or never."""
-        if not _is_skipped(wall, zone):
-            yield from sorted({_at_offset(wall, zone, fold=0), _at_offset(wall, zone, fold=1)})
-
-
-def _once(wall: datetime, zone: ZoneInfo) -> Iterator[float]:
-    yield _fixed(wall, zone)
+    def _on_the_wall(self, midnight: datetime, moment: float, zone: ZoneInfo) -> float | None:
+        """On a day when clocks are set: look at the clock every minute."""
+        at = (max(moment, _at_offset(midnight, zone, fold=0) - SHIFT_S_MAX) // 60 + 1) * 60
+        end = _at_offset(midnight + timedelta(days=1), zone, fold=1) + SHIFT_S_MAX
+        while at < end:
+            wall = datetime.fromtimestamp(at, zone)
+            if wall.minute in self.minutes and wall.hour in self.hours and wall.date() == midnight.date():
+                return at
+            at += 60
+        return None
 
 
 @lru_cache(maxsize=1_024)

@@ -12,6 +12,7 @@ from ..store import ConversationInfo
 from ..surfaces.terminal import Terminal
 from ..surfaces.terminal.slash import find_conversation, open_conversation
 from ..surfaces.terminal.views import short_id
+from ._output import tell
 from ._project import Opened, load_project, open_app, state_folder
 from ._weights import pull_with_bar
 
@@ -43,7 +44,18 @@ async def _chat(choice: Choice) -> None:
             history=state_folder() / "history",
         )
         terminal.recent = await opened.app.store.conversations(limit=20)
+        if choice.conversation:
+            await opened.app.background.take_up(conversation.id)
+            await opened.app.timetable.take_up(conversation.id)
         await terminal.run(conversation, go_on=choice.go_on)
+        await _say_what_is_left(terminal.conversation)
+
+
+async def _say_what_is_left(conversation: Conversation) -> None:
+    left = [job.name for job in await conversation.app.background.jobs(conversation.id) if not job.is_over]
+    if left:
+        id = short_id(conversation.id)
+        tell(f"Not finished in the background: {', '.join(left)}. `rondel jobs run` or `rondel resume {id}` goes on.")
 
 
 async def _conversation(opened: Opened, choice: Choice, newest: list[ConversationInfo]) -> Conversation:

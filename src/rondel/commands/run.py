@@ -93,7 +93,9 @@ async def _run(request: Request, parts: tuple[Text | Media, ...]) -> int:
         with _ctrl_c_stops(conversation):
             view = await conversation.send(parts)
             finished = await _follow(view, as_json=request.as_json)
-        return await _report(opened, view, finished, as_json=request.as_json)
+        code = await _report(opened, view, finished, as_json=request.as_json)
+        await _wait_for_jobs(view, as_json=request.as_json)
+        return code
 
 
 @contextlib.contextmanager
@@ -134,6 +136,20 @@ async def _follow(view: TurnView, *, as_json: bool) -> TurnFinished | None:
         elif isinstance(event, RoundFinished):
             screen.learn(event.message.calls)
     return finished
+
+
+async def _wait_for_jobs(view: TurnView, *, as_json: bool) -> None:
+    """What the turn left to the background would be cut off with this process. A turn that follows answers, too."""
+    conversation, app = view.conversation, view.conversation.app
+    jobs = [job for job in await app.background.jobs(conversation.id) if not job.is_over]
+    if not jobs:
+        return
+    sys.stdout.flush()
+    tell(f"rondel: waiting for {', '.join(job.name for job in jobs)} in the background; Ctrl-C leaves it pending")
+    await app.drain()
+    transcript = await conversation.transcript()
+    if transcript.turn != view.id and not as_json and transcript.output:
+        sys.stdout.write(transcript.output.rstrip("\n") + "\n")
 
 
 def _print_json(event: Event) -> None:
