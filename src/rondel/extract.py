@@ -20,6 +20,8 @@ from .prompt import Prompt
 from .values import Delta, Options, OutputSchema, ReplyBuilder, Usage, Value, system, user
 
 TRIES = 2
+TOKENS_MAX = 1_000
+"""Of an answer: a model that does not come to an end is cut off, and what it said so far is read."""
 TEXT_CHARS_MAX = 50_000
 """What a model is shown of a text; the rest is left out, and the model is told."""
 
@@ -77,7 +79,12 @@ def _prompt(fields: Mapping[str, Mapping[str, Any]], text: str, task: str, probl
         told += f"\nYour last answer could not be used: {problem}."
     shown = text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[... the rest is left out]"
     asked = msgspec.structs.replace(
-        options, temperature=0.0, tool_choice=None, output=OutputSchema(schema, name="values"), stop=()
+        options,
+        temperature=0.0,
+        tokens_max=TOKENS_MAX,
+        tool_choice=None,
+        output=OutputSchema(schema, name="values"),
+        stop=(),
     )
     return Prompt.of(system(told), user(shown), options=asked)
 

@@ -179,12 +179,18 @@ class _Team:
             return tuple(self._agents[name].inputs)
         return tuple(self._drafts[name].settings.inputs) if name in self._drafts else ()
 
+    def _recalls(self, name: str) -> bool:
+        return any(directive.name == "Fact" for _, directive in self._read[name].directives)
+
     def unused(self, default: str) -> Iterator[Problem]:
-        """People talk to agents with a prompt; the others are there for agents, and somebody should name them."""
+        """People talk to agents with a prompt, and begin with those that let others work; any other one is there for an
+        agent, and nobody names it."""
         if len(self._names) < 2:
             return
         named = {link.to for link in self._all() if link.to != link.by.name} | {default}
         for draft in self._drafts.values():
-            if draft.name not in named and draft.kinds in (("template",), ("function",), ("alias",)):
-                told = f"no agent names the {draft.kinds[0]} {draft.name!r}, and it is not the project's agent"
+            leads = any(self._knows(link.to) for link in self._links[draft.name]) or self._recalls(draft.name)
+            if draft.name not in named and not leads and draft.kinds != ("prompt",):
+                what = draft.kinds[0] if draft.kinds else "agent"
+                told = f"no agent names the {what} {draft.name!r}, and it is not the project's agent"
                 yield warning(draft.where, told)

@@ -6,6 +6,8 @@ kept once for each turn, in the conversation that people see, whoever the agent 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..events import FactsLearned, Outcome, Spent
 from ..extract import Extraction, extract
 from ..facts import fields_of, learned, structured
@@ -49,8 +51,17 @@ class Facts(Plugin):
             return Extraction(values)
         if not output.strip():
             return Extraction({})
-        asked = next((m.text for m in reversed(turn.transcript.messages) if m.role == "user"), "")
-        text = f"Asked: {asked}\n\nAnswered: {output}"
+        text = "\n\n".join((*_told(turn), f"Answered: {output}"))
         found = await extract(turn.engine_named("", kind="facts"), fields_of(turn.agent.facts), text, task=TASK)
         turn.budget.spent += Spent(tokens=found.usage.tokens_in + found.usage.tokens_out)
         return found
+
+
+def _told(turn: Turn) -> Iterator[str]:
+    """What the agent was told: the message, and what a person answered to the questions in its words."""
+    transcript = turn.transcript
+    yield f"Asked: {next((m.text for m in reversed(transcript.messages) if m.role == 'user'), '')}"
+    for done in transcript.carried_out:
+        for call, result in zip(done.message.calls, done.results, strict=True):
+            if "question" in call.arguments:
+                yield f"The person was asked: {call.arguments['question']}\nThe person said: {result.text}"
