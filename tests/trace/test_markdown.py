@@ -72,3 +72,11 @@ def test_no_text_of_others_is_read_as_markdown():
         headings = [tokens[i + 1].children for i, token in enumerate(tokens) if token.type == "heading_open"]
         assert len(headings) == 2
         assert all({part.type for part in parts or ()} <= {"text", "text_special"} for parts in headings)
+
+
+def test_what_a_model_says_cannot_command_the_terminal_that_shows_it():
+    evil = "\x1b]0;owned\x07\x1b[2J \x9b31m \u202e gone\r\n\ud800"
+    for short in (False, True):
+        text = markdown(build(journal(*turn(said(evil), text=evil, agent=evil)), {}, conversation=evil), short=short)
+        assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r", "\ud800"} & set(text)
+        assert "␛]0;owned␇" in text

@@ -13,7 +13,7 @@ import msgspec
 
 from ..values import Value
 from .node import TraceNode
-from .text import DEEPER, details, facts_text, line_of, one_line
+from .text import DEEPER, details, facts_text, line_of, one_line, shown
 
 SOMEBODY = "a person"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#!|~&])")
@@ -41,7 +41,7 @@ def markdown(root: TraceNode, *, short: bool = False) -> str:
     for card in cards(root):
         lines += [f"## {card.place}: {_plain(card.turn.name)} From: {_plain(card.parent)}", ""]
         lines += _short(card) if short else _long(card)
-    return "\n".join(lines)
+    return shown("\n".join(lines))
 
 
 def cards(root: TraceNode) -> Iterator[Card]:

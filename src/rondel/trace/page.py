@@ -20,7 +20,7 @@ from ..values import Usage
 from .drafts import totals
 from .node import TraceNode
 from .scale import Scale, interval
-from .text import arguments_text, details, facts_text, money_text, note_text, one_line, round_text, seconds_text
+from .text import arguments_text, details, facts_text, money_text, note_text, one_line, round_text, seconds_text, shown
 
 Element = ElementTree.Element
 
@@ -33,11 +33,6 @@ INLINE_CHARS_MAX = 90
 BAR_MIN = 4
 """How wide a moment is drawn, of 500."""
 
-_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"} | {0x7F: "\u2421"}
-_TURNERS = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-"""Control characters by their pictures, and those that turn the direction of a line by their names: a person should see
-that they were there."""
-_SHOWN = _CONTROLS | _TURNERS
 _KINDS = {"turn": "agent", "round": "asked", "call": "called", "job": "job", "note": ""}
 
 
@@ -66,12 +61,6 @@ def _add(parent: Element, tag: str, text: str = "", css: str = "", **attributes:
     if text:
         element.text = text if tag in ("style", "script") else shown(text)
     return element
-
-
-def shown(text: str) -> str:
-    """A text as a page can carry it: control characters by their pictures, half a character as a question mark."""
-    text = text.replace("\r\n", "\n").translate(_SHOWN)
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 @cache

@@ -27,12 +27,26 @@ DEEPER = ("call", "job")
 """The kinds of node that stand a level below what they are in."""
 
 
+_SHOWN = (
+    {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}
+    | {0x7F: "\u2421"}
+    | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
+    | {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+)
+"""Control characters by their pictures, and those that turn the direction of a line by their names."""
+
 OWN_WORDS = {
     "words": "carried out the directives of its prompt",
     "template": "filled in its template",
     "function": "ran its function",
 }
 """Rounds in which an agent's own words answered and no model was asked, by the name that they bear as an engine."""
+
+
+def shown(text: str) -> str:
+    """A text as a page and a terminal can carry it: what would command them is seen and does nothing."""
+    text = text.replace("\r\n", "\n").translate(_SHOWN)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def arguments_text(arguments: Mapping[str, Any], chars_max: int | None = None) -> str:
