@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+from .charge import Rule
 from .document import Document, Mistakes, Where
 from .limits import Limits
 from .lookup import find_plugin
@@ -224,6 +225,12 @@ class GatewaySettings(Value, frozen=True):
     """Where a coding agent keeps its sessions' files, in a folder for each project; empty looks nowhere."""
 
 
+class LedgerSettings(Value, frozen=True):
+    """`[ledger]`: how much may be spent."""
+
+    limits: tuple[Rule, ...] = ()
+
+
 class Source(Value, frozen=True):
     """Where a value in force came from: a line of a file, variables, or neither, which is the default."""
 
@@ -247,6 +254,7 @@ class Config(Value, frozen=True):
     plugins: tuple[PluginSettings, ...] = ()
     gateway: GatewaySettings = GatewaySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    ledger: LedgerSettings = LedgerSettings()
     path: str = ""
     """The file; empty when there is none."""
     project: str = ""

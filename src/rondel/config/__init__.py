@@ -31,6 +31,11 @@
     [options]                                   # the fields of rondel.Options but `output`
     temperature = 0.3
 
+    [[ledger.limits]]                           # how much may be spent: docs/ledger.md
+    scope = {model = "gpt-6.1-terra"}           # by any of these, and `*` for each value on its own
+    window = "day"                              # day, week, month, lifetime
+    tokens = 50000                              # or `money` in dollars, or both
+    mode = "block"                              # or "warn"
     [telemetry]                                 # traces for other programs: docs/trace.md
     endpoint = "http://127.0.0.1:4318"
     content = false                             # true: with what people, models and tools said
@@ -61,6 +66,7 @@ from ..settings import Config, EngineSettings, PluginSettings, Source, StoreSett
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
+from .ledger import ledger_of, rules_of
 from .place import find_file, home_of
 from .shown import OVERRIDES, explain, literal_secrets, sources_of
 from .telemetry import KEY as TELEMETRY_KEY
@@ -86,6 +92,7 @@ __all__ = [
     "plugin_entries",
     "plugins_of",
     "refuse_exposed",
+    "rules_of",
 ]
 
 MEMORY = ":memory:"
@@ -103,6 +110,7 @@ class _File(msgspec.Struct, frozen=True):
     plugins: tuple[str | dict[str, Any], ...] = ()
     gateway: dict[str, Any] = {}
     telemetry: TelemetrySettings = TelemetrySettings()
+    ledger: dict[str, Any] = {}
 
 
 def load(
@@ -172,6 +180,7 @@ def _build(checker: Checker, path: Path | None, env: Mapping[str, str]) -> Confi
         options=options_of(checker, file.options, ("options",)),
         plugins=plugin_entries(checker, file.plugins, ("plugins",)),
         telemetry=telemetry_of(checker, file.telemetry, env),
+        ledger=ledger_of(checker, file.ledger),
         path=str(path or ""),
         project=str(folder) if path else "",
     )

@@ -100,6 +100,8 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
     yield from ((("gateway", *path), value) for path, value in _gateway_leaves(config.gateway))
     for path, value in _scalars(msgspec.structs.asdict(config.telemetry)):
         yield ("telemetry", *path), value
+    for path, value in _scalars(msgspec.to_builtins(config.ledger)):
+        yield ("ledger", *path), value
     for group in ("store", "limits", "options"):
         for path, value in _scalars(msgspec.structs.asdict(getattr(config, group))):
             if path[0] != "output":
