@@ -138,6 +138,17 @@ def trace(
 
 
 @program.command()
+def facts(
+    id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")] = "last",
+    json: Json = False,
+) -> None:
+    """Show what agents have learned in a conversation."""
+    from .facts import facts
+
+    facts(id, as_json=json)
+
+
+@program.command()
 def prompt(
     agent: Annotated[str, typer.Argument(help="the agent; rondel is the built-in one")],
     text: Annotated[str, typer.Argument(help="what somebody would say to it")],
