@@ -10,7 +10,7 @@ Knows no single wire format, no network and no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -41,6 +41,8 @@ class EventMeter:
     name = ""
     ends_with = ""
     """The event that ends an answer, for the error when it does not come."""
+    marks: tuple[bytes, ...] = ()
+    """Once an answer is under way, an event without any of these is one more piece of it."""
 
     def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
         self.model = self.id = ""
@@ -50,13 +52,9 @@ class EventMeter:
         self._bytes_max = bytes_max
         self._pending: list[bytes] = []
         self._size = 0
-        self._tail = b""
+        self._tail = self._last = b""
 
     # --- what a dialect says ------------------------------------------------------------------------------------------
-
-    def _matters(self, data: bytes) -> bool:
-        """Whether these events may hold more than pieces of an answer that is under way. Asked of every chunk."""
-        raise NotImplementedError
 
     def _event(self, data: bytes) -> bool:
         """Read one event's data. False keeps it from the caller."""
@@ -80,9 +78,14 @@ class EventMeter:
             data = self._whole_events(data)
         if self.done:
             return b""
-        if self.token_seen and not self._matters(data):
-            return data
-        return self._look(data)
+        if data:
+            self._last = data
+        if not self.token_seen:
+            return self._look(data)
+        for mark in self.marks:
+            if mark in data:
+                return self._look(data)
+        return data
 
     def finish(self) -> bytes:
         rest = b"".join(self._pending)
@@ -90,7 +93,7 @@ class EventMeter:
         if self.done:
             return b""
         # Servers may leave out the blank line after the last event; half an event is not JSON, and an error.
-        passed = self._look(rest.rstrip(b"\r\n") + b"\n\n") if rest.strip() else b""
+        passed = self._look(rest.rstrip(b"\r\n") + b"\n\n", every=True) if rest.strip() else b""
         if not self.done:
             end = self._missing_end()
             if end is None:
@@ -145,10 +148,11 @@ class EventMeter:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _look(self, data: bytes) -> bytes:
+    def _look(self, data: bytes, *, every: bool = False) -> bytes:
         """The events among these that are passed on: none after the last, and none that its caller did not ask for."""
-        kept, begin = list[bytes](), 0
-        for start, end in _spans(data):
+        kept, begin, end = list[bytes](), 0, 0
+        while (span := self._next(data, end, every)) is not None:
+            start, end = span
             payload = _data_of(data[start:end])
             if payload is None:
                 continue
@@ -166,6 +170,21 @@ class EventMeter:
             return data
         kept.append(data[begin:])
         return b"".join(kept)
+
+    def _next(self, data: bytes, start: int, every: bool) -> tuple[int, int] | None:
+        """Where the next event that matters begins and ends, with its blank line. Until the first token all do."""
+        if b"\r" in data:
+            match = _BLANK_LINE.search(data, start)
+            return (start, match.end()) if match else None
+        at = start
+        if self.token_seen and not every:
+            at = min((found for mark in self.marks if (found := data.find(mark, start)) >= 0), default=-1)
+            if at < 0:
+                return None
+            before = data.rfind(b"\n\n", start, at)
+            start = start if before < 0 else before + 2
+        end = data.find(b"\n\n", at)
+        return (start, end + 2) if end >= 0 else None
 
     def _garbled(self, error: WireError) -> EngineGarbled:
         return EngineGarbled(f"the answer does not follow the {self.name} protocol: {error}")
@@ -204,19 +223,6 @@ def _end_of_events(data: bytes) -> int:
         return max((match.end() for match in _BLANK_LINE.finditer(data)), default=0)
     at = data.rfind(b"\n\n")
     return at + 2 if at >= 0 else 0
-
-
-def _spans(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each event begins and ends, with its blank line."""
-    start = 0
-    if b"\r" in data:
-        for match in _BLANK_LINE.finditer(data):
-            yield start, match.end()
-            start = match.end()
-        return
-    while (at := data.find(b"\n\n", start)) >= 0:
-        yield start, at + 2
-        start = at + 2
 
 
 def _data_of(event: bytes) -> bytes | None:

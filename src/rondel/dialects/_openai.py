@@ -13,7 +13,7 @@ import msgspec
 from ..dialect import Json
 from ..errors import EngineError, PromptRejected
 from ..prompt import Prompt
-from ..values import Part, ToolCall
+from ..values import Options, Part, ToolCall
 from ._failures import status_of
 from ._wire import encode_json, extras, own, text_field
 
@@ -35,6 +35,8 @@ _EFFORTS: dict[Level | None, str] = {
     "medium": "medium",
     "high": "high",
 }
+_BUDGETS = ((4_096, "low"), (16_384, "medium"))
+"""Below so many tokens of thinking it is this effort."""
 _ERRORS = {
     401: "authentication_error",
     403: "permission_error",
@@ -55,10 +57,14 @@ def read_effort(raw: Json, key: str, kept: Json) -> Level | None:
     return level
 
 
-def write_effort(level: Level | None, said: object) -> str | None:
-    """The effort's word: the one that was once read, while it still means this level."""
+def write_effort(options: Options, said: object) -> str | None:
+    """The effort's word: the one that was once read, while it still means this level. A budget of tokens, which these
+    dialects do not have, is told as the effort that takes about as many."""
+    level, tokens_max = options.thinking, options.thinking_tokens_max
     if isinstance(said, str) and _LEVELS.get(said) == level:
         return said
+    if level is None and tokens_max is not None:
+        return next((word for most, word in _BUDGETS if tokens_max < most), "high")
     return _EFFORTS.get(level)
 
 

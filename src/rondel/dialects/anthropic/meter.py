@@ -38,13 +38,11 @@ _BEFORE = ("message_start", "ping")
 class Meter(EventMeter):
     name = NAME
     ends_with = "message_stop event"
+    marks = (b'"message_', b'"error"')
 
     def __init__(self) -> None:
         super().__init__()
         self._usage: Json = {}
-
-    def _matters(self, data: bytes) -> bool:
-        return b'"message_' in data or b'"error"' in data
 
     def _event(self, data: bytes) -> bool:
         kind = struct_of(_KIND, data).type

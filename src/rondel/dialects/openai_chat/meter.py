@@ -50,21 +50,15 @@ def ask_for_usage(fields: dict[str, msgspec.Raw]) -> bool:
 class Meter(EventMeter):
     name = NAME
     ends_with = "finish reason"
+    marks = (
+        *(_DONE, b'"error"', b'"finish_reason":"', b'"usage":{'),
+        *(b'"finish_reason": "', b'"usage": {'),  # as some servers write JSON
+    )
 
     def __init__(self, *, hides_usage: bool) -> None:
         super().__init__()
         self._hides_usage = hides_usage
         self._started = self._finish_seen = False
-
-    def _matters(self, data: bytes) -> bool:
-        return (
-            _DONE in data
-            or b'"finish_reason":"' in data
-            or b'"usage":{' in data
-            or b'"error"' in data
-            or b'"finish_reason": "' in data
-            or b'"usage": {' in data
-        )
 
     def _event(self, data: bytes) -> bool:
         if data.strip() == _DONE:

@@ -84,7 +84,7 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool, tokens_max_field: 
         body |= _write_choice(options, choice)
     body |= _write_options(options, tokens_max_field)
     body |= extras({"user": write_user(options.user, kept.get("user"))})
-    effort = write_effort(options.thinking, kept.get("reasoning_effort"))
+    effort = write_effort(options, kept.get("reasoning_effort"))
     if effort is not None:
         body["reasoning_effort"] = effort
     return merge(extras(kept, "reasoning_effort", *(() if stream else ("stream_options",))), body)

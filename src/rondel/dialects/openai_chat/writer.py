@@ -21,6 +21,7 @@ from ...values import (
 )
 from .._openai import as_custom
 from .._wire import (
+    PartsInOrder,
     encode_json,
     extras,
     mention,
@@ -40,7 +41,8 @@ from .reply import error_body, write_stop, write_usage
 
 
 class Writer:
-    """Writes deltas as chunks. Overlapping parts are fine here: text has its field, and each call its number."""
+    """Writes deltas as chunks. Calls that overlap could be told apart by their numbers, but clients take a call for
+    complete when the next one begins: each is written to its end first."""
 
     def __init__(
         self, *, model: str, id: str, created_s: int, with_usage: bool, customs: frozenset[str] = frozenset()
@@ -53,12 +55,14 @@ class Writer:
         self._lengths: dict[int, int] = {}
         self._calls: dict[int, tuple[int, ToolCall]] = {}
         self._parts: list[Part] = []
+        self._order = PartsInOrder()
         self._content_length = 0
         self._started = self._done = False
 
     def feed(self, delta: Delta) -> bytes:
-        if self._done:
-            return b""
+        return b"" if self._done else b"".join(map(self._write, self._order.feed(delta)))
+
+    def _write(self, delta: Delta) -> bytes:
         if isinstance(delta, PartDelta):
             return self._piece(delta.index, delta.text)
         if isinstance(delta, PartStarted):

@@ -42,14 +42,7 @@ _NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,12})')
 class Meter(EventMeter):
     name = NAME
     ends_with = "response.completed event"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last = b""
-
-    def _matters(self, data: bytes) -> bool:
-        self._last = data or self._last
-        return b'"response"' in data or b'"error"' in data
+    marks = (b'"response"', b'"error"')
 
     def _event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":  # some servers end with it, after the last event
@@ -68,7 +61,6 @@ class Meter(EventMeter):
             return self._fails(error_in_stream(raw.get("error") or {**raw, "type": None}))
         if not kind:
             raise WireError("type", "is missing: it must be a string")
-        self._last = data
         if kind not in _BEFORE:
             self.token_seen = True
         return True

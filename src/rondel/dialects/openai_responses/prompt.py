@@ -77,7 +77,7 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
     body |= _write_options(options)
     body |= extras({"user": write_user(options.user, kept.get("user"))})
     said = object_field(kept, "reasoning")
-    if effort := write_effort(options.thinking, said.get("effort")):
+    if effort := write_effort(options, said.get("effort")):
         body["reasoning"] = {"effort": effort}
     left = extras(kept, "reasoning")
     if others := extras(said, "effort"):
