@@ -224,7 +224,13 @@ def test_media_are_carried_or_mentioned(name: str) -> None:
         (Options(thinking="off"), "none", {"effort": "none"}, ({"type": "disabled"}, None)),
         (Options(thinking="minimal"), "minimal", {"effort": "minimal"}, ({"type": "adaptive"}, {"effort": "low"})),
         (Options(thinking="high"), "high", {"effort": "high"}, ({"type": "adaptive"}, {"effort": "high"})),
-        (Options(thinking_tokens_max=5), None, None, ({"type": "enabled", "budget_tokens": 1024}, None)),
+        (Options(thinking_tokens_max=5), "low", {"effort": "low"}, ({"type": "enabled", "budget_tokens": 1024}, None)),
+        (
+            Options(thinking_tokens_max=16_384),
+            "high",
+            {"effort": "high"},
+            ({"type": "enabled", "budget_tokens": 16_384}, None),
+        ),
         (
             Options(thinking="low", thinking_tokens_max=2000),
             "low",

@@ -120,12 +120,14 @@ class Exchange:
         """Pass the request on to the engines that speak the caller's dialect, in order. Those that are left when one of
         another dialect is next; none when it was answered."""
         first: EngineError | None = None
+        request = self.request
+        path = f"{request.dialect.path}?{request.query}" if request.query else ""
         for place, engine in enumerate(engines):
-            if getattr(engine, "dialect", "") != self.request.dialect.name:
+            if getattr(engine, "dialect", "") != request.dialect.name:
                 return engines[place:]
             self.note_engine(engine)
             try:
-                relayed = await cast(RelayEngine, engine).relay(self.request.fields, self.request.headers)
+                relayed = await cast(RelayEngine, engine).relay(request.fields, request.headers, path=path)
             except EngineError as error:
                 if first is None:
                     first = self._own_words = error

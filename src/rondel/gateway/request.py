@@ -26,9 +26,19 @@ class Request:
     """One request in its caller's dialect. `fields` are the body's, undecoded."""
 
     def __init__(
-        self, id: str, dialect: Dialect, body: bytes, headers: Mapping[str, str], *, key: str = "", at: float = 0.0
+        self,
+        id: str,
+        dialect: Dialect,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        key: str = "",
+        at: float = 0.0,
+        query: str = "",
     ) -> None:
         self.id, self.dialect, self.headers, self.at = id, dialect, headers, at
+        self.query = query
+        """What stands behind the question mark of the address; it is for the model's server."""
         self.key = key
         """The name of the caller's key; empty where no key is needed."""
         self.size_bytes = len(body)

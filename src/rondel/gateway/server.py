@@ -88,15 +88,16 @@ class Gateway:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path: str = scope["path"]
         path = path.removeprefix("/v1") if path.startswith("/v1/") else path
+        query = scope["query_string"].decode("latin-1")
         out = Outgoing(send)
         try:
             if origin := headers.get("origin"):
                 out.head = lambda: _cors(origin)
             self._setup.access.check_place(headers)
             if path in PATHS and scope["method"] == "POST":
-                await self._serve(self._dialect(PATHS[path]), headers, receive, out, self._answer)
+                await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
             elif path == COUNT and scope["method"] == "POST":
-                await self._serve(self._dialect("anthropic"), headers, receive, out, self._count)
+                await self._serve(self._dialect("anthropic"), headers, query, receive, out, self._count)
             else:
                 await self._other(path, scope["method"], headers, out)
         except Refused as error:
@@ -155,6 +156,7 @@ class Gateway:
         self,
         dialect: Dialect,
         headers: Mapping[str, str],
+        query: str,
         receive: Receive,
         out: Outgoing,
         answer: Callable[[Setup, Request, Record, Outgoing], Awaitable[None]],
@@ -165,7 +167,7 @@ class Gateway:
         began = asyncio.get_running_loop().time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
-            request = Request(record.id, dialect, body, headers, key=key, at=now)
+            request = Request(record.id, dialect, body, headers, key=key, at=now, query=query)
         except _Gone:
             return
         except PromptRejected as error:
@@ -222,9 +224,8 @@ class Gateway:
             record.rule, record.why, record.engine = decision.rule, decision.why, engine.name
             if getattr(engine, "dialect", "") == "anthropic":
                 with contextlib.suppress(EngineError):
-                    relayed = await cast(RelayEngine, engine).relay(
-                        request.fields, request.headers, path="/v1/messages/count_tokens"
-                    )
+                    path = "/v1/messages/count_tokens" + (f"?{request.query}" if request.query else "")
+                    relayed = await cast(RelayEngine, engine).relay(request.fields, request.headers, path=path)
                     body = b"".join([data async for data in relayed])
                     await out.whole(200, body, [_JSON])
                     record.outcome, record.status = "done", 200
