@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ..events import CallFinished, JobFinished, JobStarted, Outcome, RoundFinished, TurnFinished, TurnStarted
-from ..template import MARK, is_directive, scan
+from ..template import MARK, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
 from .node import Price, TraceNode
@@ -85,10 +85,11 @@ class CallDraft:
         return tuple(draft.freeze() for draft in ours or drafts)
 
     def inserted(self) -> list[tuple[tuple[str, ...], str]]:
-        """What stands in the place of the directive that this call carried out, if it did."""
-        if not is_directive(self.call) or self.finished is None or self.finished.result.is_error:
+        """What stands in the place of the directive of the author's words that this call carried out, if it did."""
+        key = self.call.opaque.get(MARK, {}).get("words")
+        if not key or self.finished is None or self.finished.result.is_error:
             return []
-        return [(tuple(self.call.opaque[MARK]["key"]), self.finished.result.text)]
+        return [(tuple(key), self.finished.result.text)]
 
     def _outcome(self, text: str, failed: bool) -> str:
         if self.finished is None:
