@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, call, say
 from rondel.transcript import Transcript
 from rondel.values import Usage
+from tests.cli.conftest import Place
 from tests.helpers import events_of, of, play
 from tests.machine.test_crash import CountingStore, PowerCut, Scenario
 
@@ -223,3 +225,25 @@ class Said:
             steps = Scripted(self._text)
         async for delta in steps.stream(prompt):
             yield delta
+
+
+def test_the_facts_of_a_conversation_are_shown(place: Place):
+    """S03"""
+    place.write("rondel.toml", "")
+    words = '{"name": "{{ .Input }}", "mood": "low\\u001b[2J"}'
+    facts = "{name: {tags: [person]}, mood: {scope: local}}"
+    place.write("agents/a.yaml", f"agents:\n  a:\n    template: '{words}'\n    facts: {facts}\n")
+    assert place.rondel("run", "a", "Ann").code == 0
+    assert "No agent has learned" not in place.rondel("facts").err
+    assert place.rondel("run", "a", "Bea", "--conversation", "last").code == 0
+    shown = place.rondel("facts", "last").out
+    assert [line.split() for line in shown.splitlines()][1] == ["a.name", "Bea", "Ann", "person"]
+    assert "a.mood (local)" in shown
+    assert "\x1b" not in shown
+    assert json.loads(place.rondel("facts", "--json").out)[0] == {
+        "name": "a.name",
+        "value": "Bea",
+        "old": "Ann",
+        "scope": "global",
+        "tags": ["person"],
+    }
