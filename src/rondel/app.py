@@ -155,7 +155,7 @@ class App:
             agent,
             engine,
             chain,
-            {**script.tools, **tools},
+            {**tools, **{name: script.tools[name] for name in script.tools if name in unoffered}},
             unoffered=unoffered,
             bind=lambda turn: Expanding(script, turn, turn.engine_named("")),
         )
@@ -166,11 +166,14 @@ class App:
         if item in self._tools:
             return self._tools[item]
         if self.knows_agent(item):
-            # Called by its own name, it says of itself what the agent says whose body it is.
-            called = self.agent(item)
-            return msgspec.structs.replace(self._body_of(called).as_tool(), run=called.as_tool().run)
+            return self.tool_of(item)
         known = [*self._tools, *self._agents]
         raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
+
+    def tool_of(self, agent: str) -> Tool:
+        """An agent as a tool. An alias has its own name, and says of itself what the agent says whose body it is."""
+        called = self.agent(agent)
+        return msgspec.structs.replace(self._body_of(called).as_tool(), run=called.as_tool().run)
 
     def _body_of(self, agent: Agent) -> Agent:
         """What an alias stands for, under its own name, with its own description, inputs and facts."""
@@ -494,7 +497,7 @@ class App:
             with journal.listen(_Forward(parent, call.id, agent.name)):
                 await self._run_below(child)
         finally:
-            parent.spent_on[call.id] = child.transcript.turn_spent
+            parent.below[call.id] = child.transcript.turn_spent, child.transcript.offers
             self._forget(journal.conversation)
         if child.outcome is Outcome.WAITING:
             question = child.held[0]

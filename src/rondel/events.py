@@ -123,11 +123,13 @@ class CallStarted(Value, frozen=True, tag="call_started"):
 
 
 class CallFinished(Value, frozen=True, tag="call_finished"):
-    """`spent` is what the agents used that worked for this call."""
+    """`spent` is what the agents used that worked for this call. `offers` are agents that the answer suggests: whoever
+    reads it may call them."""
 
     result: ToolResult
     seconds: float = 0.0
     spent: Spent = Spent()
+    offers: tuple[str, ...] = ()
 
 
 class CallHeld(Value, frozen=True, tag="call_held"):

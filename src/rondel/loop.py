@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any, NamedTuple, cast
 
 from .errors import AgentFailed
-from .events import CallFinished, CallHeld, CallStarted, MessageAdded, Outcome, RoundStarted
+from .events import CallHeld, CallStarted, MessageAdded, Outcome, RoundStarted
 from .prompt import Prompt
 from .question import Hold
 from .tool import CallContext, Tool, error_of, explain, result_of
@@ -146,4 +146,4 @@ async def settle(turn: Turn, call: ToolCall, answer: ToolResult | Hold, seconds:
         return
     result = await turn.plugins.result(turn, call, answer)
     said = (MessageAdded(turn.own_message(result.text)),) if result.final else ()
-    await turn.append(CallFinished(result, seconds, turn.spent(call)), *said, wait=False)
+    await turn.append(turn.finished(result, seconds), *said, wait=False)

@@ -39,7 +39,7 @@ from .events import (
 from .job import JobInfo
 from .question import ALWAYS, Answer, Question
 from .template import MARK, is_directive
-from .values import Message, Messages, ToolCall, ToolResult, Usage, Value
+from .values import Message, Messages, Text, ToolCall, ToolResult, Usage, Value
 
 
 class CarriedOut(Value, frozen=True):
@@ -123,6 +123,8 @@ class Transcript:
         """What the turn was told first."""
         self.carried_out: list[CarriedOut] = []
         self._spent_below = Spent()
+        self.offered: dict[str, None] = {}
+        """Agents that answers of this turn suggested."""
         self.handoffs = 0
         self.rerolls = 0
         self._heard_a_person()
@@ -140,6 +142,13 @@ class Transcript:
     @property
     def questions(self) -> list[Question]:
         return [c.question for c in self.calls.values() if c.question is not None]
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """Agents that what was said last suggests to whoever asked."""
+        parts = self.messages[-1].parts if self.messages else ()
+        marks = (part.opaque.get(MARK, {}) for part in parts if isinstance(part, Text))
+        return tuple(name for mark in marks for name in mark.get("offers", ()))
 
     @property
     def turn_spent(self) -> Spent:
@@ -269,6 +278,7 @@ class Transcript:
             return
         call.result, call.question = event.result, None
         self._spent_below += event.spent
+        self.offered |= dict.fromkeys(event.offers)
         self._open -= 1
         if self._open == 0:
             self._all_answered()

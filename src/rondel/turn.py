@@ -146,6 +146,8 @@ class Host(Protocol):
 
     def knows_agent(self, name: str) -> bool: ...
 
+    def tool_of(self, agent: str) -> Tool: ...
+
     def crew(self, agent: str) -> Crew: ...
 
     def engine(self, name: str) -> EngineFace: ...
@@ -193,7 +195,7 @@ class Turn:
         self.reason = ""
         self.failure: Failure | None = None
         self.error: BaseException | None = None
-        """What the failure was made of."""
+        """What the failure, or the limit that was reached, was made of."""
         self.builder: ReplyBuilder | None = None
         self.round_began = 0.0
         self.stopping = False
@@ -216,8 +218,8 @@ class Turn:
         self._resting = False
         self._warned: set[tuple[str, str]] = set()
         self._started_at = host.clock.now()
-        self.spent_on: dict[str, Spent] = {}
-        """What the agents used that worked for calls which are not yet answered."""
+        self.below: dict[str, tuple[Spent, tuple[str, ...]]] = {}
+        """What the agents used and suggest that worked for calls which are not yet answered."""
         self.budget = parent.budget if parent else Budget(self.limits, self._started_at)
         if self.transcript.turn == id:  # it goes on: what it used before counts
             self.budget.spent += self.transcript.turn_spent
@@ -241,9 +243,19 @@ class Turn:
         self.words: Words | None = None if crew.bind is None else crew.bind(self)
         self.engine: Engine = self.words or self._metered(crew.engine)
         self.tools: dict[str, Tool] = crew.tools
+        self._offered: dict[str, Tool] = {}
+        self._take_offers()
         self.limits: Limits = crew.agent.limits
         self.plugins: Chain = crew.chain.for_turn(self)
         """The plugins that take part in this turn, in order."""
+
+    def _take_offers(self) -> None:
+        """Let the model call the agents that answers of this turn suggested."""
+        if len(self._offered) == len(self.transcript.offered):
+            return
+        offered = [self._host.tool_of(name) for name in self.transcript.offered if self._host.knows_agent(name)]
+        self._offered = {tool.name: tool for tool in offered}
+        self.tools = {**self._offered, **self.crew.tools}
 
     @property
     def level(self) -> int:
@@ -364,8 +376,9 @@ class Turn:
     def check(self, call: ToolCall) -> dict[str, Any] | ToolResult:
         """The arguments that a call's tool takes, or the error result that says why it cannot run."""
         tool, name = self.tools.get(call.name), call.name
-        if tool is None or (name in self.crew.unoffered and not is_directive(call)):
-            known = [known for known in self.tools if known not in self.crew.unoffered]
+        hidden = self.crew.unoffered.difference(self._offered)
+        if tool is None or (name in hidden and not is_directive(call)):
+            known = [known for known in self.tools if known not in hidden]
             return error_of(call, f"no tool is named {name!r}{nearest(name, known)}")
         if call.broken:
             return error_of(call, f"the arguments of {name!r} are not a JSON object: {call.broken[:200]!r}")
@@ -427,6 +440,10 @@ class Turn:
     def prompt(self) -> Prompt:
         """What the agent's author wrote, with the conversation in its place, before the plugins edit it."""
         crew = self.crew
+        self._take_offers()
+        new = tuple(
+            tool.spec for name, tool in self._offered.items() if name not in crew.tools or name in crew.unoffered
+        )
         history = self.transcript.history()
         written = crew.nodes if self.words is None else self.words.fill(crew.nodes)
         nodes = tuple(
@@ -435,7 +452,7 @@ class Turn:
             else node
             for node in written or ()
         )
-        return Prompt(nodes, crew.specs, crew.options, opaque=crew.opaque)
+        return Prompt(nodes, crew.specs + new, crew.options, opaque=crew.opaque)
 
     async def keep(self, reply: Reply, *, ran: bool, seconds: float, first_token_s: float | None) -> None:
         """Append a reply and what it says of where control goes, all or nothing."""
@@ -504,9 +521,10 @@ class Turn:
         id = message.id or self.new_id("msg")
         return msgspec.structs.replace(message, parts=parts, id=id, author=author, duration=duration)
 
-    def spent(self, call: ToolCall) -> Spent:
-        """What the agents used that worked for a call, which is answered with this."""
-        return self.spent_on.pop(call.id, Spent())
+    def finished(self, result: ToolResult, seconds: float = 0.0) -> CallFinished:
+        """The end of a call, with what is known of the agent that worked for it."""
+        below = self.below.pop(result.call_id, None)
+        return CallFinished(result, seconds) if below is None else CallFinished(result, seconds, *below)
 
     async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
         """Let another agent work for one of this turn's calls."""
@@ -570,7 +588,7 @@ class Turn:
         if isinstance(error, asyncio.CancelledError):
             await self._settle_stopped()
         elif isinstance(error, LimitReached):
-            self.outcome, self.reason = Outcome.DONE, str(error)
+            self.outcome, self.reason, self.error = Outcome.DONE, str(error), error
             await self._settle_calls(f"not run: {error}")
             await self.append(LimitHit(error.name, str(error)))
         elif isinstance(error, StoreError):
@@ -618,7 +636,7 @@ class Turn:
             if open_call.question is not None and stopped:
                 events.append(QuestionAnswered(Answer(open_call.question.id, open_call.question.default, by="stop")))
             if open_call.result is None:
-                events.append(CallFinished(error_of(open_call.call, why), spent=self.spent(open_call.call)))
+                events.append(self.finished(error_of(open_call.call, why)))
         if events:
             await self.append(*events)
 

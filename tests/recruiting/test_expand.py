@@ -424,3 +424,34 @@ def test_a_model_cannot_call_what_only_the_authors_words_may_call():
         "no tool is named 'secret'",
         "no tool is named 'ask_user'",
     ]
+
+
+@pytest.mark.parametrize(
+    "suggests",
+    [
+        {"template": 'I do not know; {{ .Defer "almanac" }} may.'},
+        {
+            "function": lambda: 'I do not know; {{ .Defer "almanac" }} may.',
+            "expands_output": True,
+            "recruits": ["almanac"],
+        },
+    ],
+    ids=["template", "function"],
+)
+def test_an_agent_suggests_another_one_to_the_model_that_asked_it(suggests: dict[str, Any]):
+    """S06: a deferred agent in an answer is offered to the model that reads the answer, for the rest of the turn."""
+    weather = Agent("weather", description="The weather", inputs={"city": {}}, **suggests)
+    almanac = Agent("almanac", template='{{ .Input "city" }} is mild.', description="The climate", inputs={"city": {}})
+    steps = call("weather", city="Rome"), call("almanac", city="Rome"), "Mild.", "Hello again."
+    agent, engine = scripted(*steps, listeners=["weather"])
+
+    async def scene(app: App) -> None:
+        conversation = app.conversation()
+        await (await conversation.send("go")).result()
+        await (await conversation.send("hi")).result()
+
+    play(scene, agent, weather, almanac)
+    assert engine.prompts[1].messages[-1].parts[0].text == "I do not know; almanac may."
+    offered = [[spec.name for spec in prompt.tools] for prompt in engine.prompts]
+    assert offered == [["weather"], ["weather", "almanac"], ["weather", "almanac"], ["weather"]]
+    assert engine.prompts[2].messages[-1].parts[0].text == "Rome is mild."

@@ -62,13 +62,18 @@ def _inserted(key: Sequence[str], result: ToolResult) -> str:
     return f"[error calling {key[1] if key[0] in ('Get', 'Start') else 'the user'}: {result.text}]"
 
 
-def say(text: str, *, said: str = "", media: Sequence[Part] = ()) -> Iterable[Delta]:
+def spoken(text: str, offers: Sequence[str] = ()) -> Text:
+    """A text that is all there is to say; it may suggest agents to whoever asked for it."""
+    return Text(text, opaque={MARK: {"offers": offers}} if offers else {})
+
+
+def say(text: Text, *, said: str = "", media: Sequence[Part] = ()) -> Iterable[Delta]:
     """A whole text, of which only the rest is shown when its beginning was."""
     yield ReplyStarted()
     yield PartStarted(0, Text(""))
-    if rest := text.removeprefix(said):
+    if rest := text.text.removeprefix(said):
         yield PartDelta(0, rest)
-    yield PartFinished(0, Text(text))
+    yield PartFinished(0, text)
     for index, part in enumerate(media, 1):
         yield PartStarted(index, part)
         yield PartFinished(index, part)

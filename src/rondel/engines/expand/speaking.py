@@ -18,7 +18,7 @@ from ...tool import Tool
 from ...transcript import CarriedOut
 from ...turn import Turn
 from ...values import Delta, Media, ModelFacts, Part, PartDelta, PartFinished, PartStarted, Text, ToolCall
-from .kept import Stage, interrupt, mark, results, said_of, say, stage_of, text_of
+from .kept import Stage, interrupt, mark, results, said_of, say, spoken, stage_of, text_of
 from .outlet import Outlet
 from .script import Script, tool_name, walk
 
@@ -70,14 +70,12 @@ class Expanding:
             for delta in self._begin(missing):
                 yield delta
         elif (interrupted := self._interrupted()) is not None:
-            for delta in say(
-                self._text(self._script.heard(text_of(interrupted)), dict(results(interrupted))),
-                said=said_of(interrupted),
-            ):
+            whole = self._script.heard(text_of(interrupted))
+            for delta in say(self._spoken(whole, dict(results(interrupted))), said=said_of(interrupted)):
                 yield delta
         elif template := self._script.agent.template:
             text = self._script.templates.get(template, Template(template))
-            for delta in say(self._text(text, self._carried_out()), said=self._said_before()):
+            for delta in say(self._spoken(text, self._carried_out()), said=self._said_before()):
                 yield delta
         elif self._script.function is not None:
             for delta in self._function_says(self._script.function):
@@ -114,6 +112,11 @@ class Expanding:
     def _text(self, template: Template, values: Values) -> str:
         known = {d.key: value for d in template.directives if (value := self._known(d)) is not None}
         return template.fill({**known, **values})
+
+    def _spoken(self, template: Template, values: Values) -> Text:
+        """A whole text, with the agents that it suggests."""
+        offers = [d.agent for d in unique(template.directives) if d.name == "Defer"]
+        return spoken(self._text(template, values), offers)
 
     def _known(self, directive: Directive) -> str | None:
         """What needs nobody's work: inputs, facts, the name of a tool that is on offer."""
@@ -202,7 +205,7 @@ class Expanding:
             first = next(d for d in heard.directives if d.works)
             said = self._text(self._script.heard(text[: first.start]), {})
             return interrupt(said, text, self._calls(working, "output"), shown=True)
-        return say(self._text(heard, {}) if not heard.is_plain else text, media=media)
+        return say(self._spoken(heard, {}), media=media)
 
     async def _listen(self, prompt: Prompt) -> AsyncGenerator[Delta]:
         """The model's answer as it comes, up to a directive that it may use; the calls of it, when the answer ends."""
@@ -229,12 +232,12 @@ class Expanding:
             return
         whole = self._script.heard("".join(outlet.texts[index] for index in texts))
         working = unique(d for d in whole.directives if d.works)
-        kept = "" if working else self._text(whole, {})
-        opaque = {MARK: {"text": whole.text, "said": outlet.said}} if working else {}
+        kept = Text("", opaque={MARK: {"said": outlet.said, "text": whole.text}})
         if not working:
-            yield PartDelta(outlet.stopped_at, kept.removeprefix(outlet.said))
+            kept = self._spoken(whole, {})
+            yield PartDelta(outlet.stopped_at, kept.text.removeprefix(outlet.said))
         for index in texts:
-            yield PartFinished(index, Text(kept, opaque=opaque) if index == texts[0] else Text(""))
+            yield PartFinished(index, kept if index == texts[0] else Text(""))
         for n, call in enumerate(self._calls(working, "output"), outlet.parts):
             yield PartStarted(n, call)
             yield PartFinished(n, call)
