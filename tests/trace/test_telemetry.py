@@ -17,7 +17,7 @@ from rondel import Agent, App, tool
 from rondel.events import Outcome, TurnFinished, Warned
 from rondel.lookup import find_plugin
 from rondel.plugins.telemetry import Telemetry
-from rondel.telemetry import names, spans_of
+from rondel.telemetry import Sender, names, spans_of
 from rondel.testing import Scripted, call, calls, say
 from rondel.tools.ask_user import ask_user
 from rondel.trace import build
@@ -139,6 +139,18 @@ def test_a_turn_that_waits_and_goes_on_is_one_trace():
     assert [attributes_of(span)[names.OUTCOME] for span in agents] == ["waiting", "done"]
     assert len({span.trace_id for span in every}) == 1
     assert len({span.span_id for span in every}) == len(every)
+
+
+def test_of_a_turn_with_thousands_of_steps_every_span_arrives():
+    steps = [
+        event for n in range(1_500) for event in (said("", ToolCall(f"c{n}", "add")), *called(f"c{n}", "add", "3"))
+    ]
+    with collector() as received:
+        sender = Sender(received.endpoint)
+        sender.submit("talk", journal(*turn(*steps)), {})
+        sender.close(wait_s=20)
+    assert sum(1 for _ in received.every_span()) == 3_001
+    assert len({span.span_id for span in received.every_span()}) == 3_001
 
 
 # --- a collector that is not there ------------------------------------------------------------------------------------

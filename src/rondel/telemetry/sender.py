@@ -28,6 +28,10 @@ log = logging.getLogger("rondel.telemetry")
 
 SEND_S = 5.0
 """How long one batch is tried."""
+TURNS_MAX = 200
+"""Turns that may wait to be sent; of more, the newest are left out: a slow collector may not fill the memory."""
+SPANS_AT_ONCE = 1_000
+"""The library keeps about twice as many, and throws away what it has no room for."""
 PATH = "v1/traces"
 INSTALL = "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
 _LOUD = (
@@ -47,12 +51,13 @@ class Sender:
         self.problem = ""
         self._endpoint, self._headers, self._content = endpoint, dict(headers or {}), content
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rondel-telemetry")
+        self._room = threading.Semaphore(TURNS_MAX)
         self._batches: _Batches | None = None
         self._closed = False
 
     def submit(self, conversation: str, entries: Sequence[Entry], children: Mapping[str, Sequence[Entry]]) -> None:
         """Send what a turn did. Returns at once, and never fails."""
-        if not self._closed and self.problem != INSTALL:
+        if not self._closed and self.problem != INSTALL and self._room.acquire(blocking=False):
             self._pool.submit(self._send, conversation, entries, children)
 
     def flush(self) -> None:
@@ -74,13 +79,18 @@ class Sender:
             with _silence():
                 if self._batches is None:
                     self._batches = _Batches(self._endpoint, self._headers, self._failed)
-                for span in spans_of(build(entries, children, conversation=conversation), content=self._content):
+                root = build(entries, children, conversation=conversation)
+                for count, span in enumerate(spans_of(root, content=self._content), 1):
                     self._batches.add(span)
+                    if count % SPANS_AT_ONCE == 0:
+                        self._batches.flush()
         except ImportError:
             self._tell(INSTALL)
         except Exception as error:
             self._tell(f"a turn's trace could not be sent: {type(error).__name__}")
             log.debug("a turn's trace could not be sent", exc_info=error)
+        finally:
+            self._room.release()
 
     def _flush(self) -> None:
         if self._batches is not None:
