@@ -17,8 +17,8 @@ from ..app import App
 from ..dialect import Json, ReplyWriter
 from ..engine import Engine, Relayed, RelayEngine
 from ..engines.fallback import Fallback
-from ..errors import EngineDenied, EngineError, EngineOverloaded, LimitReached, RondelError
-from ..events import Event, LimitHit, Outcome, Warned
+from ..errors import EngineDenied, EngineError, EngineOverloaded, LimitReached, RondelError, TokenLimitError
+from ..events import Event, LimitHit, Outcome, UsageRecorded, Warned
 from ..loop import run_turn
 from ..prompt import Prompt
 from ..turn import Turn
@@ -35,7 +35,7 @@ from ..values import (
     ReplyStarted,
     Text,
 )
-from .inside import Joins, Lending
+from .inside import Joins, Lending, Opening, scope_of
 from .outgoing import Flushing, Headers, Outgoing
 from .record import Record
 from .request import Request
@@ -69,16 +69,18 @@ class Exchange:
         self._writer: ReplyWriter | None = None
         self._upstream: Headers = []
         self._own_words: EngineError | None = None
+        self._asking: Turn | None = None
         outgoing.head = self._head
 
-    async def answer(self, engines: list[Engine], *, agent: str = "") -> None:
+    async def answer(self, engines: list[Engine], opening: Opening) -> None:
+        """Ask the engines in order until one answers."""
         request = self.request
         rest = engines
-        if not agent and not self._parts.lending.may_apply(request) and not await self._goes_on_here():
+        if not opening.agent and not self._parts.lending.may_apply(request) and not await self._goes_on_here():
             rest = await self._relay(engines)
             if not rest:
                 return
-        await self._turn(rest, agent)
+        await self._turn(rest, opening)
 
     def fail(self, error: EngineError) -> tuple[int, bytes, Headers]:
         """An error as a whole answer: the provider's own words where it speaks the caller's dialect, unless they are
@@ -126,8 +128,9 @@ class Exchange:
             if getattr(engine, "dialect", "") != request.dialect.name:
                 return engines[place:]
             self.note_engine(engine)
+            metered = self._parts.app.meter(engine, scope_of(request), self.tell)
             try:
-                relayed = await cast(RelayEngine, engine).relay(request.fields, request.headers, path=path)
+                relayed = await cast(RelayEngine, metered).relay(request.fields, request.headers, path=path)
             except EngineError as error:
                 if first is None:
                     first = self._own_words = error
@@ -161,19 +164,17 @@ class Exchange:
 
     # --- through the loop ---------------------------------------------------------------------------------------------
 
-    async def _turn(self, engines: list[Engine], agent: str) -> None:
-        request, parts, out = self.request, self._parts, self.outgoing
-        asked = (
-            await parts.joins.restore(request.prompt) if request.holds(b'"tool', b"function_call") else request.prompt
-        )
+    async def _turn(self, engines: list[Engine], opening: Opening) -> None:
+        request, parts = self.request, self._parts
+        asked = request.prompt
         if request.dialect.name == RESPONSES:
             required = any(getattr(engine, "dialect", "") != RESPONSES for engine in engines)
             asked = await parts.responses.continued(request.key, asked, required=required)
+        asked = await parts.joins.restore(asked)
         noted = [_Noted(engine, self) for engine in engines]
         engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
-        if request.streams:
-            engine = Flushing(engine, out)
-        turn = await parts.lending.open(request, asked, engine, agent=agent, kept=parts.traced)
+        opening = msgspec.structs.replace(opening, kept=parts.traced, dress=self._dress)
+        turn = self._asking = await parts.lending.open(request, asked, engine, opening)
         listener = _Listener(self, Splice(turn.tools), turn)
         given = len(turn.transcript.messages)
         with turn.journal.listen(listener):
@@ -181,7 +182,7 @@ class Exchange:
         self.record.rounds = listener.splice.rounds
         self.record.usage = listener.splice.usage
         self.record.agents = tuple(plugin.name for plugin in turn.plugins.plugins[2:])
-        if outcome is Outcome.FAILED:
+        if outcome is Outcome.FAILED or isinstance(turn.error, TokenLimitError):
             raise listener.failure(turn)
         if outcome is Outcome.WAITING:
             await parts.joins.remember(turn, given)
@@ -238,6 +239,20 @@ class Exchange:
 
     # --- what is known of it ------------------------------------------------------------------------------------------
 
+    def _dress(self, engine: Engine) -> Engine:
+        return _Asked(Flushing(engine, self.outgoing) if self.request.streams else engine, self)
+
+    def asks(self, engine: Engine) -> None:
+        """The turn's own engine is asked: another one than was decided where a plugin handed the request over."""
+        if self._asking is not None and self._asking.engine is engine:
+            self.record.engine = engine.name
+            self.record.attempts = max(self.record.attempts, 1)
+
+    def tell(self, event: Event) -> None:
+        """What the ledger charged."""
+        if isinstance(event, UsageRecorded) and (cost := event.charge.cost_nanousd) is not None:
+            self.record.cost_nanousd = (self.record.cost_nanousd or 0) + cost
+
     def note_engine(self, engine: Engine) -> None:
         self.record.engine = engine.name
         self.record.attempts += 1
@@ -253,6 +268,7 @@ class Exchange:
             (b"x-rondel-model", record.engine.encode("latin-1", "replace")),
             (b"x-rondel-rule", record.rule.encode("latin-1", "replace")),
             (b"x-rondel-attempts", b"%d" % record.attempts),
+            *((b"x-rondel-warning", _in_a_line(text)) for text in record.warnings),
             *self._upstream,
         ]
 
@@ -261,6 +277,25 @@ class Exchange:
         record.status, record.outcome = self.outgoing.status, "failed" if error else "done"
         if error is not None:
             record.error = str(error)
+
+
+class _Asked:
+    """An engine that a turn asks. Whether it is the turn's own is known when it is asked."""
+
+    def __init__(self, engine: Engine, exchange: Exchange) -> None:
+        self._engine, self._exchange = engine, exchange
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        self._exchange.asks(self)
+        return self._engine.stream(prompt)
 
 
 class _Noted:
@@ -298,6 +333,8 @@ class _Listener:
                 self._pass(delta)
         elif isinstance(event, LimitHit):
             self._cut = True
+        elif isinstance(event, UsageRecorded):
+            self._exchange.tell(event)
         elif isinstance(event, Warned):
             self._exchange.record.warnings += (event.message,)
 
@@ -335,6 +372,11 @@ class _Listener:
         if isinstance(error, LimitReached):
             return EngineOverloaded(said, code="429")
         return EngineError(said) if isinstance(error, RondelError) else EngineError("the gateway failed; see its log")
+
+
+def _in_a_line(text: str) -> bytes:
+    """A text that can stand in a header."""
+    return " ".join(text.split())[:500].encode("latin-1", "replace")
 
 
 def _nothing(_: Delta) -> bytes:

@@ -15,8 +15,10 @@ import msgspec
 
 from ..agent import Agent
 from ..app import App
+from ..charge import Scope, Tell
 from ..clock import Clock
 from ..engine import Engine, EngineFace
+from ..errors import EngineDenied
 from ..events import Entry, HistoryGiven, Kept, TurnStarted
 from ..journal import Journal
 from ..limits import Limits
@@ -68,14 +70,42 @@ class Trail:
 class Inside:
     """The host of one foreign request's turn: the app in everything but the crew and the engines."""
 
-    def __init__(self, app: App, crew: Crew, engine: Callable[[str], EngineFace]) -> None:
-        self._app, self._crew, self.engine = app, crew, engine
+    def __init__(
+        self, app: App, crew: Crew, engine: Callable[[str], EngineFace], dress: Callable[[Engine], Engine]
+    ) -> None:
+        self._app, self._crew, self.engine, self._dress = app, crew, engine, dress
 
     def crew(self, agent: str) -> Crew:
         return self._crew if agent == self._crew.agent.name else self._app.crew(agent)
 
+    def meter(self, engine: EngineFace, scope: Callable[[], Scope], tell: Tell) -> Engine:
+        return self._dress(self._app.meter(engine, scope, tell))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)
+
+
+def _as_it_is(engine: Engine) -> Engine:
+    return engine
+
+
+def _anybody(_: str) -> bool:
+    return True
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """How a foreign request's turn is opened."""
+
+    agent: str = ""
+    """One of ours, which answers instead of a bare model."""
+    image: str = ""
+    """The engine that sees images."""
+    kept: bool = False
+    """Keep the turn in the store, for a trace."""
+    may_use: Callable[[str], bool] = _anybody
+    """Whether the caller may use an engine that a plugin asks for."""
+    dress: Callable[[Engine], Engine] = _as_it_is
+    """What goes around each engine that the turn asks."""
 
 
 class Lending:
@@ -102,13 +132,11 @@ class Lending:
         """Whether some plugin might want to see this request; it is asked for real once the prompt is read."""
         return any(not plugin.looks_for or request.holds(*plugin.looks_for) for plugin in self.plugins)
 
-    async def open(
-        self, request: Request, prompt: Prompt, engine: Engine, *, agent: str = "", kept: bool = False
-    ) -> Turn:
-        """The turn that answers a request. `agent` is one of ours, which answers instead of a bare model."""
-        crew = self._crew(prompt, engine, agent)
+    async def open(self, request: Request, prompt: Prompt, engine: Engine, opening: Opening) -> Turn:
+        """The turn that answers a request."""
+        crew = self._crew(prompt, engine, opening.agent)
         conversation = f"gateway/{request.key}/{request.session}" if request.session else f"gateway/{request.id}"
-        trail = Trail(self._app.store if kept else None, f"gateway-{request.id}")
+        trail = Trail(self._app.store if opening.kept else None, f"gateway-{request.id}")
         journal = Journal(conversation, cast(Store, trail), self._app.clock)
         inputs = {
             "key": request.key,
@@ -116,10 +144,18 @@ class Lending:
             "project": request.project,
             "model": engine.name,
             "dialect": request.dialect.name,
+            "image": opening.image,
         }
         history = Messages(message for message in prompt.nodes[_instructions(prompt) :] if isinstance(message, Message))
-        await journal.append(TurnStarted(request.id, crew.agent.name, inputs=inputs), HistoryGiven(history), wait=False)
-        host = cast(Host, Inside(self._app, crew, self._engine))
+        started = TurnStarted(request.id, crew.agent.name, inputs=inputs, scope=scope_of(request))
+        await journal.append(started, HistoryGiven(history), wait=False)
+
+        def allowed(name: str) -> EngineFace:
+            if not opening.may_use(name):
+                raise EngineDenied(f"the caller's key may not use {name!r}", code="permission_error")
+            return self._engine(name)
+
+        host = cast(Host, Inside(self._app, crew, allowed, opening.dress))
         turn = Turn(host, journal, id=request.id, agent=crew.agent.name, inputs=inputs)
         _lend(turn, prompt.tools)
         return turn
@@ -154,6 +190,11 @@ class Lending:
             options=_merged(ours.options, prompt.options),
             opaque=prompt.opaque,
         )
+
+
+def scope_of(request: Request) -> Scope:
+    """What a request's calls are charged to."""
+    return Scope("gateway", key=request.key, project=request.project, conversation=request.session)
 
 
 def _instructions(prompt: Prompt) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from decimal import Decimal
 
 import msgspec
 
@@ -48,7 +47,8 @@ class Record(msgspec.Struct):
     error: str = ""
     warnings: tuple[str, ...] = ()
     usage: Usage = Usage()
-    cost: Decimal | None = None
+    cost_nanousd: int | None = None
+    """Billionths of a dollar; None where no price is known."""
     first_token_s: float | None = None
     seconds: float = 0.0
 

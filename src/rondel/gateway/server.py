@@ -197,8 +197,8 @@ class Gateway:
             decision = await setup.decide(request)
             record.rule, record.why, record.warnings = decision.rule, decision.why, tuple(decision.warnings)
             self._check_models(setup, request, decision.engines)
-            await exchange.answer(setup.engines(request, decision), agent=decision.agent)
-            setup.learn(record, decision.tokens)
+            await exchange.answer(setup.engines(request, decision), setup.opening(request, decision))
+            setup.learn(record, decision.estimated)
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
             await self._refuse(out, request.dialect, error)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 
-import msgspec
-
 from .. import __version__
 from ..app import App
+from ..config import SAME, canonical_engine
 from ..endpoint import facts_of
 from ..engine import Engine, unsealed
 from ..errors import EngineDenied, RondelError
@@ -20,7 +19,7 @@ from ..plugin import Plugin
 from ..settings import SCENARIOS, Config, KeySettings
 from .access import Access, may_use
 from .exchange import Parts
-from .inside import Lending
+from .inside import Lending, Opening
 from .models import Listed
 from .record import Record
 from .registry import Registry
@@ -62,6 +61,8 @@ class Setup:
         )
         lending = Lending(app, self.plugins, limits=config.limits, engine=self.engine)
         self.parts = Parts(app, lending, traced=traced)
+        image = gateway.routes.image or ""
+        self._image = canonical_engine(image, config.engines) if image not in SAME else ""
         self._open = 0
         self._retired = False
         self._life = contextlib.AsyncExitStack()
@@ -121,13 +122,12 @@ class Setup:
         """The tokens of a request by estimate, and how they were found out."""
         return self._router.calibration.count(request, engine)
 
-    def learn(self, record: Record, tokens: int | None) -> None:
-        """Remember what a request turned out to be. `tokens` is what it was estimated at, where it was."""
+    def learn(self, record: Record, estimated: int | None) -> None:
+        """Remember what a request turned out to be, and what it was `estimated` at, where it was."""
         if record.usage.tokens_in:
             self._router.sessions.remember(record.session, record.usage.tokens_in)
-            if tokens:
-                ratio = self._router.calibration.ratio(record.engine)
-                self._router.calibration.observe(record.engine, round(tokens / ratio), record.usage.tokens_in)
+            if estimated is not None:
+                self._router.calibration.observe(record.engine, estimated, record.usage.tokens_in)
 
     def engines(self, request: Request, decision: Decision) -> list[Engine]:
         """The engines of a decision, in order. One that cannot be made is left out as long as another is there."""
@@ -144,6 +144,10 @@ class Setup:
             raise EngineDenied(str(failure), code="no_engine")
         return made
 
+    def opening(self, request: Request, decision: Decision) -> Opening:
+        key = self.key(request.key)
+        return Opening(decision.agent, self._image, may_use=lambda name: may_use(key, name, request.model))
+
     def models(self, key: str) -> list[Listed]:
         """The models that a caller may ask for by name: those that engines list, those of routes, and our agents."""
         settings = self.key(key)
@@ -159,18 +163,15 @@ class Setup:
                 yield f"{name}:{engine.model}"
         routes = self.config.gateway.routes
         for scenario in SCENARIOS:
-            if (named := getattr(routes, scenario)) and ":" in named:
-                yield named
+            if (named := getattr(routes, scenario)) and named not in SAME:
+                yield canonical_engine(named, self.config.engines)
 
 
 def lenders(config: Config) -> Registry:
     """The plugins that the configuration puts behind the gateway, made."""
-    gateway, registry = config.gateway, Registry()
-    for entry in gateway.plugins:
+    registry = Registry()
+    for entry in config.gateway.plugins:
         if entry.enabled:
-            if entry.name == "image" and "engine" not in entry.parameters:
-                parameters = {**entry.parameters, "engine": gateway.routes.image or ""}
-                entry = msgspec.structs.replace(entry, parameters=parameters)
             registry.register(entry.make(config.project))
     return registry
 
