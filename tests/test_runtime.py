@@ -240,6 +240,52 @@ def test_a_job_for_later_waits_for_its_time() -> None:
     run(test, clock=clock)
 
 
+def test_jobs_for_later_that_are_cancelled_in_any_order_leave_the_others_on_time() -> None:
+    clock = VirtualClock()
+
+    async def test(runtime: LocalRuntime, shop: Workshop) -> None:
+        at = clock.now()
+        for number in range(500):
+            await runtime.submit(turn(f"j{number}", key=f"k{number}", at=at + 1 + number))
+        for number in (*range(1, 400), 0, 450):  # the first of all among them
+            assert await runtime.cancel(f"j{number}")
+        shop.let(*(f"j{number}" for number in range(500)))
+        clock.advance(1_000)
+        await shop.until("j499 ended")
+        assert len(shop.log) == 2 * 99
+        assert "j450 began" not in shop.log
+
+    run(test, clock=clock)
+
+
+def test_what_is_taken_up_again_is_not_what_runs_or_has_just_run() -> None:
+    store = MemoryStore()
+
+    class Slow(MemoryStore):
+        """Tells of a job, and only then lets the loop go on, in which that job ends."""
+
+        async def orphaned_jobs(self, key: str = "") -> list[Job]:
+            found = await store.orphaned_jobs(key)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return found
+
+        async def put_job(self, job: Job) -> bool:
+            return await store.put_job(job)
+
+        def finish_job(self, id: str) -> None:
+            store.finish_job(id)
+
+    async def test(runtime: LocalRuntime, shop: Workshop) -> None:
+        await runtime.submit(turn("a"))
+        await shop.until("a began")
+        shop.let("a")
+        assert await runtime.recover("") == []
+        assert shop.log == ["a began", "a ended"]
+
+    run(test, store=Slow())
+
+
 def test_stop_interrupts_what_runs_and_a_restart_takes_everything_up() -> None:
     """Q02: pending work survives a restart."""
     store, clock = MemoryStore(), VirtualClock()

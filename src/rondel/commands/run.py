@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..charge import Charge
 from ..conversation import Conversation, TurnView
 from ..errors import ConfigError
 from ..events import (
@@ -25,10 +26,12 @@ from ..events import (
     Outcome,
     PluginFailed,
     RoundFinished,
+    SpendingWarned,
     Trimmed,
     TurnFinished,
 )
-from ..surfaces.terminal.screen import Screen
+from ..spending import cost_line
+from ..surfaces.terminal.screen import Screen, charge_in
 from ..surfaces.terminal.slash import find_conversation, open_conversation
 from ..surfaces.terminal.views import short_id
 from ..values import Media, MediaKind, Notice, Text
@@ -40,7 +43,7 @@ EXIT_CODES = {Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.WAITING: 3, Outcome.ST
 FILE_BYTES_MAX = 32 << 20
 
 _WATCHED = (CallStarted, CallFinished, CallProgressed, Nested, Notice, HandedOff, Trimmed)
-_ALWAYS_SAID = (LimitHit, PluginFailed)
+_ALWAYS_SAID = (LimitHit, PluginFailed, SpendingWarned)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -50,6 +53,7 @@ class Request(msgspec.Struct, frozen=True):
     conversation: str = ""
     files: tuple[str, ...] = ()
     as_json: bool = False
+    cost: bool = False
 
 
 def run(request: Request) -> int:
@@ -91,9 +95,15 @@ async def _run(request: Request, parts: tuple[Text | Media, ...]) -> int:
             id = await find_conversation(opened.app.store, request.conversation)
             conversation = await open_conversation(opened.app, id, request.agent)
         with _ctrl_c_stops(conversation):
+            if request.cost:
+                await opened.app.ledger.ready()
             view = await conversation.send(parts)
-            finished = await _follow(view, as_json=request.as_json)
+            charges: list[Charge] = []
+            finished = await _follow(view, charges, as_json=request.as_json)
         code = await _report(opened, view, finished, as_json=request.as_json)
+        if request.cost and (line := cost_line(charges)):
+            sys.stdout.flush()
+            tell(f"rondel: {line}")
         await _wait_for_jobs(view, as_json=request.as_json)
         return code
 
@@ -121,7 +131,7 @@ def _ctrl_c_stops(conversation: Conversation) -> Generator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _follow(view: TurnView, *, as_json: bool) -> TurnFinished | None:
+async def _follow(view: TurnView, charges: list[Charge], *, as_json: bool) -> TurnFinished | None:
     """Print events as they come: all of them as JSON, or what a waiting person wants to know on stderr."""
     screen = Screen(console(sys.stderr), now=view.conversation.app.clock.now, rich=False)
     watched = (*_WATCHED, *_ALWAYS_SAID) if sys.stderr.isatty() else _ALWAYS_SAID
@@ -129,6 +139,8 @@ async def _follow(view: TurnView, *, as_json: bool) -> TurnFinished | None:
     async for event in view:
         if isinstance(event, TurnFinished):
             finished = event
+        elif (charge := charge_in(event)) is not None:
+            charges.append(charge)
         if as_json:
             _print_json(event)
         elif isinstance(event, watched):
@@ -141,12 +153,13 @@ async def _follow(view: TurnView, *, as_json: bool) -> TurnFinished | None:
 async def _wait_for_jobs(view: TurnView, *, as_json: bool) -> None:
     """What the turn left to the background would be cut off with this process. A turn that follows answers, too."""
     conversation, app = view.conversation, view.conversation.app
-    jobs = [job for job in await app.background.jobs(conversation.id) if not job.is_over]
+    jobs = await app.background.jobs(conversation.id)
     if not jobs:
         return
     sys.stdout.flush()
-    tell(f"rondel: waiting for {', '.join(job.name for job in jobs)} in the background; Ctrl-C leaves it pending")
-    await app.drain()
+    if left := ", ".join(job.name for job in jobs if not job.is_over):
+        tell(f"rondel: waiting for {left} in the background; Ctrl-C leaves it pending")
+    await app.drain()  # the turn that follows a job may be under way when the job is over
     transcript = await conversation.transcript()
     if transcript.turn != view.id and not as_json and transcript.output:
         sys.stdout.write(transcript.output.rstrip("\n") + "\n")

@@ -96,7 +96,8 @@ class LocalRuntime:
         return kept
 
     async def recover(self, key: str) -> list[Job]:
-        orphans = [job for job in await self._store.orphaned_jobs(key) if job.id not in self._works]
+        known = set(self._works)  # one of them may end while the store is read
+        orphans = [job for job in await self._store.orphaned_jobs(key) if job.id not in known | self._works.keys()]
         for job in orphans:
             self._take_on_kept(job)
         return orphans

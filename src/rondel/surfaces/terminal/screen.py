@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from ...charge import Charge
 from ...events import (
     CallFinished,
     CallHeld,
@@ -22,6 +23,8 @@ from ...events import (
     Event,
     HandedOff,
     JobChanged,
+    JobFinished,
+    JobStarted,
     LimitHit,
     MessageAdded,
     MessageQueued,
@@ -31,11 +34,14 @@ from ...events import (
     QuestionAnswered,
     RoundFinished,
     RoundStarted,
+    SpendingWarned,
     Trimmed,
     TurnFinished,
     TurnStarted,
+    UsageRecorded,
     Warned,
 )
+from ...spending import cost_line
 from ...trace import seconds_text
 from ...values import Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
 from ...values import Text as TextPart
@@ -69,7 +75,10 @@ class Screen:
         self.console = console
         self.thinking = False
         """Show what a model thinks; else one line says that it did."""
+        self.costs = False
+        """Say after each turn what it came to."""
         self.working = False
+        self._charges: list[Charge] = []
         self._now = now
         self._rich = rich
         self._last: Kind = ""
@@ -95,6 +104,8 @@ class Screen:
         """Print what this event finished, and change what is live."""
         if type(event) is PartDelta:
             self._part_delta(event)
+        elif (charge := charge_in(event)) is not None:
+            self._charges.append(charge)
         elif isinstance(event, (PartStarted, PartFinished)):
             self._part_changed(event)
         elif isinstance(event, Nested):
@@ -156,6 +167,9 @@ class Screen:
             self.note(f"✗ {failure.message if failure else 'The turn failed.'}", "red")
         elif event.outcome is Outcome.STOPPED:
             self.note("Stopped.", "yellow")
+        if self.costs and (line := cost_line(self._charges)):
+            self.note(line)
+        self._charges.clear()
 
     def _noted(self, event: Event) -> None:
         match event:
@@ -171,8 +185,14 @@ class Screen:
                 self.note(f"→ {agent} goes on{f': {reason}' if reason else ''}")
             case QuestionAnswered(answer=answer) if answer.by == "deadline":
                 self.note(f"Nobody answered in time; the answer is {answer.text or 'nothing'!r}.", "yellow")
-            case JobChanged(job=job, status=status, text=text):
-                self.note(f"{job}: {status}{f', {text}' if text else ''}")
+            case JobStarted(job=job, name=name):
+                self.note(f"{one_line(name, 64)} works in the background as job {job}")
+            case JobChanged(job=job, status="running", text=text) if text:
+                self.note(f"{job}: {one_line(text, 200)}")
+            case JobFinished(digest=digest):
+                self.note(one_line(digest.line, 200), "" if digest.success else "yellow")
+            case SpendingWarned(message=message):
+                self.note(message, "yellow")
             case Warned(plugin=plugin, message=message):
                 self.note(f"{plugin}: {message}", "yellow")
             case MessageAdded(message=message) | MessageQueued(message=message) if (
@@ -376,3 +396,10 @@ class Screen:
 
     def _spin(self) -> str:
         return SPINNER[int(self._now() * SPINS_PER_S) % len(SPINNER)]
+
+
+def charge_in(event: Event) -> Charge | None:
+    """What an event says was charged, however deep the agent that it is of."""
+    while isinstance(event, Nested):
+        event = event.event
+    return event.charge if isinstance(event, UsageRecorded) else None
