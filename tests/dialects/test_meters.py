@@ -224,6 +224,13 @@ def test_a_page_or_nothing_at_all_is_garbled(name: str) -> None:
             meter.finish()
 
 
+def test_an_event_of_an_unknown_kind_passes_whatever_it_holds() -> None:
+    odd = b'data: {"type":"response.of_tomorrow","response":"a text","error":[1]}\n\n'
+    raw = stream_of(RESPONSES)
+    begun = raw.index(b"\n\n", len(raw) // 2) + 2
+    assert passed(meter_of(RESPONSES), raw[:begun] + odd + raw[begun:]) == raw[:begun] + odd + raw[begun:]
+
+
 # --- the first token --------------------------------------------------------------------------------------------------
 
 

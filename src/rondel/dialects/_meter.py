@@ -74,10 +74,10 @@ class EventMeter:
     # --- bytes --------------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> bytes:
-        if self._pending or data[-2:] != b"\n\n":
-            data = self._whole_events(data)
         if self.done:
             return b""
+        if self._pending or data[-2:] != b"\n\n":
+            data = self._whole_events(data)
         if data:
             self._last = data
         if not self.token_seen:
