@@ -162,7 +162,7 @@ class Background:
         turn, call = context.turn, context.call
         id = job_id(turn, call.id)
         await self._start(turn, Order(id, "", tool, turn.agent.name, turn.now(), (Step(tool, call.arguments),), mode))
-        then = "a later message brings its result" if mode == "background" else "you hear of its result by yourself"
+        then = "a later message brings its result" if mode == "background" else "you are told when its result is there"
         return f"{tool!r} works in the background as job {id}; {then}. Do not wait for it and do not call it again."
 
     async def start_chain(self, turn: Turn) -> None:

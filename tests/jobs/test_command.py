@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from rondel import Agent, App
+from rondel import Agent, App, RondelError
 from rondel.background import read_jobs
 from rondel.schedule import parse
 from rondel.stores.sqlite import SqliteStore
+from rondel.surfaces.terminal import Terminal
+from rondel.surfaces.terminal.slash import run_command
 from rondel.testing import Scripted, VirtualClock, call
 from rondel.timetable import read_schedules
 from tests.cli.conftest import WAIT_S, Place
@@ -184,6 +188,9 @@ def test_a_mistake_is_one_sentence(place: Place, arguments: tuple[str, ...], sai
 def test_a_process_that_stays_says_what_is_due_and_does_what_is_pending(place: Place):
     """T13: survives a restart."""
     path = project(place)
+    place.write(
+        "agents/watch.yaml", "agents: {watch: {prompt: Look., schedules: [{cron: '0 9 1 1 *', say: New year}]}}"
+    )
     id = left_by_a_dead_process(path)
 
     async def prepare() -> None:
@@ -212,7 +219,40 @@ async def _until_done(path: Path, id: str) -> None:
             await asyncio.sleep(0.05)
         assert (job.id, job.status) == (id, "failed")
         assert "interrupted" in job.summary
-        assert await read_schedules(store) == []
+        (yearly,) = await read_schedules(store)
+        assert (yearly.agent, yearly.made_by, yearly.schedule.say) == ("watch", "file", "New year")
+
+
+def test_the_chat_lists_and_cancels_the_jobs_of_its_conversation():
+    async def main() -> None:
+        bench = Bench()
+        agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[bench.tool])
+        async with App(agent) as app:
+            chat = Terminal(app, source=io.StringIO(), target=io.StringIO())
+            chat.conversation = app.conversation("c")
+            assert shown(await run_command(chat, "/jobs")).startswith("Nothing works in the background")
+            await tell(app, "go")
+            await bench.began.wait()
+            await app.timetable.add("helper", parse({"every": 3600, "say": "hi"}), conversation="c", id="s_1")
+            (job,) = await jobs_of(app)
+            listed = shown(await run_command(chat, "/jobs"))
+            assert all(word in listed for word in (job.id, "running 25%", "looking", "s_1", "every 1 h", "hi"))
+            assert shown(await run_command(chat, f"/jobs cancel {job.id}")) == f"{job.id} is being cancelled.\n"
+            assert shown(await run_command(chat, "/jobs cancel s_1")) == "s_1 is cancelled.\n"
+            await app.drain()
+            assert shown(await run_command(chat, f"/jobs cancel {job.id}")) == f"{job.id} is over already.\n"
+            for wrong, said in (("/jobs cancel j_x", "there is no job 'j_x'"), ("/jobs now", "not 'now'")):
+                with pytest.raises(RondelError, match=said):
+                    await run_command(chat, wrong)
+
+    asyncio.run(main())
+
+
+def shown(renderable: object) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 @pytest.mark.parametrize(("mode", "out"), [("background", "begun\n"), ("inline", "begun\nit is about tea\n")])
