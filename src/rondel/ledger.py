@@ -23,6 +23,7 @@ from .charge import (
     PAGE,
     PAGE_MAX,
     Account,
+    Balance,
     Books,
     Cap,
     Charge,
@@ -34,7 +35,6 @@ from .charge import (
     Row,
     Rule,
     Scope,
-    Balance,
     Tell,
     Totals,
     dimension_of,
@@ -422,6 +422,11 @@ class Ledger:
         waiting, self._unpriced = self._unpriced, []
         for keep in waiting:
             keep()
+
+    async def ready(self) -> None:
+        """Have the price lists at hand before the first call; else they come while it is made."""
+        if not self._prices.loaded:
+            await asyncio.wait((self._load_prices(),))
 
     async def aclose(self) -> None:
         """Hand what waits for its price over to the store."""

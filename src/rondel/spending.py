@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
-from .charge import NANO, TOKENS_MAX, Account, Charge, Rule, Scope, Balance, dimensions_in
+from .charge import NANO, TOKENS_MAX, Account, Balance, Charge, Rule, Scope, Totals, dimensions_in
 from .endpoint import PROVIDERS
 from .values import Usage, Value
 from .window import DAY_S
@@ -105,6 +105,26 @@ def dollars(nanousd: int) -> str:
     if amount == 0 or amount >= 0.1:
         return f"${amount:,.2f}"
     return f"${amount:.4f}" if amount >= 0.0001 else f"${amount:.2g}" if amount >= 1e-6 else "$0.000001 or less"
+
+
+def cost_text(totals: Totals) -> str:
+    """`$0.0042`, `at least $0.0042` when some calls have no known price, and `unknown` when none has."""
+    if totals.unpriced and totals.unpriced == totals.calls:
+        return "unknown"
+    return f"{'at least ' if totals.unpriced else ''}{dollars(totals.cost_nanousd)}"
+
+
+def cost_line(charges: Iterable[Charge]) -> str:
+    """What some calls came to, on one line; empty when there were none."""
+    totals = Totals()
+    for charge in charges:
+        totals = totals.plus(charge)
+    if not totals.calls:
+        return ""
+    cached = f" ({totals.tokens_cached:,} cached)" if totals.tokens_cached else ""
+    cost = "price unknown" if totals.unpriced == totals.calls else cost_text(totals)
+    estimated = ", estimated" if totals.estimated else ""
+    return f"{totals.tokens_in:,} tokens in{cached}, {totals.tokens_out:,} out, {cost}{estimated}"
 
 
 # --- what can be true -------------------------------------------------------------------------------------------------

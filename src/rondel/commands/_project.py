@@ -13,10 +13,11 @@ import msgspec
 from ..agent import Agent
 from ..agent_files import load_agents
 from ..app import App
-from ..config import load, plugins_of
+from ..config import load, plugins_of, rules_of
 from ..endpoint import facts_of
 from ..engine import Engine, EngineFace
 from ..errors import ConfigError, EngineDenied, nearest
+from ..ledger import Ledger
 from ..pick import Picked, make_engine, pick
 from ..plugin import Plugin
 from ..prompt import Prompt
@@ -98,10 +99,12 @@ async def open_app(project: Project, agent: str, engine: str = "", *, recover: b
         raise failed
     if isinstance(agents[0].engine, str):
         make_engine(agents[0].engine, project.config)  # a mistake in the engine of this agent is said at once
+    store = open_store(project.config)
     app = App(
         *agents,
         engine=default,
-        store=open_store(project.config),
+        store=store,
+        ledger=Ledger(store.books, rules=rules_of(project.config)),
         make_engine=lambda name: _engine_or_excuse(name, project.config),
         recover=recover,
     )

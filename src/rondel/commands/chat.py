@@ -24,6 +24,7 @@ class Choice(msgspec.Struct, frozen=True):
     engine: str = ""
     conversation: str = ""
     go_on: bool = False
+    cost: bool = False
 
 
 def chat(choice: Choice) -> None:
@@ -43,6 +44,9 @@ async def _chat(choice: Choice) -> None:
             model_line=opened.model_line,
             history=state_folder() / "history",
         )
+        if choice.cost:
+            terminal.screen.costs = True
+            await opened.app.ledger.ready()
         terminal.recent = await opened.app.store.conversations(limit=20)
         if choice.conversation:
             await opened.app.background.take_up(conversation.id)

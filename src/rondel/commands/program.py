@@ -30,6 +30,7 @@ Engine = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 New = Annotated[bool, typer.Option("--new", help="begin a new conversation, which is the default")]
 Continue = Annotated[bool, typer.Option("--continue", "-c", help="go on with the newest conversation")]
+Cost = Annotated[bool, typer.Option("--cost", help="say after each turn what it came to")]
 Conversation = Annotated[str, typer.Option("--conversation", help="go on with this one: its id, a part of it, or last")]
 
 
@@ -40,6 +41,7 @@ def root(
     new: New = False,
     go_on: Continue = False,
     conversation: Conversation = "",
+    cost: Cost = False,
     version: Annotated[bool, typer.Option("--version", "-V", help="print the version")] = False,
 ) -> None:
     if version:
@@ -47,8 +49,8 @@ def root(
 
         typer.echo(f"rondel {__version__}")
     elif context.invoked_subcommand is None:
-        _chat("", engine, new, go_on, conversation)
-    elif engine or new or go_on or conversation:
+        _chat("", engine, new, go_on, conversation, cost)
+    elif engine or new or go_on or conversation or cost:
         raise typer.BadParameter(
             f"options of the chat come behind the command: rondel {context.invoked_subcommand} ..."
         )
@@ -56,18 +58,23 @@ def root(
 
 @program.command()
 def chat(
-    agent: Agent = "", engine: Engine = "", new: New = False, go_on: Continue = False, conversation: Conversation = ""
+    agent: Agent = "",
+    engine: Engine = "",
+    new: New = False,
+    go_on: Continue = False,
+    conversation: Conversation = "",
+    cost: Cost = False,
 ) -> None:
     """Talk to an agent in the terminal."""
-    _chat(agent, engine, new, go_on, conversation)
+    _chat(agent, engine, new, go_on, conversation, cost)
 
 
-def _chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str) -> None:
+def _chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str, cost: bool) -> None:
     if new + go_on + bool(conversation) > 1:
         raise ConfigError("--new, --continue and --conversation exclude each other; give one of them")
     from .chat import Choice, chat
 
-    chat(Choice(agent, engine, "last" if go_on else conversation))
+    chat(Choice(agent, engine, "last" if go_on else conversation, cost=cost))
 
 
 @program.command()
@@ -92,11 +99,12 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="print every event as a line of JSON")] = False,
     file: Annotated[list[str] | None, typer.Option("--file", "-f", help="an image or a file to send along")] = None,
     conversation: Conversation = "",
+    cost: Cost = False,
 ) -> int:
     """Get one answer on stdout. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 130 stopped."""
     from .run import Request, run
 
-    return run(Request(agent, text, engine, conversation, tuple(file or ()), json))
+    return run(Request(agent, text, engine, conversation, tuple(file or ()), json, cost))
 
 
 @program.command()
@@ -146,6 +154,23 @@ def facts(
     from .facts import facts
 
     facts(id, as_json=json)
+
+
+@program.command()
+def usage(
+    by: Annotated[str, typer.Option("--by", help="model, agent, person, key, ...; several with a comma")] = "model",
+    window: Annotated[str, typer.Option("--window", "-w", help="day, week, month or lifetime: a row for each")] = "",
+    since: Annotated[str, typer.Option("--since", help="from this day on: 2026-02-28, or 30d, 6w, 3m")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")] = 20,
+    json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="all rows, for a spreadsheet")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="draw it anew every second, until Ctrl-C")] = False,
+) -> None:
+    """Show what was spent, by whom, and how the limits stand."""
+    from .usage import View
+    from .usage import usage as usage_
+
+    usage_(View(by, window, since, limit, json, csv, watch))
 
 
 @program.command()

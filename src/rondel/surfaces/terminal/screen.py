@@ -84,6 +84,8 @@ class Screen:
         self._last: Kind = ""
         self._line_open = False
         self._calls: dict[str, ToolCall] = {}
+        self._interrupted = ""
+        """The beginning of a sentence that waits for an answer; what comes next is the rest of it."""
         self._reset_turn()
 
     def _reset_turn(self) -> None:
@@ -138,8 +140,11 @@ class Screen:
             self.note("The reply was thrown away; the model is asked once more.")
             return
         streamed, said = "".join(self._streamed), event.message.text
-        if said and said != streamed:
-            if streamed:
+        before, self._interrupted = self._interrupted, "" if said else self._interrupted + streamed
+        if said and said not in (streamed, before + streamed):
+            if streamed and event.free:
+                self.note("The whole of it:")
+            elif streamed:
                 self.note("A plugin changed the reply. It is now:")
             self._print_text(clean(said))
         self._end_line()

@@ -1,0 +1,289 @@
+"""`rondel usage`: what was spent, in which window and by whom, and how the limits stand."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ..charge import EACH, PAGE_MAX, Row, Rule, Scope, Totals, dimensions_in
+from ..config import load, rules_of
+from ..errors import ConfigError, nearest
+from ..ledger import Ledger
+from ..settings import Config
+from ..spending import LimitState, cost_text, dollars
+from ..surfaces.terminal.clean import one_line
+from ..window import WINDOWS, Window, day_number
+from ._output import console, show, show_json
+from ._project import open_store
+
+BAR_CELLS = 24
+REFRESH_S = 1.0
+TITLES = {"day": "today", "week": "this week", "month": "this month", "lifetime": "ever"}
+UNITS = {"d": 1, "w": 7, "m": 30}
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet would take for a formula at the beginning of a cell."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """What is asked for. Without a window, an overview."""
+
+    by: str = "model"
+    window: str = ""
+    since: str = ""
+    limit: int = 20
+    as_json: bool = False
+    as_csv: bool = False
+    watch: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What is shown: sums of all windows that are open, rows of one dimension, and the limits."""
+
+    by: str
+    window: Window
+    totals: dict[Window, Totals]
+    rows: tuple[Row, ...]
+    limits: tuple[LimitState, ...]
+    overview: bool = False
+
+
+def usage(view: View) -> None:
+    if view.as_json and view.as_csv:
+        raise ConfigError("--json and --csv exclude each other; give one of them")
+    if view.watch and (view.as_json or view.as_csv or not sys.stdout.isatty()):
+        raise ConfigError("--watch needs a terminal, and goes with neither --json nor --csv")
+    if view.window and view.window not in WINDOWS:
+        raise ConfigError(f"there is no window {view.window!r}{nearest(view.window, WINDOWS)}")
+    dimensions_in(view.by)
+    view = msgspec.structs.replace(view, since=_date(view.since, time.time()))
+    asyncio.run(_usage(view, load()))
+
+
+def _date(since: str, now: float) -> str:
+    """A date, or so long ago: `30d`, `6w`, `3m`."""
+    count, unit = since[:-1], since[-1:]
+    if count.isdigit() and unit in UNITS:
+        from datetime import UTC, datetime, timedelta
+
+        day = datetime.fromtimestamp(now, UTC) - timedelta(days=min(int(count), 20_000) * UNITS[unit])
+        return day.date().isoformat()
+    if since:
+        try:
+            day_number(since)
+        except ValueError:
+            raise ConfigError(f"--since {since!r} is no day; write 2026-02-28, or 30d, 6w, 3m: so long ago") from None
+    return since
+
+
+async def _usage(view: View, config: Config) -> None:
+    store = open_store(config)
+    ledger = Ledger(store.books, rules=rules_of(config))
+    try:
+        if view.watch:
+            await _watch(ledger, view)
+            return
+        report = await _report(ledger, view)
+        if view.as_csv:
+            _write_csv(report)
+        elif view.as_json:
+            show_json(_plain(report))
+        else:
+            show(_shown(report))
+    finally:
+        await store.aclose()
+
+
+async def _watch(ledger: Ledger, view: View) -> None:
+    """Draw it anew every second, until Ctrl-C."""
+    with Live(_shown(await _report(ledger, view)), console=console(), auto_refresh=False) as live:
+        try:
+            while True:
+                await asyncio.sleep(REFRESH_S)
+                live.update(_shown(await _report(ledger, view)), refresh=True)
+        except asyncio.CancelledError:
+            return
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+async def _report(ledger: Ledger, view: View) -> Report:
+    totals: dict[Window, Totals] = {window: await ledger.totals(window=window) for window in WINDOWS}
+    limits = tuple([state for rule in ledger.rules for state in await _states(ledger, rule)])
+    overview = not view.window and not view.since
+    window: Window = "month" if overview else view.window or "day"  # type: ignore[assignment]
+    if overview and not view.as_csv:
+        rows = await ledger.top(by=view.by, window=window, limit=min(view.limit, PAGE_MAX))
+    else:
+        rows = await _rows(ledger, view, window)
+    return Report(view.by, window, totals, tuple(rows), limits, overview)
+
+
+async def _rows(ledger: Ledger, view: View, window: Window) -> list[Row]:
+    rows: list[Row] = []
+    cursor = ""
+    most = sys.maxsize if view.as_csv else view.limit
+    while len(rows) < most:
+        page = await ledger.summary(
+            by=view.by, window=window, since=view.since, cursor=cursor, limit=min(most - len(rows), PAGE_MAX)
+        )
+        rows += page.rows
+        if not (cursor := page.cursor):
+            break
+    return rows
+
+
+async def _states(ledger: Ledger, rule: Rule) -> list[LimitState]:
+    """How a rule stands: for its own scope, or for those who spent most where each has its own."""
+    names = rule.dimensions
+    scopes = [dict(rule.scope)]
+    if EACH in rule.scope.values():
+        top = await ledger.top(by="+".join(names), window=rule.window, limit=PAGE_MAX)
+        found = [dict(zip(names, row.values, strict=True)) for row in top]
+        scopes = [one for one in found if all(rule.scope[n] in (EACH, one[n]) for n in names)][:3]
+    states: list[LimitState] = []
+    for scope in scopes:
+        for state in await ledger.limit_state(_scope(scope)):
+            if state.rule is rule and state not in states:
+                states.append(state)
+    return states
+
+
+def _scope(values: dict[str, str]) -> Scope:
+    fields: dict[str, Any] = {name: value for name, value in values.items() if name != "role"}
+    if "role" in values:
+        fields["roles"] = (values["role"],)
+    return Scope(**fields)
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _shown(report: Report) -> RenderableType:
+    parts: list[RenderableType] = []
+    if not report.totals["lifetime"].calls:
+        parts.append(Text("Nothing has been spent yet."))
+    else:
+        if report.overview:
+            parts += [_totals_table(report.totals), Text()]
+            parts.append(Text(f"{TITLES[report.window]}, by {' and '.join(dimensions_in(report.by)) or 'all'}", "bold"))
+        parts.append(_rows_table(report) if report.rows else Text("nothing", "dim"))
+    if report.limits:
+        parts += [Text(), Text("limits", "bold"), _limits_table(report.limits)]
+    return Group(*parts)
+
+
+def _totals_table(totals: dict[Window, Totals]) -> Table:
+    table = _table(("", "left"), ("tokens in", "right"), ("out", "right"), ("calls", "right"), ("cost", "right"))
+    for window, sums in totals.items():
+        table.add_row(TITLES[window], f"{sums.tokens_in:,}", f"{sums.tokens_out:,}", f"{sums.calls:,}", cost_text(sums))
+    return table
+
+
+def _rows_table(report: Report) -> Table:
+    most = max((row.totals.tokens for row in report.rows), default=0)
+    when = () if report.overview or report.window == "lifetime" else ((report.window, "left"),)
+    names = dimensions_in(report.by)
+    table = _table(*when, *((name, "left") for name in names), ("", "left"), ("tokens", "right"), ("cost", "right"))
+    for row in report.rows:
+        values = [Text(one_line(value, 40)) for value in row.values] if names else []
+        key = [row.key] if when else []
+        table.add_row(*key, *values, _bar(row.totals.tokens, most), f"{row.totals.tokens:,}", cost_text(row.totals))
+    return table
+
+
+def _limits_table(limits: Sequence[LimitState]) -> Table:
+    table = _table(("", "left"), ("", "left"), ("", "left"), ("", "left"))
+    table.show_header = False
+    for state in limits:
+        for used, most, text in _standing(state):
+            style = "red" if used >= most and state.rule.mode == "block" else "yellow" if used >= most else "green"
+            table.add_row(_whose(state), _bar(used, most, style), text, state.rule.mode)
+    return table
+
+
+def _standing(state: LimitState) -> Iterable[tuple[int, int, str]]:
+    rule, balance = state.rule, state.balance
+    if rule.tokens is not None:
+        yield balance.tokens, rule.tokens, f"{balance.tokens:,} of {rule.tokens:,} tokens"
+    if rule.cost_nanousd is not None:
+        text = f"{dollars(balance.cost_nanousd)} of {dollars(rule.cost_nanousd)}"
+        yield balance.cost_nanousd, rule.cost_nanousd, text
+
+
+def _whose(state: LimitState) -> Text:
+    names, values = dimensions_in(state.account.dimension), state.account.value.split("\x1f")
+    whom = ", ".join(f"{name} {one_line(value, 40)}" for name, value in zip(names, values, strict=False))
+    return Text(f"{state.account.window}{f', {whom}' if whom else ''}")
+
+
+def _bar(part: int, whole: int, style: str = "cyan") -> Text:
+    share = min(part / whole, 1.0) if whole else float(part > 0)
+    cells = round(share * BAR_CELLS) or (1 if part else 0)
+    return Text("█" * cells, style).append("░" * (BAR_CELLS - cells), "dim")
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading, justify in columns:
+        table.add_column(heading, justify=justify, no_wrap=heading in ("tokens", "cost", ""))  # type: ignore[arg-type]
+    return table
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    return {
+        "by": report.by,
+        "window": report.window,
+        "totals": {window: _sums(totals) for window, totals in report.totals.items()},
+        "rows": [{"window": row.key, **_values(row), **_sums(row.totals)} for row in report.rows],
+        "limits": [
+            {
+                **msgspec.to_builtins(state.rule),
+                "window_key": state.window_key,
+                "value": state.account.value.replace("\x1f", " "),
+                "tokens_used": state.balance.tokens,
+                "cost_usd": state.balance.cost_nanousd / 1e9,
+                "remaining_tokens": state.remaining_tokens,
+                "blocked": state.blocked,
+            }
+            for state in report.limits
+        ],
+    }
+
+
+def _values(row: Row) -> dict[str, str]:
+    return dict(zip(dimensions_in(row.dimension), row.values, strict=False))
+
+
+def _sums(totals: Totals) -> dict[str, Any]:
+    """A cost is null when it is not known of a single call."""
+    sums = msgspec.structs.asdict(totals)
+    del sums["cost_nanousd"], sums["updated_at"]
+    known = totals.calls > totals.unpriced or not totals.calls
+    return {**sums, "cost_usd": totals.cost_usd if known else None}
+
+
+def _write_csv(report: Report) -> None:
+    columns = ["window", *dimensions_in(report.by), *_sums(Totals())]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in report.rows:
+        cells = {"window": row.key, **_values(row), **_sums(row.totals)}
+        writer.writerow([_cell(cells[column]) for column in columns])
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
