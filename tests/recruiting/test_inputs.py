@@ -145,6 +145,25 @@ def test_an_agent_that_makes_no_use_of_its_inputs_is_simply_talked_to():
     assert of(InputsRead, events) == []
 
 
+def test_the_text_itself_needs_no_reading():
+    model = Scripted("Hello.")
+    words = 'You plan holidays for {{ .Input }}. \\{{ .Input "city" }}'
+    agent = Agent("guide", words, engine=model, inputs={"city": CITY, "date": DATE})
+    (result,), events = told(agent, "Ann")
+    assert (result.output, of(InputsRead, events)) == ("Hello.", [])
+
+
+def test_inputs_are_read_before_they_are_handed_on():
+    model = Scripted('{"city": "Lisbon", "date": "May 3"}')
+    agent = Agent("guide", engine=model, template='See: {{ .Get "where" }}', inputs={"city": CITY, "date": DATE})
+    where = Agent("where", template='{{ .Input "city" }} on {{ .Input "date" }}', inputs={"date": DATE, "city": CITY})
+
+    async def scene(app: App) -> str:
+        return (await (await app.conversation(agent="guide").send("Lisbon on May 3")).result()).output
+
+    assert play(scene, agent, where) == "See: Lisbon on May 3"
+
+
 def test_a_prompt_that_speaks_of_an_input_gets_it():
     """S02, S06"""
     model = Scripted('{"city": "Lisbon", "date": "May 3"}', "Sunny.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,10 +27,12 @@ LIBRARIES: dict[str, str] = {
     "web": "rondel.libraries.web",
 }
 
+_NAME = re.compile(r"[a-zA-Z0-9_-]+\.[a-zA-Z0-9_-]+")
+
 
 def is_library_name(name: str) -> bool:
     """Whether a name is one of a library's agents by its form: `library.agent`."""
-    return name.count(".") == 1
+    return _NAME.fullmatch(name) is not None
 
 
 def agent_names() -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 Arguments of a call are values already and are only checked. A text is asked about once a turn, and what came of it is
 kept: a turn that goes on finds it in the transcript. What an earlier message said stays known until a later one says
-otherwise. Required, because an agent must not run on inputs that are not there. Knows no template but by its looks.
+otherwise. Required, because an agent must not run on inputs that are not there. Knows no app.
 """
 
 from __future__ import annotations
 
-import re
+import functools
 from typing import Any
 
 from ..agent import Agent
@@ -17,11 +17,13 @@ from ..extract import Extraction, extract
 from ..inputs import check, from_text, is_required
 from ..plugin import Plugin
 from ..prompt import Node
+from ..template import scan
 from ..turn import Turn
 from ..values import Message
 
 TASK = "Read the inputs of a program out of what a person wrote to it."
-_USES = re.compile(r"\{\{-?\s*\.Inputs?\b")
+_USES = (("Input", 1), ("Input", 2), ("Inputs", 0), ("Get", 1))
+"""Directives by their names and how many arguments they have. `.Input` alone is the text itself."""
 
 
 class Inputs(Plugin):
@@ -68,8 +70,15 @@ def _needs_nothing(turn: Turn) -> bool:
 
 
 def uses_inputs(agent: Agent) -> bool:
-    """Whether an agent does anything with its inputs but being called with them."""
-    return agent.function is not None or any(_USES.search(text) for text in (agent.template, *_texts(agent.nodes)))
+    """Whether an agent does anything with its inputs but being called with them: its words speak of them, or hand them
+    on."""
+    return agent.function is not None or any(map(_speaks_of_inputs, (agent.template, *_texts(agent.nodes))))
+
+
+@functools.lru_cache(maxsize=1_000)
+def _speaks_of_inputs(text: str) -> bool:
+    found = scan(text).directives if "{{" in text else ()
+    return any((directive.name, len(directive.arguments)) in _USES for directive in found)
 
 
 def _texts(nodes: tuple[Any, ...]) -> list[str]:
