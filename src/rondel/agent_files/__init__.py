@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from ..agent import Agent
 from ..settings import Config
-from .bind import agent_of, agents_of
+from .bind import agents_of
 from .drafts import Draft, agent_paths, no_such_default, read_drafts
 from .links import Link, Links
 from .settings import KINDS, AgentSettings, NodeSettings
@@ -34,7 +34,6 @@ __all__ = [
     "Link",
     "Links",
     "NodeSettings",
-    "agent_of",
     "agent_paths",
     "agents_of",
     "load_agents",
