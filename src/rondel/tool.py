@@ -91,7 +91,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     examples: tuple[dict[str, Any], ...] = ()
     background: JobMode | None = None
-    """Not None: a call is answered at once with the id of a job that does the work, see background.py."""
+    """Not None: a call is answered at once with the id of a job that does the work, see background/."""
 
     @property
     def spec(self) -> ToolSpec:

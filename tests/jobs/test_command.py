@@ -26,7 +26,7 @@ from tests.cli.conftest import place as place
 from tests.cli.conftest import server as server
 from tests.cli.model_server import ModelServer
 from tests.docs.runner import forget_modules
-from tests.jobs.workbench import Bench, jobs_of, tell
+from tests.jobs.workbench import Bench, digests_in, jobs_of, tell
 
 AGENTS = "agents:\n  helper:\n    prompt: You help.\n    tools: [slow:slow]\n"
 SLOW = '''
@@ -116,13 +116,15 @@ def test_a_job_that_nobody_works_on_is_cancelled_at_once(place: Place):
     assert place.rondel("jobs", "cancel", id).err == f"{id} is cancelled.\n"
     assert json.loads(place.rondel("jobs", "show", id, "--json").out)["status"] == "cancelled"
     lines = place.rondel("jobs", "--watch").out.splitlines()
-    assert lines == [f"{id} slow cancelled it was cancelled before it began"]
+    assert lines == [f"{id} slow cancelled it was cancelled before it was done"]
 
     async def look() -> None:
-        async with App(Agent("helper", engine="echo"), store=SqliteStore(path)) as app:
-            await app.drain()
-            transcript = await app.conversation("c_talk").transcript()
-            assert [message.author for message in transcript.inbox.values()] == ["job:slow"]
+        engine = Scripted("I see")
+        async with App(Agent("helper", engine=engine), store=SqliteStore(path)) as app:
+            await tell(app, "and?", "c_talk")
+            assert [job.status for job in await jobs_of(app, "c_talk")] == ["cancelled"]
+        (told,) = digests_in(engine)
+        assert told.endswith("slow failed: it was cancelled before it was done")
 
     asyncio.run(look())
 
