@@ -137,7 +137,12 @@ def events_of(dialect: str, answer: Answer) -> list[bytes]:
 def beginning_of(dialect: str, text: str = "Hel") -> list[bytes]:
     """A stream that has said something and not ended."""
     events = events_of(dialect, says(text))
-    last = next(n for n, event in enumerate(events) if text.encode() in event)
+    mark = {
+        "anthropic": b"text_delta",
+        "openai-chat": json.dumps({"content": _pieces(text)[-1]})[:-1].encode(),
+        "openai-responses": b"output_text.delta",
+    }[dialect]
+    last = max(n for n, event in enumerate(events) if mark in event)
     return [STREAM, *(chunk(event) for event in events[: last + 1])]
 
 

@@ -8,8 +8,8 @@ no keys and no paths.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import cast
 
 import msgspec
 
@@ -69,6 +69,7 @@ class Exchange:
         self._writer: ReplyWriter | None = None
         self._upstream: Headers = []
         self._own_words: EngineError | None = None
+        self._decided: set[str] = set()
         self._asking: Turn | None = None
         outgoing.head = self._head
 
@@ -171,6 +172,7 @@ class Exchange:
             required = any(getattr(engine, "dialect", "") != RESPONSES for engine in engines)
             asked = await parts.responses.continued(request.key, asked, required=required)
         asked = await parts.joins.restore(asked)
+        self._decided = {engine.name for engine in engines}
         noted = [_Noted(engine, self) for engine in engines]
         engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
         opening = msgspec.structs.replace(opening, kept=parts.traced, dress=self._dress)
@@ -246,7 +248,8 @@ class Exchange:
         """The turn's own engine is asked: another one than was decided where a plugin handed the request over."""
         if self._asking is not None and self._asking.engine is engine:
             self.record.engine = engine.name
-            self.record.attempts = max(self.record.attempts, 1)
+            if engine.name not in self._decided:  # those are noted when it is their turn
+                self.record.attempts += 1
 
     def tell(self, event: Event) -> None:
         """What the ledger charged."""
@@ -323,7 +326,8 @@ class _Listener:
     def __init__(self, exchange: Exchange, splice: Splice, turn: Turn) -> None:
         self._exchange, self.splice, self._turn = exchange, splice, turn
         self._say = exchange.outgoing.say if exchange.request.streams else None
-        self._feed: Any = None
+        self._feed: Callable[[Delta], bytes] | None = None
+        self._begun = ReplyStarted("")
         self._cut = False
         self.builder = ReplyBuilder()
 
@@ -340,13 +344,22 @@ class _Listener:
 
     def _pass(self, delta: Delta) -> None:
         self.builder.add(delta)
-        if self._feed is None:
+        feed = self._feed
+        if feed is None:
             if isinstance(delta, ReplyStarted):
-                self._exchange.record.model = delta.model
-            self._exchange.note_first_token()
-            self._feed = self._exchange.writer.feed if self._say else _nothing
+                # Held back until there is a token: until then a failure is an answer with a status of its own.
+                self._begun, self._exchange.record.model = delta, delta.model
+                return
+            feed = self._begin()
         if self._say is not None:
-            self._say(self._feed(delta))
+            self._say(feed(delta))
+
+    def _begin(self) -> Callable[[Delta], bytes]:
+        self._exchange.note_first_token()
+        feed = self._feed = self._exchange.writer.feed if self._say else _nothing
+        if self._say is not None:
+            self._say(feed(self._begun))
+        return feed
 
     def ask(self, turn: Turn) -> None:
         """Our own agent asks the person something: the question is the answer, and the next request goes on from it."""
@@ -360,7 +373,7 @@ class _Listener:
 
     def end(self) -> ReplyFinished:
         if self._feed is None:
-            self._pass(ReplyStarted(self._exchange.record.model))
+            self._begin()
         return self.splice.finish(cut=self._cut)
 
     def failure(self, turn: Turn) -> EngineError:

@@ -100,9 +100,11 @@ class Reader:
         out: list[Delta] = []
         try:
             for event in events:
+                if self._done:  # whatever comes after the end is no part of the answer
+                    break
                 if event.event == "content_block_delta":
                     self._piece(event.data, out)
-                elif not self._done:
+                else:
                     self._event(parse_object(event.data), event.data, out)
         except WireError as error:
             raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
