@@ -378,6 +378,23 @@ def test_a_refusal_of_our_key_is_a_fault_behind_the_gateway(name: str, status: i
     assert dialect(name).write_error(error)[0] == 502
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_under_a_status_of_success_means_what_it_says(name: str) -> None:
+    for told, kind, status in (
+        ({"type": "overloaded_error", "message": "Busy."}, EngineOverloaded, 503),
+        ({"code": "rate_limit_exceeded", "message": "Busy."}, EngineOverloaded, 429),
+        ({"type": "invalid_request_error", "message": "Busy."}, PromptRejected, 400),
+        ({"code": 413, "message": "Busy."}, PromptRejected, 413),
+        ("Busy.", EngineOverloaded, 503),
+    ):
+        body = json.dumps({"type": "error", "error": told})
+        for stream in (True, False):
+            error = refused(answer(body), name=name, ask=asked(stream=stream))
+            assert (type(error), error.body) == (kind, body.encode())
+            got = dialect(name).write_error(error)[0]
+            assert got == (529 if (name, status) == ("anthropic", 503) else status)
+
+
 def test_a_page_or_half_an_object_is_no_body_to_pass_on() -> None:
     assert refused(answer("<html>Bad gateway</html>", 502, "text/html")).body == b""
     assert refused(answer('{"error": {"mess', 500)).body == b""

@@ -68,9 +68,10 @@ def spoken(text: str, offers: Sequence[str] = ()) -> Text:
 
 
 def say(text: Text, *, said: str = "", media: Sequence[Part] = ()) -> Iterable[Delta]:
-    """A whole text, of which only the rest is shown when its beginning was."""
+    """A whole text. It starts with what an earlier round of the turn has said of it, and the rest follows."""
+    said = said if text.text.startswith(said) else ""
     yield ReplyStarted()
-    yield PartStarted(0, Text(""))
+    yield PartStarted(0, Text(said, opaque={MARK: {"said": said}} if said else {}))
     if rest := text.text.removeprefix(said):
         yield PartDelta(0, rest)
     yield PartFinished(0, text)

@@ -290,8 +290,21 @@ class HttpEngine:
         else:
             if not error:
                 return data
-            failure = self._read_error(_status_inside(error), data)
+            failure = self._error_inside(error, data)
         raise failure
+
+    def _error_inside(self, told: object, data: bytes) -> EngineError:
+        """An error under a status of success: it may name a status itself, else its own words say what it means."""
+        if status := _status_inside(told):
+            return self._read_error(status, data)
+        try:
+            self._dialect.meter({}).whole(data)
+        except EngineGarbled:
+            return self._read_error(500, data)
+        except EngineError as error:
+            error.body = b"" if isinstance(error, EngineDenied) else data
+            return self._faults.owned(error)
+        return self._read_error(500, data)
 
     def _read_error(self, status: int, data: bytes) -> EngineError:
         error = self._dialect.read_error(status, data, provider=self._endpoint.provider, model=self._model)
@@ -364,6 +377,6 @@ async def _client(connect_s: float) -> AsyncGenerator[aiohttp.ClientSession, Non
 
 
 def _status_inside(failure: Any) -> int:
-    """The status that an error says it has when its answer's own status is success; a server's fault by default."""
+    """The status that an error says it has when its answer's own status is success; 0 when it names none."""
     code: object = cast("dict[str, object]", failure).get("code") if isinstance(failure, dict) else None
-    return code if isinstance(code, int) and 400 <= code < 600 else 500
+    return code if isinstance(code, int) and 400 <= code < 600 else 0
