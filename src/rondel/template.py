@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from .errors import RondelError, nearest
-from .values import ToolCall, Value
+from .values import Text, ToolCall, Value
 
 ARGUMENTS: Mapping[str, tuple[int, int | None, str]] = {
     "Get": (1, 2, "an agent and, if you like, its input"),
@@ -221,6 +221,12 @@ def may_begin(text: str) -> int:
 def escape(text: str) -> str:
     """A text that says the same where directives are carried out: for functions that return what others wrote."""
     return _OPEN.sub(lambda m: m[0] if m[2] not in ARGUMENTS or m[1] else f"\\{m[0]}", text)
+
+
+def said_before(part: object) -> str:
+    """Of a text that starts: what an earlier round of the same turn has shown of it already. Of one that is finished
+    empty: what was shown of a sentence that goes on in a later round."""
+    return part.opaque[MARK].get("said", "") if isinstance(part, Text) and MARK in part.opaque else ""
 
 
 def is_directive(call: ToolCall) -> bool:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+import msgspec
+
+from ..template import said_before
 from ..values import (
     Delta,
+    Part,
     PartDelta,
     PartFinished,
     PartStarted,
     ReplyFinished,
     ReplyStarted,
     StopReason,
+    Text,
     ToolCall,
     Usage,
 )
@@ -24,7 +29,19 @@ from ..values import (
 class Splice:
     """Feed it the deltas of every round; what it gives back is the caller's."""
 
-    __slots__ = ("_calls_shown", "_ended", "_last", "_next", "_places", "_plain", "_started", "lent", "rounds", "usage")
+    __slots__ = (
+        "_calls_shown",
+        "_ended",
+        "_last",
+        "_next",
+        "_places",
+        "_plain",
+        "_said",
+        "_started",
+        "lent",
+        "rounds",
+        "usage",
+    )
 
     def __init__(self, lent: Container[str]) -> None:
         self.lent = lent
@@ -37,6 +54,8 @@ class Splice:
         """Nothing was left out and nothing moved so far: pieces can pass as they are."""
         self._started = self._ended = False
         self._calls_shown = False
+        self._said = ""
+        """What the caller has of a sentence that goes on in another round."""
 
     def feed(self, delta: Delta) -> Delta | None:
         """The delta as the caller sees it; None when it is not for the caller."""
@@ -47,10 +66,12 @@ class Splice:
             return None if place is None else PartDelta(place, delta.text)
         if isinstance(delta, PartStarted):
             place = self._place(delta.index, delta.part)
-            return None if place is None else PartStarted(place, delta.part)
+            self._said = said_before(delta.part) if self.rounds else ""
+            return None if place is None else PartStarted(place, Text("") if self._said else delta.part)
         if isinstance(delta, PartFinished):
             place = self._places[delta.index] if delta.index in self._places else self._place(delta.index, delta.part)
-            return None if place is None else PartFinished(place, delta.part)
+            part, self._said = _without(delta.part, self._said), ""
+            return None if place is None else PartFinished(place, part)
         if isinstance(delta, ReplyStarted):
             return self._start(delta)
         if isinstance(delta, ReplyFinished):
@@ -92,3 +113,12 @@ class Splice:
         place = self._places[index] = self.next_place()
         self._plain = self._plain and place == index
         return place
+
+
+def _without(part: Part, said: str) -> Part:
+    """A text without its beginning; of one that goes on in another round, the beginning."""
+    if isinstance(part, Text) and not part.text and (begun := said_before(part)):
+        return Text(begun)
+    if said and isinstance(part, Text) and part.text.startswith(said):
+        return msgspec.structs.replace(part, text=part.text[len(said) :])
+    return part

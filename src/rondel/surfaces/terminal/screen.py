@@ -85,7 +85,7 @@ class Screen:
         self._line_open = False
         self._calls: dict[str, ToolCall] = {}
         self._interrupted = ""
-        """The beginning of a sentence that waits for an answer; what comes next is the rest of it."""
+        """The beginning of a sentence that waits for an answer: it is not shown again when the sentence goes on."""
         self._reset_turn()
 
     def _reset_turn(self) -> None:
@@ -140,11 +140,9 @@ class Screen:
             self.note("The reply was thrown away; the model is asked once more.")
             return
         streamed, said = "".join(self._streamed), event.message.text
-        before, self._interrupted = self._interrupted, "" if said else self._interrupted + streamed
-        if said and said not in (streamed, before + streamed):
-            if streamed and event.free:
-                self.note("The whole of it:")
-            elif streamed:
+        self._interrupted = "" if said else streamed
+        if said and said != streamed:
+            if streamed:
                 self.note("A plugin changed the reply. It is now:")
             self._print_text(clean(said))
         self._end_line()
@@ -218,7 +216,10 @@ class Screen:
                 self._thinking_since = self._now()
             elif isinstance(part, TextPart):
                 self._finish_thinking()
-            if isinstance(part, (Thinking, TextPart)) and part.text:
+            if isinstance(part, TextPart) and part.text and part.text == self._interrupted:
+                self._part_chars[event.index] = len(part.text)
+                self._streamed.append(part.text)
+            elif isinstance(part, (Thinking, TextPart)) and part.text:
                 self._part_delta(PartDelta(event.index, part.text))
             return
         if isinstance(part, (Thinking, TextPart)):
