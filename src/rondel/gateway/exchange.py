@@ -37,7 +37,7 @@ from ..values import (
 )
 from .inside import Joins, Lending, Opening, scope_of
 from .outgoing import Flushing, Headers, Outgoing
-from .record import Record
+from .record import Record, tokens_in, tokens_of
 from .request import Request
 from .responses import DIALECT as RESPONSES
 from .responses import PREVIOUS, Responses
@@ -148,8 +148,11 @@ class Exchange:
         self._upstream = _passed_on(relayed.headers.items())
         try:
             if self.request.streams:
+                speed = record.speed
                 async for data in relayed:
                     await out.write(data)
+                    if speed is not None:
+                        speed.add(tokens_in(data), out.last_write)
                 await out.end()
             else:
                 body = b"".join([data async for data in relayed])
@@ -298,7 +301,8 @@ class _Asked:
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._exchange.asks(self)
-        return self._engine.stream(prompt)
+        # With the caller's model in it the prompt is known for a foreign one, of which no engine keeps anything.
+        return self._engine.stream(prompt.replace(model=self._exchange.request.model))
 
 
 class _Noted:
@@ -326,6 +330,7 @@ class _Listener:
     def __init__(self, exchange: Exchange, splice: Splice, turn: Turn) -> None:
         self._exchange, self.splice, self._turn = exchange, splice, turn
         self._say = exchange.outgoing.say if exchange.request.streams else None
+        self._speed = exchange.record.speed
         self._feed: Callable[[Delta], bytes] | None = None
         self._begun = ReplyStarted("")
         self._cut = False
@@ -353,6 +358,8 @@ class _Listener:
             feed = self._begin()
         if self._say is not None:
             self._say(feed(delta))
+            if self._speed is not None and isinstance(delta, PartDelta):
+                self._speed.add(tokens_of(len(delta.text)), asyncio.get_running_loop().time())
 
     def _begin(self) -> Callable[[Delta], bytes]:
         self._exchange.note_first_token()
