@@ -25,6 +25,9 @@ from .values import Message, Value, user
 logger = logging.getLogger("rondel.timetable")
 
 SHELF = "schedules"
+PLACES = "schedules-by-place"
+"""The ids of schedules by conversation, and of those in agents' files: nobody reads all of them to find a few."""
+FILES = "@files"
 PER_CONVERSATION_MAX = 32
 Maker: TypeAlias = Literal["agent", "file", "person"]
 
@@ -61,7 +64,7 @@ class Scheduled(Value, frozen=True):
     conversation: str
     schedule: Schedule
     next_at: float
-    made_by: Maker = "agent"
+    made_by: Maker = "person"
     made_at: float = 0.0
     last_turn: str = ""
     """The turn that it started last."""
@@ -74,7 +77,7 @@ class Timetable:
         self._app = app
 
     async def add(
-        self, agent: str, schedule: Schedule, *, conversation: str, id: str, made_by: Maker = "agent"
+        self, agent: str, schedule: Schedule, *, conversation: str, id: str, made_by: Maker = "person"
     ) -> Scheduled:
         """Let something be said when its time comes. The same id twice is once."""
         now = self._app.clock.now()
@@ -83,35 +86,35 @@ class Timetable:
         next_at = schedule.next_after(now)
         if next_at is None:
             raise RondelError(f"the schedule {str(schedule)!r} is over: no time of it is left")
-        if made_by != "file":
-            here = [other for other in await self.schedules() if other.conversation == conversation]
-            if len(here) >= PER_CONVERSATION_MAX:
-                raise RondelError(
-                    f"this conversation has {len(here)} schedules, which is the limit; cancel one that is not needed"
-                )
+        if made_by != "file" and len(await self.schedules(conversation)) >= PER_CONVERSATION_MAX:
+            raise RondelError(
+                f"this conversation has {PER_CONVERSATION_MAX} schedules, which is the limit; "
+                "cancel one that is not needed"
+            )
         scheduled = Scheduled(id, agent, conversation, schedule, next_at, made_by, now)
         await self._arm(scheduled)
         return scheduled
 
-    async def schedules(self) -> list[Scheduled]:
-        return await read_schedules(self._app.store)
+    async def schedules(self, place: str = "") -> list[Scheduled]:
+        """All of them, or those of a conversation; the one whose time comes first in front."""
+        return await read_schedules(self._app.store, place)
 
     async def cancel(self, id: str) -> bool:
         """False when there is no such schedule, or no longer."""
         scheduled = await read_schedule(self._app.store, id)
         if scheduled is None:
             return False
-        await self._app.store.remove(SHELF, id)
+        await forget_schedule(self._app.store, scheduled)
         await self._app.runtime.cancel(_job_id(scheduled))
         return True
 
     async def open(self) -> None:
         """Begin with what the agents' files say; forget what they no longer say."""
         wanted = {scheduled.id: scheduled for scheduled in self._of_files()}
-        for known in await self.schedules():
-            if known.made_by == "file" and known.id not in wanted:
+        for known in await self.schedules(FILES):
+            if known.id not in wanted:
                 await self.cancel(known.id)
-            elif known.id in wanted:
+            else:
                 wanted[known.id] = msgspec.structs.replace(wanted[known.id], last_turn=known.last_turn)
         for scheduled in wanted.values():
             await self._arm(scheduled)
@@ -127,9 +130,8 @@ class Timetable:
 
     async def take_up(self, conversation: str) -> None:
         """Go on with the schedules of a conversation that a process which is gone has left."""
-        for scheduled in await self.schedules():
-            if scheduled.conversation == conversation:
-                await self._app.runtime.recover(scheduled.id)
+        for scheduled in await self.schedules(conversation):
+            await self._app.runtime.recover(scheduled.id)
 
     # --- its time has come --------------------------------------------------------------------------------------------
 
@@ -140,7 +142,10 @@ class Timetable:
             return  # somebody has cancelled it
         if not self._app.knows_agent(scheduled.agent):
             logger.warning("schedule %s has ended: there is no agent %r any more", scheduled.id, scheduled.agent)
-            await self._app.store.remove(SHELF, scheduled.id)
+            await forget_schedule(self._app.store, scheduled)
+            return
+        if scheduled.made_by == "agent" and await self._app.store.info(scheduled.conversation) is None:
+            await forget_schedule(self._app.store, scheduled)  # somebody deleted the conversation
             return
         now, schedule = self._app.clock.now(), scheduled.schedule
         if not schedule.is_active(now):  # it was missed, and now is no time for it either
@@ -153,7 +158,7 @@ class Timetable:
             scheduled = msgspec.structs.replace(scheduled, last_turn=turn)
         next_at = schedule.next_after(max(now, job.at))
         if next_at is None:
-            await self._app.store.remove(SHELF, scheduled.id)
+            await forget_schedule(self._app.store, scheduled)
         else:
             await self._arm(msgspec.structs.replace(scheduled, next_at=next_at))
 
@@ -162,6 +167,8 @@ class Timetable:
         await self._app.start_turn(scheduled.conversation, scheduled.agent, message, turn=turn)
 
     async def _arm(self, scheduled: Scheduled) -> None:
+        for place in _places(scheduled):
+            await self._app.store.put(PLACES, place, b"1")
         await self._app.store.put(SHELF, scheduled.id, msgspec.json.encode(scheduled))
         await self._app.runtime.submit(Job(_job_id(scheduled), "schedule", scheduled.id, at=scheduled.next_at))
 
@@ -175,16 +182,28 @@ async def read_schedule(store: Store, id: str) -> Scheduled | None:
     return None if value is None else msgspec.json.decode(value, type=Scheduled)
 
 
-async def read_schedules(store: Store) -> list[Scheduled]:
-    """The schedules of all conversations, the one whose time comes first in front."""
+async def read_schedules(store: Store, place: str = "") -> list[Scheduled]:
+    """The schedules of one place or of all, the one whose time comes first in front."""
     found: list[Scheduled] = []
-    after = ""
-    while keys := await store.keys(SHELF, after=after):
+    shelf, prefix, after = (PLACES, f"{place}/", "") if place else (SHELF, "", "")
+    while keys := await store.keys(shelf, prefix, after=after):
         after = keys[-1]
         for key in keys:
-            if (value := await store.get(SHELF, key)) is not None:
-                found.append(msgspec.json.decode(value, type=Scheduled))
+            if (scheduled := await read_schedule(store, key.removeprefix(prefix))) is not None:
+                found.append(scheduled)
     return sorted(found, key=lambda scheduled: (scheduled.next_at, scheduled.id))
+
+
+async def forget_schedule(store: Store, scheduled: Scheduled) -> None:
+    """Whoever waits for its time finds it gone."""
+    await store.remove(SHELF, scheduled.id)
+    for place in _places(scheduled):
+        await store.remove(PLACES, place)
+
+
+def _places(scheduled: Scheduled) -> list[str]:
+    places = [scheduled.conversation, *([FILES] if scheduled.made_by == "file" else [])]
+    return [f"{place}/{scheduled.id}" for place in places]
 
 
 def _job_id(scheduled: Scheduled) -> str:

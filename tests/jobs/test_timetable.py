@@ -12,7 +12,7 @@ from rondel.schedule import Schedule, parse
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Pause, Scripted, VirtualClock, call
-from rondel.timetable import PER_CONVERSATION_MAX
+from rondel.timetable import PER_CONVERSATION_MAX, forget_schedule
 from rondel.tools.schedule import cancel_schedule, list_schedules, schedule
 from rondel.values import ToolResult
 from tests.jobs.workbench import app_of, helper, run, tell
@@ -233,9 +233,24 @@ def test_a_schedule_that_another_process_cancelled_says_nothing():
         agent = Agent("a", engine=Scripted("never"))
         async with app_of(agent, clock=clock) as app:
             await app.timetable.add("a", parse({"every": 60, "say": "x"}, now=clock.now()), conversation="c", id="s_1")
-            await app.store.remove("schedules", "s_1")  # all that another process can do
+            (scheduled,) = await app.timetable.schedules("c")
+            await forget_schedule(app.store, scheduled)  # all that another process can do
             await later(app, clock, HOUR)
             assert await said_by_the_clock(app) == []
+
+    run(scene)
+
+
+def test_the_schedule_of_a_conversation_that_was_deleted_ends_with_it():
+    async def scene() -> None:
+        clock = VirtualClock()
+        agent, _ = helper(call("schedule", say="x", every="1h"), "ok", tools=TOOLS)
+        async with app_of(agent, clock=clock) as app:
+            await tell(app, "go")
+            await app.store.delete("c")
+            await later(app, clock, HOUR)
+            assert await app.timetable.schedules() == []
+            assert await app.store.info("c") is None
 
     run(scene)
 

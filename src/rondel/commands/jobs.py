@@ -25,7 +25,7 @@ from ..store import Store
 from ..surfaces.terminal.clean import clean, one_line
 from ..surfaces.terminal.slash import find_conversation
 from ..surfaces.terminal.views import short_id, table, when
-from ..timetable import Scheduled, read_schedules, scheduled_id
+from ..timetable import Scheduled, forget_schedule, read_schedules, scheduled_id
 from ._output import console, show, show_json, tell
 from ._project import load_project, open_app, open_store
 
@@ -225,7 +225,7 @@ async def _cancel(id: str) -> str:
     async with _store() as store:
         found = await _find(store, id)
         if isinstance(found, Scheduled):
-            await store.remove("schedules", found.id)
+            await forget_schedule(store, found)
             return f"{found.id} is cancelled."
         if found.is_over:
             return f"{found.id} is over already: {found.status}."
@@ -254,7 +254,6 @@ async def _schedule(wish: Wish) -> Scheduled:
             schedule,
             conversation=id or f"schedule-{opened.agent}",
             id=scheduled_id(opened.app.new_id("s")),
-            made_by="person",
         )
 
 

@@ -47,6 +47,7 @@ async def schedule(
             parse(given, now=turn.now()),
             conversation=turn.conversation,
             id=scheduled_id(turn.conversation, turn.id, str(turn.transcript.rounds), context.call.id),
+            made_by="agent",
         )
     except RondelError as error:
         raise ToolError(str(error)) from error
@@ -75,8 +76,7 @@ async def cancel_schedule(schedule_id: str, context: CallContext) -> str:
 
 
 async def _here(context: CallContext) -> list[Scheduled]:
-    place = context.turn.conversation.partition("/")[0]
-    return [made for made in await context.turn.timetable.schedules() if made.conversation == place]
+    return await context.turn.timetable.schedules(context.turn.conversation.partition("/")[0])
 
 
 def _described(made: Scheduled) -> str:

@@ -140,8 +140,7 @@ async def _jobs(chat: Chat, rest: str) -> Shown:
     if rest:
         raise RondelError(f"/jobs takes nothing or 'cancel ID', not {rest!r}")
     place = chat.conversation.id
-    schedules = [one for one in await chat.app.timetable.schedules() if one.conversation == place]
-    return jobs_view(await chat.app.background.jobs(place), schedules)
+    return jobs_view(await chat.app.background.jobs(place), await chat.app.timetable.schedules(place))
 
 
 async def _cancel_job(chat: Chat, id: str) -> str:
