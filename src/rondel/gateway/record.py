@@ -5,6 +5,7 @@ No content: neither prompts nor answers. The newest are kept in memory for whoev
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,68 @@ RECORDS_MAX = 1_000
 SESSIONS_MAX = 100
 WINDOW_S = 1.0
 """The speed of a stream that is under way is that of its last second."""
+MOMENT_S = 0.05
+"""What comes within so long of each other is one moment, so that a fast stream is as cheap to follow as a slow one."""
+BYTES_PER_TOKEN = 4
+
+_PIECE = re.compile(
+    rb'"(?:text|content|reasoning_content|reasoning|thinking|partial_json|arguments|delta)": ?"((?:[^"\\]|\\.)*)"'
+)
+"""A piece of an answer in an event, in any dialect."""
+_AGAIN = b'.done"', b'.completed"'
+"""Of events that say again what came in pieces."""
+
+
+def tokens_in(events: bytes) -> int:
+    """How many tokens these events of a stream bring, by estimate: pieces are measured, not decoded."""
+    if _AGAIN[0] in events or _AGAIN[1] in events:
+        return 0
+    pieces = _PIECE.findall(events)
+    return max(len(pieces), len(b"".join(pieces)) // BYTES_PER_TOKEN)
+
+
+def tokens_of(size: int) -> int:
+    """How many tokens a piece of so many characters is taken for: a piece that is not empty has at least one."""
+    return max(1, size // BYTES_PER_TOKEN) if size else 0
+
+
+class Speed(msgspec.Struct):
+    """How fast the answers of one session come."""
+
+    tokens_out: int = 0
+    seconds: float = 0.0
+    first_token_s: float | None = None
+    """Of the newest answer."""
+    recent: int = 0
+    moments: deque[tuple[float, int]] = msgspec.field(default_factory=lambda: deque[tuple[float, int]]())
+    """When how many tokens came, within the last second."""
+
+    @property
+    def average(self) -> float | None:
+        """Tokens a second, over all answers that have ended, from their first tokens on."""
+        return self.tokens_out / self.seconds if self.seconds > 0 and self.tokens_out else None
+
+    def add(self, tokens: int, now: float) -> None:
+        """So many tokens came just now."""
+        moments = self.moments
+        self.recent += tokens
+        if moments and now - moments[-1][0] < MOMENT_S:
+            moments[-1] = (moments[-1][0], moments[-1][1] + tokens)
+        else:
+            moments.append((now, tokens))
+            self._forget(now)
+
+    def live(self, now: float) -> float | None:
+        """Tokens a second now; None when nothing came for a second."""
+        self._forget(now)
+        if not self.moments:
+            return None
+        return self.recent / max(now - self.moments[0][0], WINDOW_S / 10)
+
+    def _forget(self, now: float) -> None:
+        moments = self.moments
+        while moments and moments[0][0] < now - WINDOW_S:
+            self.recent -= moments.popleft()[1]
 
 
 class Record(msgspec.Struct):
@@ -51,27 +114,19 @@ class Record(msgspec.Struct):
     """Billionths of a dollar; None where no price is known."""
     first_token_s: float | None = None
     seconds: float = 0.0
+    speed: Speed | None = None
+    """That of its session, while it streams; none where the caller names no session."""
+
+    @property
+    def answer_s(self) -> float:
+        """How long the answer took: from its first token on where it streamed, else all of the time."""
+        return self.seconds - (self.first_token_s or 0.0) if self.streams else self.seconds
 
     @property
     def tokens_per_s(self) -> float | None:
-        """The speed of the answer, from its first token to its end."""
-        spent_s = self.seconds - (self.first_token_s or 0.0)
+        """The speed of the answer."""
+        spent_s = self.answer_s
         return self.usage.tokens_out / spent_s if spent_s > 0 and self.usage.tokens_out else None
-
-
-class Speed(msgspec.Struct):
-    """How fast the answers of one session come."""
-
-    tokens_out: int = 0
-    seconds: float = 0.0
-    first_token_s: float | None = None
-    live: float | None = None
-    """Tokens a second now; None when nothing streams."""
-    moments: deque[tuple[float, int]] = msgspec.field(default_factory=lambda: deque[tuple[float, int]]())
-
-    @property
-    def average(self) -> float | None:
-        return self.tokens_out / self.seconds if self.seconds > 0 and self.tokens_out else None
 
 
 class Records:
@@ -94,28 +149,16 @@ class Records:
 
     def begin(self, record: Record) -> None:
         self.newest.append(record)
+        if record.session:
+            record.speed = self.speed_of(record.session)
         self._tell(record)
 
     def end(self, record: Record) -> None:
-        if record.session:
-            speed = self.speed_of(record.session)
-            speed.live = None
-            speed.moments.clear()
-            if record.first_token_s is not None:
-                speed.first_token_s = record.first_token_s
-                speed.tokens_out += record.usage.tokens_out
-                speed.seconds += max(0.0, record.seconds - record.first_token_s)
+        if (speed := record.speed) is not None and record.first_token_s is not None:
+            speed.first_token_s = record.first_token_s
+            speed.tokens_out += record.usage.tokens_out
+            speed.seconds += max(0.0, record.answer_s)
         self._tell(record)
-
-    def streamed(self, session: str, tokens: int, now: float) -> None:
-        """So many tokens of a session's answer came just now."""
-        speed = self.speed_of(session)
-        moments = speed.moments
-        moments.append((now, tokens))
-        while moments and moments[0][0] < now - WINDOW_S:
-            moments.popleft()
-        spent_s = max(now - moments[0][0], WINDOW_S / 10)
-        speed.live = sum(count for _, count in moments) / spent_s
 
     def speed_of(self, session: str) -> Speed:
         speed = self.speeds.get(session)
