@@ -230,8 +230,13 @@ def said_before(part: object) -> str:
 
 
 def is_directive(call: ToolCall) -> bool:
-    """Whether a call carries out an author's words. A model cannot make such a call."""
+    """Whether a call carries out a directive. A model cannot make such a call."""
     return MARK in call.opaque
+
+
+def is_authors(call: ToolCall) -> bool:
+    """Whether a call carries out what an author wrote, and not what an agent said."""
+    return MARK in call.opaque and "output" not in call.opaque[MARK]
 
 
 def unique(directives: Iterable[Directive]) -> Sequence[Directive]:

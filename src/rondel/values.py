@@ -254,8 +254,8 @@ class ReplyStarted(Value, frozen=True, tag="reply_started"):
 
 
 class PartStarted(Value, frozen=True, tag="part_started"):
-    """A part begins. `part` has what is known: a call's id and name, an empty text, or the beginning of a sentence that an
-    earlier round of the turn has shown."""
+    """A part begins. `part` has what is known: a call's id and name, an empty text, or the beginning of a sentence that
+    an earlier round of the turn has shown."""
 
     index: int
     part: Part

@@ -224,6 +224,14 @@ def test_an_agent_that_recruits_more_than_the_tree_may_call_ends_by_the_limits_n
     assert [hit.name for hit in of(LimitHit, events)] == ["limits.tree_calls"]
 
 
+def test_what_an_agent_says_may_make_no_more_calls_than_a_model():
+    """An author may write a thousand directives; what a model says is held to its calls a round."""
+    said = " ".join(f'{{{{ .Get "echo" "{n}" }}}}' for n in range(4))
+    agent, _ = scripted(say(said), expands_output=True, recruits=["echo"], limits=Limits(calls=2))
+    told = output(agent, Agent("echo", template="({{ .Input }})"))
+    assert told.startswith("(0) (1) [error calling echo: not run: a round may have 2 calls (limits.calls)")
+
+
 # --- time -------------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..errors import LimitReached
 from ..plugin import Plugin
 from ..prompt import Prompt
-from ..template import is_directive
+from ..template import is_authors, is_directive
 from ..tool import error_of
 from ..turn import Turn
 from ..values import ToolCall, ToolResult
@@ -43,11 +43,9 @@ class LimitsGuard(Plugin):
     async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult:
         limits = turn.limits
         _check_tree_calls(turn)
-        if is_directive(call):
-            return call  # as many as an author writes, as deep as agents may be nested
-        if turn.transcript.calls[call.id].place >= limits.calls:
+        if turn.transcript.calls[call.id].place >= limits.calls and not is_authors(call):
             return error_of(call, f"not run: a round may have {limits.calls} calls (limits.calls); make fewer at once")
-        if turn.level >= limits.tool_levels:
+        if turn.level >= limits.tool_levels and not is_directive(call):  # those have the levels of agents
             path = " -> ".join((*turn.path, turn.agent.name, call.name))
             said = f"calls are nested {turn.level} levels deep (limits.tool_levels={limits.tool_levels}): {path}"
             return error_of(call, f"not run: {said}\n{turn.calls_above}")

@@ -25,8 +25,12 @@ class Outlet:
         self.has_calls = False
         self.stopped_at: int | None = None
         """The part that a directive interrupted."""
-        self.said = ""
+        self._said: list[str] = []
         self.end: ReplyFinished | None = None
+
+    @property
+    def said(self) -> str:
+        return "".join(self._said)
 
     def put(self, delta: Delta) -> Iterable[Delta]:
         if isinstance(delta, PartStarted):
@@ -44,7 +48,6 @@ class Outlet:
             yield delta
 
     def _more(self, delta: PartDelta) -> Iterable[Delta]:
-        self.texts[delta.index] += delta.text
         if self.stopped_at is not None:
             self._held.append(delta)
             return
@@ -72,7 +75,7 @@ class Outlet:
 
     def _show(self, index: int, text: str) -> Iterable[Delta]:
         if text:
-            self.said += text
+            self._said.append(text)
             yield PartDelta(index, text)
 
     def release(self) -> Iterable[Delta]:
