@@ -120,6 +120,23 @@ def test_an_agent_in_a_chain_reads_its_inputs_out_of_what_came_before():
     run(scene)
 
 
+def test_templates_and_functions_take_their_turn_in_a_chain():
+    async def scene() -> None:
+        def count(text: str) -> str:
+            return f"{len(text)} characters"
+
+        fields = {"text": {"required": True}}
+        shout = Agent("shout", template='LOUD: {{ .Input "text" }}!', inputs=fields)
+        counting = Agent("counting", function=count, inputs=fields)
+        boss, _ = helper("hello", name="boss", job=["shout", "counting"])
+        async with app_of(boss, shout, counting) as app:
+            await tell(app, "go")
+            await app.drain()
+            assert [job.summary for job in await jobs_of(app)] == ["12 characters"]
+
+    run(scene)
+
+
 def test_agents_whose_jobs_start_each_other_come_to_an_end():
     """Nothing runs away: each start is one level deeper, and levels are limited."""
 

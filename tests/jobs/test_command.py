@@ -66,6 +66,47 @@ def left_by_a_dead_process(path: Path) -> str:
     return asyncio.run(main())
 
 
+KILLED = """
+import asyncio, os, signal, sys
+from rondel import Agent, App, tool
+from rondel.stores.sqlite import SqliteStore
+from rondel.testing import Scripted, call
+
+@tool(background=True, idempotent={idempotent})
+def slow(topic: str) -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[slow])
+    async with App(agent, store=SqliteStore({path!r})) as app:
+        await (await app.conversation("c_talk").send("go")).result()
+        await app.drain()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+@pytest.mark.parametrize(("idempotent", "said"), [(False, "interrupted"), (True, "all about tea")])
+def test_kill_9_in_the_middle_of_a_job_and_the_next_process_goes_on(place: Place, idempotent: bool, said: str):
+    """B01: what was handed to the background survives."""
+    path = project(place)
+    code = KILLED.format(idempotent=idempotent, path=str(path))
+    assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_S, check=False).returncode == -9
+
+    async def main() -> None:
+        bench = Bench(idempotent=idempotent)
+        bench.go.set()
+        engine = Scripted("begun", "I see")
+        async with App(Agent("helper", engine=engine, tools=[bench.tool]), store=SqliteStore(path)) as app:
+            await app.drain()
+            await tell(app, "and?", "c_talk")
+        (told,) = digests_in(engine)
+        assert said in told
+
+    asyncio.run(main())
+
+
 def finished(path: Path) -> str:
     async def main() -> str:
         bench = Bench()
