@@ -38,7 +38,7 @@ from .events import (
 )
 from .job import JobInfo
 from .question import ALWAYS, Answer, Question
-from .template import MARK, is_directive
+from .template import MARK, is_directive, said_before
 from .values import Message, Messages, Text, ToolCall, ToolResult, Usage, Value
 
 
@@ -142,6 +142,13 @@ class Transcript:
     @property
     def questions(self) -> list[Question]:
         return [c.question for c in self.calls.values() if c.question is not None]
+
+    @property
+    def interrupted(self) -> str:
+        """What was shown of a sentence that waits for its directives."""
+        if self._directing is None or not self.calls:
+            return ""
+        return "".join(map(said_before, self._directing.message.parts))
 
     @property
     def offers(self) -> tuple[str, ...]:

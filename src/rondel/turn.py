@@ -628,7 +628,10 @@ class Turn:
                     reply, message=msgspec.structs.replace(reply.message, parts=parts), stop="interrupted"
                 )
                 await self.keep(reply, ran=True, seconds=self.now() - self.round_began, first_token_s=None)
+        said = self.transcript.interrupted
         await self._settle_calls("not finished: the turn was stopped", stopped=True)
+        if said:
+            await self.append(MessageAdded(self.own_message(said)))
 
     async def _settle_calls(self, why: str, *, stopped: bool = False) -> None:
         events: list[Kept] = []

@@ -177,7 +177,7 @@ def test_a_question_that_nobody_answers_in_time_is_answered_by_its_default():
     assert engine.prompts[1].messages[-1].parts[0].text == "(nobody answered in time)"
 
 
-def test_a_stop_in_the_middle_of_a_sentence_leaves_nothing_open():
+def test_a_stop_in_the_middle_of_a_sentence_keeps_what_was_said_and_leaves_nothing_open():
     agent = Agent("host", template='Hello. {{ .AskUser "Name?" }}!')
 
     async def scene(app: App) -> tuple[Any, ...]:
@@ -185,9 +185,9 @@ def test_a_stop_in_the_middle_of_a_sentence_leaves_nothing_open():
         await (await conversation.send("hi")).result()
         await conversation.stop()
         transcript = await conversation.transcript()
-        return transcript.outcome, transcript.questions, transcript.unanswered
+        return transcript.outcome, transcript.questions, transcript.unanswered, transcript.messages[-1].text
 
-    assert play(scene, agent) == (Outcome.STOPPED, [], [])
+    assert play(scene, agent) == (Outcome.STOPPED, [], [], "Hello. ")
 
 
 def test_a_conversation_that_waits_is_not_kept_in_memory():
