@@ -180,8 +180,11 @@ def _arguments(written: str) -> tuple[str, ...]:
 
 
 def _problem(name: str, written: str) -> str:
-    count = len(_arguments(written))
+    arguments = _arguments(written)
+    count = len(arguments)
     least, most, which = ARGUMENTS[name]
+    if arguments and not arguments[0].strip():
+        return f"{{{{ .{name} }}}} takes {which}; the first argument is blank"
     if least <= count and (most is None or count <= most):
         return ""
     return f"{{{{ .{name} }}}} takes {which}; it has {count or 'no'} argument{'' if count == 1 else 's'}"

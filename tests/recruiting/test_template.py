@@ -64,6 +64,8 @@ def test_texts_in_quotes_may_have_quotes_and_line_breaks():
         ("{{ .Get }}", "{{ .Get }} takes an agent and, if you like, its input; it has no arguments"),
         ('{{ .AskUser "a" "b" }}', "{{ .AskUser }} takes a question; it has 2 arguments"),
         ('{{ .Options "q" "a" }}', "takes a question and two or more options; it has 2 arguments"),
+        ('{{ .Get "" }}', "{{ .Get }} takes an agent and, if you like, its input; the first argument is blank"),
+        ('{{ .AskUser " " }}', "{{ .AskUser }} takes a question; the first argument is blank"),
         ("{{ .Get weather }}", "behind .Get stand texts in double quotes and nothing else"),
         ("{{ .Input.city }}", "'{{ .Input.city }}' is no directive"),
     ],
