@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ def piece_of(dialect: str, text: str) -> bytes:
         return _chunk_event({"content": text})
     return _event(
         "response.output_text.delta",
-        item_id="msg_0",
+        item_id=_item(0, Say("Hel"))["id"],
         output_index=0,
         content_index=0,
         delta=text,
@@ -398,18 +399,19 @@ def _response_usage(spent: Spent) -> dict[str, Any]:
 
 
 def _item(index: int, part: Any) -> dict[str, Any]:
+    place = f"{index}_{crc32(repr(part).encode())}"  # no two items of a conversation have the same id
     match part:
         case Think(text):
             summary = [{"type": "summary_text", "text": text}]
-            return {"type": "reasoning", "id": f"rs_{index}", "summary": summary, "encrypted_content": "ZW5j"}
+            return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, "encrypted_content": "ZW5j"}
         case Call(id, name, arguments):
-            call = {"type": "function_call", "id": f"fc_{index}", "call_id": id, "name": name}
+            call = {"type": "function_call", "id": f"fc_{place}", "call_id": id, "name": name}
             return {**call, "arguments": json.dumps(arguments), "status": "completed"}
         case Refuse(text):
             content: dict[str, Any] = {"type": "refusal", "refusal": text}
         case _:
             content = _output_text(part.text, part.cites)
-    return {"type": "message", "id": f"msg_{index}", "role": "assistant", "status": "completed", "content": [content]}
+    return {"type": "message", "id": f"msg_{place}", "role": "assistant", "status": "completed", "content": [content]}
 
 
 def _output_text(text: str, cites: str = "") -> dict[str, Any]:

@@ -113,7 +113,10 @@ class Exchange:
     # --- as bytes -----------------------------------------------------------------------------------------------------
 
     async def _goes_on_here(self) -> bool:
-        """Whether the request goes on from a response that was made here: an upstream does not know it."""
+        """Whether the request goes on from what was made here, a response or what lent tools gave: an upstream does not
+        know of it."""
+        if await self._parts.joins.concern(self.request):
+            return True
         if PREVIOUS not in self.request.fields:
             return False
         previous = self.request.field(PREVIOUS)
@@ -174,7 +177,7 @@ class Exchange:
         if request.dialect.name == RESPONSES:
             required = any(getattr(engine, "dialect", "") != RESPONSES for engine in engines)
             asked = await parts.responses.continued(request.key, asked, required=required)
-        asked = await parts.joins.restore(asked)
+        asked = await parts.joins.restore(request.key, asked)
         self._decided = {engine.name for engine in engines}
         noted = [_Noted(engine, self) for engine in engines]
         engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
@@ -190,7 +193,7 @@ class Exchange:
         if outcome is Outcome.FAILED or isinstance(turn.error, TokenLimitError):
             raise listener.failure(turn)
         if outcome is Outcome.WAITING:
-            await parts.joins.remember(turn, given)
+            await parts.joins.remember(request.key, turn, given)
             listener.ask(turn)
         final = listener.end()
         await self._finish(listener, final)

@@ -7,6 +7,7 @@ beside it is remembered, and put back into the next request. Knows no network an
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -228,14 +229,14 @@ class Join(Value, frozen=True):
 
 
 class Joins:
-    """What was answered inside beside a call that went out, by that call's id."""
+    """What was answered inside beside a call that went out, by the caller's key and that call's id."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._known: OrderedDict[str, Join | None] = OrderedDict()
         self._loaded = False
 
-    async def remember(self, turn: Turn, given: int) -> None:
+    async def remember(self, key: str, turn: Turn, given: int) -> None:
         """Keep what this turn did inside, when calls of the caller's ended it. `given` is how many messages it began
         with."""
         calls = turn.transcript.calls
@@ -246,46 +247,71 @@ class Joins:
         results = tuple(call.result for call in calls.values() if call.result is not None)
         join = Join(messages, results)
         for id in callers:
-            self._note(id, join)
-            await self._store.put(JOINS, id, msgspec.json.encode(join), until=self._clock.now() + JOIN_S)
+            self._note(_place(key, id), join)
+            await self._store.put(JOINS, _place(key, id), msgspec.json.encode(join), until=self._clock.now() + JOIN_S)
 
-    async def restore(self, prompt: Prompt) -> Prompt:
+    async def concern(self, request: Request) -> bool:
+        """Whether a request goes on from something that was answered inside. Cheap: it may only look as if it did."""
+        await self._load()
+        return bool(self._known) and any(
+            _place(request.key, id.decode("utf-8", "replace")) in self._known for id in request.find(_ID)
+        )
+
+    async def restore(self, key: str, prompt: Prompt) -> Prompt:
         """The prompt with what was answered inside put back into its place."""
         await self._load()
         if not self._known:
             return prompt
         nodes: list[Any] = []
         pending: tuple[ToolResult, ...] = ()
+        is_joined = False
         for node in prompt.nodes:
             if isinstance(node, Message) and node.role == "tool" and pending:
                 node, pending = msgspec.structs.replace(node, parts=(*pending, *node.parts)), ()
-            elif isinstance(node, Message) and node.role == "assistant" and (join := await self._find(node)):
+            elif isinstance(node, Message) and node.role == "assistant" and (join := await self._find(key, node)):
                 nodes.extend(join.messages)
-                pending = join.results
+                pending, is_joined = join.results, True
                 continue
             nodes.append(node)
-        return prompt if len(nodes) == len(prompt.nodes) else prompt.replace(nodes=tuple(nodes))
+        return prompt.replace(nodes=tuple(nodes)) if is_joined else prompt
 
     async def _load(self) -> None:
         if not self._loaded:
             self._loaded = True
-            for id in await self._store.keys(JOINS, limit=JOINS_MAX):
-                self._note(id, None)
+            for place in await self._store.keys(JOINS, limit=JOINS_MAX):
+                self._note(place, None)
 
-    async def _find(self, message: Message) -> Join | None:
+    async def _find(self, key: str, message: Message) -> Join | None:
         for call in message.calls:
-            if call.id in self._known:
-                if (join := self._known[call.id]) is not None:
-                    return join
-                if (kept := await self._store.get(JOINS, call.id)) is not None:
+            place = _place(key, call.id)
+            if place in self._known:
+                if (join := self._known[place]) is None and (kept := await self._store.get(JOINS, place)) is not None:
                     join = msgspec.json.decode(kept, type=Join)
-                    self._note(call.id, join)
+                    self._note(place, join)
+                if join is None:
+                    del self._known[place]
+                elif _went_out(join) == {(call.id, call.name): call.arguments for call in message.calls}:
                     return join
-                del self._known[call.id]
         return None
 
-    def _note(self, id: str, join: Join | None) -> None:
-        self._known[id] = join
-        self._known.move_to_end(id)
+    def _note(self, place: str, join: Join | None) -> None:
+        self._known[place] = join
+        self._known.move_to_end(place)
         if len(self._known) > JOINS_MAX:
             self._known.popitem(last=False)
+
+
+_ID = re.compile(rb'"(?:id|call_id|tool_call_id)"\s*:\s*"([^"]+)"')
+"""Where the dialects have the ids of calls that were made."""
+
+
+def _place(key: str, id: str) -> str:
+    return f"{key}/{id}"
+
+
+def _went_out(join: Join) -> dict[tuple[str, str], dict[str, Any]]:
+    """The caller's calls in a turn's last round. Some servers give the same ids again and again: what was called tells
+    one from another."""
+    answered = {result.call_id for result in join.results}
+    calls = join.messages[-1].calls if join.messages else ()
+    return {(call.id, call.name): call.arguments for call in calls if call.id not in answered}

@@ -71,6 +71,10 @@ class Request:
         """How often the body has these texts."""
         return sum(self._body.count(text) for text in texts)
 
+    def find(self, pattern: re.Pattern[bytes]) -> list[bytes]:
+        """What of the body fits a pattern."""
+        return pattern.findall(self._body)
+
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; decoded when first asked for."""
