@@ -84,7 +84,7 @@ def test_an_agent_with_a_wrong_directive_is_refused_with_its_name(field: str):
 
 def test_an_agent_is_of_one_kind():
     """S01: the error names the agent."""
-    with pytest.raises(RondelError, match="agent 'both' must be one of .*; it has prompt and template"):
+    with pytest.raises(RondelError, match=r"agent 'both' must be one of .*; it has prompt and template"):
         Agent("both", "Be brief.", template="Hello.")
 
 
