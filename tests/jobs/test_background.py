@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from rondel import Agent, RondelError, tool
 from rondel.background import JOBS_AT_ONCE, JOBS_OPEN_MAX, read_jobs
 from rondel.errors import EngineOverloaded
-from rondel.events import DIGEST_LINE_CHARS_MAX, Digest, JobFinished, TurnStarted
+from rondel.events import DIGEST_LINE_CHARS_MAX, Digest, JobFinished, Kept, TurnStarted
 from rondel.question import NO, YES
 from rondel.stores.memory import MemoryStore
 from rondel.testing import VirtualClock, call, calls
@@ -545,6 +546,68 @@ def test_the_next_turn_takes_up_the_jobs_that_nobody_works_on():
             await tell(app, "and?")
         assert bench.runs == 2
         assert "all about tea" in digests_in(engine)[0]
+
+    run(scene)
+
+
+def test_whoever_watches_after_a_restart_sees_how_far_a_job_is():
+    async def scene() -> None:
+        clock = VirtualClock()
+        store = MemoryStore(clock=clock)
+        bench = Bench(idempotent=True)
+        agent, _ = helper(call("slow", topic="tea"), "begun", tools=[bench.tool])
+        async with app_of(agent, store=store, clock=clock) as app:
+            await tell(app, "go")
+            await bench.began.wait()
+        bench.began.clear()
+        async with app_of(agent, store=store.reopen(), clock=clock) as app:
+            await bench.began.wait()
+            assert [(job.status, job.text) for job in await jobs_of(app)] == [("running", "looking")]
+            (listed,) = await read_jobs(app.store)
+            assert listed.status in ("queued", "running")
+            bench.go.set()
+            await app.drain()
+            assert [info.status for info in await read_jobs(app.store)] == ["done"]
+
+    run(scene)
+
+
+def test_a_job_that_was_submitted_but_not_told_before_a_crash_is_taken_up_by_the_call():
+    async def scene() -> None:
+        clock = VirtualClock()
+        disk = MemoryStore(clock=clock)
+
+        async def is_submitted() -> bool:
+            return any(job.id.startswith("j_") for job in await disk.orphaned_jobs())
+
+        class Forgetful(MemoryStore):
+            """Keeps jobs; of the conversation, only what came before the first of them."""
+
+            def __init__(self) -> None:
+                self.__dict__.update(disk.__dict__)
+
+            async def append(self, conversation: str, seq: int, events: tuple[Kept, ...], **more: Any) -> None:
+                if await is_submitted():
+                    await asyncio.Event().wait()
+                await disk.append(conversation, seq, events, **more)
+
+        bench = Bench()
+        bench.go.set()
+        agent, _ = helper(call("slow", topic="tea"), "never", tools=[bench.tool])
+        async with app_of(agent, store=Forgetful(), clock=clock) as app:
+            await app.conversation("c").send("go")
+            async with asyncio.timeout(WAIT_S):
+                while not await is_submitted():
+                    await asyncio.sleep(0)
+        agent, engine = helper("begun", "I see", tools=[bench.tool])
+        async with app_of(agent, store=disk.reopen(), clock=clock, recover=False) as app:
+            view = await app.conversation("c").resume()
+            assert view is not None
+            await view.result()
+            await app.drain()
+            await tell(app, "and?")
+        assert len(digests_in(engine)) == 1
+        assert bench.runs == 1
 
     run(scene)
 

@@ -135,18 +135,24 @@ class Background:
             return
         lines = [line_of(root.conversation, number) for number in range(JOBS_AT_ONCE)]
         line = min(lines, key=lambda line: len(self._lines.get(line, ())))
-        self._lines.setdefault(line, set()).add(order.id)
-        await self._app.runtime.submit(Job(order.id, "job", line, msgspec.to_builtins(order)))
+        waiting = self._lines.setdefault(line, set())
+        waiting.add(order.id)
+        if not await self._app.runtime.submit(Job(order.id, "job", line, msgspec.to_builtins(order))):
+            waiting.discard(order.id)  # it was submitted before, perhaps by a process that is gone
+            await self._recover(root.conversation)
         await self._tell_start(root, order)
+
+    async def _recover(self, conversation: str) -> None:
+        for number in range(JOBS_AT_ONCE):
+            await self._app.runtime.recover(line_of(conversation, number))
 
     async def _tell_start(self, root: Journal, order: Order) -> None:
         if order.id in root.transcript.jobs:
             return
-        info = order.info
-        started = JobStarted(order.id, order.name, order.agent, order.at, order.mode, info.steps)
-        self._infos[order.id] = info
-        await root.append(started)
-        await shelve(self._app.store, self._infos.get(order.id, info))
+        info = self._infos.setdefault(order.id, order.info)
+        await root.append(JobStarted(order.id, order.name, order.agent, order.at, order.mode, info.steps))
+        if (info := self._infos.get(order.id)) is not None:  # else it is over already, and was put there so
+            await shelve(self._app.store, info)
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
@@ -154,6 +160,7 @@ class Background:
         """Do the work of a job, from wherever it was, and tell its conversation what came of it."""
         order = msgspec.convert(job.payload, Order)
         self._lines.setdefault(job.key, set()).add(order.id)
+        self._infos.setdefault(order.id, order.info)
         try:
             root = await self._app.journal(order.conversation)
             if root.seq == 0:  # somebody deleted the conversation
@@ -315,8 +322,7 @@ class Background:
         left = [job for job in root.transcript.jobs.values() if not job.is_over and job.id not in ours]
         if not left:
             return
-        for number in range(JOBS_AT_ONCE):
-            await self._app.runtime.recover(line_of(conversation, number))
+        await self._recover(conversation)
         for job in left:
             info = await read_job(self._app.store, job.id)
             if info is not None and info.status == "cancelled":
