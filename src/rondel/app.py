@@ -41,6 +41,8 @@ from .values import AgentResult, Delta, Message, ModelFacts, ToolCall, user
 if TYPE_CHECKING:
     from .ledger import Ledger
 
+KEEP_UP_S = 10.0
+"""How often a process that stays looks for what others have left."""
 JOURNALS_MAX = 1_000
 """Journals kept open beside those in use; the oldest idle ones are read anew when they are needed again."""
 
@@ -361,6 +363,12 @@ class App:
         await turn.plugins.start(turn)
         async for step in assemble(turn):
             yield step
+
+    async def keep_up(self) -> None:
+        """Take up what other processes leave when they end, for as long as somebody waits for this."""
+        while True:
+            await self.clock.sleep_until(self.clock.now() + KEEP_UP_S)
+            await self.runtime.recover("")
 
     async def drain(self) -> None:
         """Wait until no turn is at work and none is queued. Questions may be open."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, RondelError
+from rondel.events import TurnFinished
 from rondel.schedule import Schedule, parse
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
@@ -251,6 +252,26 @@ def test_the_schedule_of_a_conversation_that_was_deleted_ends_with_it():
             await later(app, clock, HOUR)
             assert await app.timetable.schedules() == []
             assert await app.store.info("c") is None
+
+    run(scene)
+
+
+def test_a_process_that_stays_takes_up_what_another_one_leaves(tmp_path: Any):
+    async def scene() -> None:
+        clock = VirtualClock()
+        agent = Agent("a", engine=Scripted("heard"))
+        async with App(agent, store=SqliteStore(tmp_path / "db"), clock=clock) as stays, asyncio.TaskGroup() as group:
+            keeping_up = group.create_task(stays.keep_up())
+            async with App(agent, store=SqliteStore(tmp_path / "db"), clock=clock, recover=False) as leaves:
+                soon = parse({"at": "in 1s", "say": "now"}, now=clock.now())
+                await leaves.timetable.add("a", soon, conversation="c", id="s_1")
+            with await stays.conversation("c").watch() as watcher:
+                clock.advance(10)
+                async with asyncio.timeout(10):
+                    while not any(isinstance(event, TurnFinished) for event in await watcher.batch()):
+                        pass
+            keeping_up.cancel()
+            assert await said_by_the_clock(stays) == ["now"]
 
     run(scene)
 

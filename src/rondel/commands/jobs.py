@@ -30,8 +30,6 @@ from ._output import console, show, show_json, tell
 from ._project import load_project, open_app, open_store
 
 WATCH_S = 1.0
-TAKE_UP_S = 10.0
-"""How often a process that stays looks for what others have left."""
 _STYLES = {"done": "green", "failed": "red", "cancelled": "yellow", "running": "cyan"}
 
 
@@ -271,7 +269,7 @@ async def _run(engine: str) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
                 asyncio.get_running_loop().add_signal_handler(number, over.set)
-        while not over.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), TAKE_UP_S)
-            await app.runtime.recover("")  # what another process has left
+        async with asyncio.TaskGroup() as group:
+            keeping_up = group.create_task(app.keep_up())
+            await over.wait()
+            keeping_up.cancel()
