@@ -83,12 +83,52 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="the port; 0 takes a free one", min=0, max=65535)
     ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="show the requests as they come")] = False,
 ) -> int:
     """Serve models and agents to programs that speak OpenAI's or Anthropic's protocol."""
     from .serve import Choice
     from .serve import serve as serve_
 
-    return serve_(Choice(host, port))
+    return serve_(Choice(host, port, watch))
+
+
+Key = Annotated[str, typer.Option("--key", help="the name of a key in [gateway.keys]; without it, the first good one")]
+
+
+@program.command(context_settings={"allow_interspersed_args": False})
+def code(
+    command: Annotated[list[str] | None, typer.Argument(help="a program and its arguments; claude by default")] = None,
+    key: Key = "",
+) -> int:
+    """Start a coding agent, or any program, that asks the gateway. Exit codes: those of the program."""
+    from .code import Choice, code
+
+    return code(Choice(tuple(command or ()), key))
+
+
+@program.command()
+def activate(
+    shell: Annotated[str, typer.Option("--shell", help="bash, zsh, fish or powershell")] = "",
+    unset: Annotated[bool, typer.Option("--unset", help="take it back")] = False,
+    key: Key = "",
+) -> None:
+    """Print lines for a shell, so that programs in it ask the gateway."""
+    from .activate import Choice, activate
+
+    activate(Choice(shell, unset, key))
+
+
+@program.command()
+def logs(
+    name: Annotated[str, typer.Argument(help="which log; without it, the newest")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="show what comes, until Ctrl-C")] = False,
+    json: Json = False,
+) -> None:
+    """Show what the gateway wrote about its requests."""
+    from .logs import View, logs
+
+    logs(View(name, limit, follow, json))
 
 
 @program.command()

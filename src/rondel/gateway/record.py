@@ -57,7 +57,7 @@ class Speed(msgspec.Struct):
     @property
     def average(self) -> float | None:
         """Tokens a second, over all answers that have ended, from their first tokens on."""
-        return self.tokens_out / self.seconds if self.seconds > 0 and self.tokens_out else None
+        return self.tokens_out / self.seconds if self.seconds >= MOMENT_S and self.tokens_out else None
 
     def add(self, tokens: int, now: float) -> None:
         """So many tokens came just now."""
@@ -124,9 +124,9 @@ class Record(msgspec.Struct):
 
     @property
     def tokens_per_s(self) -> float | None:
-        """The speed of the answer."""
+        """The speed of the answer; None where it came in one moment, which is no speed."""
         spent_s = self.answer_s
-        return self.usage.tokens_out / spent_s if spent_s > 0 and self.usage.tokens_out else None
+        return self.usage.tokens_out / spent_s if spent_s >= MOMENT_S and self.usage.tokens_out else None
 
 
 class Records:

@@ -6,7 +6,9 @@ Only this file knows the server. It binds the address itself, so that a port tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -55,7 +57,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 class Server:
-    """Serves an ASGI application on a socket until `stop` is called or the process is told to end."""
+    """Serves an ASGI application on a socket until `stop` is called."""
 
     def __init__(self, application: Any, listening: socket.socket) -> None:
         import uvicorn
@@ -72,7 +74,9 @@ class Server:
             timeout_graceful_shutdown=DRAIN_S,
             ws="none",
         )
-        self._server = uvicorn.Server(config)
+        self._server: Any = uvicorn.Server(config)
+        # Signals are the program's business: uvicorn would raise them again before what is below it is closed.
+        self._server.capture_signals = contextlib.nullcontext
         self._listening = listening
 
     async def run(self) -> None:
@@ -81,8 +85,15 @@ class Server:
         finally:
             self._listening.close()
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
+        """End when the requests under way have ended, or at once."""
         self._server.should_exit = True
+        self._server.force_exit = self._server.force_exit or at_once
+
+
+def say_nothing() -> None:
+    """Keep the server's own messages from a terminal that belongs to another program."""
+    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
 
 
 def run_fast(main: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,131 @@
+"""The gateway's requests as people see them: a line each, or a table that is kept up to date. IO only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import tzinfo
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..gateway.log import LogLine, line_of
+from ..gateway.record import Record, Records, Speed
+from ..spending import dollars
+from ..surfaces.terminal.clean import one_line
+
+NAME_MAX, ERROR_MAX = 40, 200
+SESSIONS_SHOWN = 3
+FRAME_ROWS = 6
+"""Lines of the screen that are no requests: the heading, the speeds, the prompt of the shell."""
+
+
+def request_line(line: LogLine, zone: tzinfo | None = None) -> str:
+    """One line of text, with nothing in it that a terminal would obey."""
+    at = line.at.astimezone(zone)
+    if line.event != "request":
+        return f"{at:%H:%M:%S} {one_line(line.event, 20)}: {one_line(line.said, ERROR_MAX)}"
+    words = [f"{at:%H:%M:%S}", _status(line), _name(line.key), _models(line), f"({one_line(line.rule, 20) or '–'})"]
+    if line.tokens_in or line.tokens_out:
+        words.append(f"in {line.tokens_in:,} out {line.tokens_out:,} cached {line.tokens_cached:,}")
+    if line.cost_nanousd is not None:
+        words.append(_cost(line))
+    if line.first_token_s is not None and line.streams:
+        words.append(f"first {line.first_token_s:.2f} s")
+    if line.tokens_per_s is not None:
+        words.append(f"{line.tokens_per_s:.0f} tok/s")
+    words.append(f"{line.seconds:.2f} s")
+    if line.error:
+        words.append(f"– {one_line(line.error, ERROR_MAX)}")
+    return " ".join(word for word in words if word)
+
+
+def request_table(lines: Iterable[LogLine], zone: tzinfo | None = None) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    for name in ("time", "key"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("asked → answered", ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column("rule", no_wrap=True)
+    for name in ("in", "out", "cached", "cost", "first", "tok/s", "status"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(*_cells(line, zone))
+    return table
+
+
+def _cells(line: LogLine, zone: tzinfo | None) -> list[Text]:
+    first = f"{line.first_token_s:.2f} s" if line.first_token_s is not None and line.streams else ""
+    cells = [
+        f"{line.at.astimezone(zone):%H:%M:%S}",
+        _name(line.key) or "–",
+        _models(line),
+        one_line(line.rule, 20),
+        f"{line.tokens_in:,}" if line.tokens_in else "",
+        f"{line.tokens_out:,}" if line.tokens_out else "",
+        f"{line.tokens_cached:,}" if line.tokens_cached else "",
+        _cost(line),
+        first,
+        f"{line.tokens_per_s:.0f}" if line.tokens_per_s is not None else "",
+    ]
+    style = {"done": "", "open": "dim"}.get(line.outcome, "red")
+    return [*(Text(cell) for cell in cells), Text(_status(line), style=style)]
+
+
+def _models(line: LogLine) -> str:
+    asked, answered = one_line(line.asked, NAME_MAX), one_line(line.engine, NAME_MAX)
+    return f"{asked} → {answered}" if answered and answered != asked else asked
+
+
+def _name(text: str) -> str:
+    return one_line(text, 16)
+
+
+def _cost(line: LogLine) -> str:
+    return "" if line.cost_nanousd is None else dollars(line.cost_nanousd)
+
+
+def _status(line: LogLine) -> str:
+    if line.outcome == "open":
+        return "…"
+    return "left" if line.outcome == "left" else str(line.status or "–")
+
+
+# --- as they come -----------------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """What `rondel serve --watch` shows of the newest requests and of the sessions that streamed last."""
+
+    def __init__(self, records: Records, console: Console, now: Callable[[], float], title: str) -> None:
+        self._records, self._console, self._now, self._title = records, console, now, title
+
+    def __rich__(self) -> RenderableType:
+        rows = max(1, self._console.size.height - FRAME_ROWS - SESSIONS_SHOWN)
+        newest = list(self._records.newest)[-rows:]
+        shown = request_table(line_of(record) for record in newest)
+        return Group(Text(self._title, style="dim"), shown, *self._speeds())
+
+    def _speeds(self) -> list[Text]:
+        newest = list(self._records.speeds.items())[-SESSIONS_SHOWN:]
+        return [Text(speed_line(session, speed, self._now()), style="dim") for session, speed in reversed(newest)]
+
+
+def speed_line(session: str, speed: Speed, now: float) -> str:
+    """How fast a session's answers come: now, on the average, and until the first token."""
+    live, average, first_s = speed.live(now), speed.average, speed.first_token_s
+    said = [
+        f"now {live:.0f} tok/s" if live is not None else "",
+        f"average {average:.0f} tok/s" if average is not None else "",
+        f"first token {first_s:.2f} s" if first_s is not None else "",
+    ]
+    return f"session {one_line(session, 24)}: {', '.join(text for text in said if text) or 'nothing yet'}"
+
+
+def line_watcher(say: Callable[[str], None]) -> Callable[[Record], None]:
+    """For `Records.watch`: a line for each request when it has ended."""
+
+    def watch(record: Record) -> None:
+        if record.outcome != "open":
+            say(request_line(line_of(record)))
+
+    return watch
