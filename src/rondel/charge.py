@@ -250,14 +250,6 @@ class Account(Value, frozen=True):
         return end_of(self.window, self.start)
 
 
-class Cap(Value, frozen=True):
-    """How much an account may come to."""
-
-    account: Account
-    tokens: int | None = None
-    cost_nanousd: int | None = None
-
-
 class Balance(Value, frozen=True):
     """What an account has come to, and what is reserved of it by calls that are under way."""
 
@@ -265,6 +257,20 @@ class Balance(Value, frozen=True):
     cost_nanousd: int = 0
     reserved_tokens: int = 0
     reserved_nanousd: int = 0
+
+
+class Cap(Value, frozen=True):
+    """How much an account may come to."""
+
+    account: Account
+    tokens: int | None = None
+    cost_nanousd: int | None = None
+
+    def has_room(self, balance: Balance) -> bool:
+        """Whether one token more, or one billionth of a dollar, would still be within it."""
+        if self.tokens is not None and balance.tokens + balance.reserved_tokens >= self.tokens:
+            return False
+        return self.cost_nanousd is None or balance.cost_nanousd + balance.reserved_nanousd < self.cost_nanousd
 
 
 class Refusal(Value, frozen=True):

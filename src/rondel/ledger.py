@@ -64,6 +64,8 @@ log = logging.getLogger("rondel.ledger")
 
 RESERVED_S = 6 * 3600.0
 """A reservation that nobody settles counts as spent after so long."""
+UNSETTLED = {"unsettled": True}
+"""Says of a charge that its call was never settled: the program died, or forgot it."""
 SCOPES_MAX = 4096
 """Scopes whose rules are kept at hand."""
 
@@ -71,12 +73,43 @@ EventName: TypeAlias = Literal["usage.recorded", "usage.limitReached"]
 Listener: TypeAlias = Callable[[Any], object]
 
 
-class _Applying(NamedTuple):
-    """What applies to calls of one scope: the scope in words that can be kept, and its rules with their accounts."""
+class _Plan(NamedTuple):
+    """The accounts of one day on which the rules for a scope count, in the order of the rules."""
 
-    scope: Scope
-    rules: tuple[tuple[Rule, str, str], ...]
-    blocks: bool
+    accounts: tuple[Account, ...]
+    capped: tuple[tuple[Rule, Account], ...]
+    caps: tuple[Cap, ...]
+    claimed: tuple[Account, ...]
+    warned: tuple[tuple[Rule, Account], ...]
+
+
+class _Applying:
+    """What applies to calls of one scope: the scope in words that can be kept, its rules, and where they count."""
+
+    __slots__ = ("_day", "_plan", "blocks", "rules", "scope", "warns")
+
+    def __init__(self, scope: Scope, rules: Sequence[Rule]) -> None:
+        self.scope = scope.cleaned()
+        self.rules = tuple((rule, *account) for rule in rules for account in rule.accounts_of(self.scope))
+        modes = {rule.mode for rule, _, _ in self.rules}
+        self.blocks, self.warns = "block" in modes, "warn" in modes
+        self._day, self._plan = -1, _Plan((), (), (), (), ())
+
+    def plan(self, at: float) -> _Plan:
+        if (day := day_of(at)) != self._day:
+            pairs = [(rule, Account.at(name, value, rule.window, at)) for rule, name, value in self.rules]
+            capped = tuple(pair for pair in pairs if pair[0].mode == "block")
+            self._day, self._plan = (
+                day,
+                _Plan(
+                    tuple(account for _, account in pairs),
+                    capped,
+                    tuple(Cap(account, rule.tokens, rule.cost_nanousd) for rule, account in capped),
+                    tuple(dict.fromkeys(account for _, account in capped)),
+                    tuple(pair for pair in pairs if pair[0].mode == "warn"),
+                ),
+            )
+        return self._plan
 
 
 class Ledger:
@@ -135,25 +168,20 @@ class Ledger:
         return reservation
 
     async def _admit(self, reservation: Reservation, applying: _Applying, usage: Usage) -> None:
-        accounts = [
-            Account.at(dimension, value, rule.window, reservation.at) for rule, dimension, value in applying.rules
-        ]
+        plan = applying.plan(reservation.at)
         if applying.blocks:
             if self._loading is not None:
                 await asyncio.wait((self._loading,))
-            charge = self._charge(reservation, usage, {"unsettled": True})
-            capped = [(r[0], a) for r, a in zip(applying.rules, accounts, strict=True) if r[0].mode == "block"]
-            caps = [Cap(account, rule.tokens, rule.cost_nanousd) for rule, account in capped]
-            claimed = tuple(account for _, account in capped)
-            reserved = Reserved(charge, claimed, reservation.at + RESERVED_S)
-            refusal = await self._books.reserve(reserved, caps)
+            charge = self._charge(reservation, usage, UNSETTLED)
+            reserved = Reserved(charge, plan.claimed, reservation.at + RESERVED_S)
+            refusal = await self._books.reserve(reserved, plan.caps)
             if refusal is not None:
-                raise self._refused(capped[refusal.place], refusal, reservation)
+                raise self._refused(plan.capped[refusal.place], refusal, reservation)
             reservation.reserved = True
-        warned = [(r[0], a) for r, a in zip(applying.rules, accounts, strict=True) if r[0].mode == "warn"]
-        if warned and reservation.tell is not None:
-            for (rule, account), spent in zip(warned, await self._books.balances([a for _, a in warned]), strict=True):
-                if left(rule, spent)[2]:
+        if applying.warns and reservation.tell is not None:
+            balances = await self._books.balances([account for _, account in plan.warned])
+            for (rule, account), balance in zip(plan.warned, balances, strict=True):
+                if left(rule, balance)[2]:
                     reservation.tell(_warning(rule, account))
 
     def settle(
@@ -194,7 +222,7 @@ class Ledger:
     def _keep(self, reservation: Reservation, usage: Usage, metadata: dict[str, Any]) -> None:
         charge = self._charge(reservation, usage, metadata)
         applying = self._applying.get(charge.scope) or self._applies_to(charge.scope)
-        accounts = self._watched(charge, applying)
+        accounts = self._watched(charge, applying, telling=reservation.tell is not None)
         told = partial(self._told, charge, applying, reservation.tell) if accounts else None
         self._books.settle(
             charge, reserved=reservation.id if reservation.reserved else "", accounts=accounts, told=told
@@ -237,9 +265,7 @@ class Ledger:
     # --- rules ----------------------------------------------------------------------------------------------------
 
     def _applies_to(self, scope: Scope) -> _Applying:
-        cleaned = scope.cleaned()
-        rules = tuple((rule, *account) for rule in self.rules for account in rule.accounts_of(cleaned))
-        applying = _Applying(cleaned, rules, any(rule.mode == "block" for rule, _, _ in rules))
+        applying = _Applying(scope, self.rules)
         if len(self._applying) >= SCOPES_MAX:
             del self._applying[next(iter(self._applying))]
         self._applying[scope] = applying
@@ -368,12 +394,16 @@ class Ledger:
             except Exception:
                 log.exception("a listener to %s failed", event)
 
-    def _watched(self, charge: Charge, applying: _Applying) -> list[Account]:
-        """The accounts whose sums somebody wants to hear of."""
-        if not applying.rules and not self._listeners["usage.recorded"]:
+    def _watched(self, charge: Charge, applying: _Applying, *, telling: bool) -> list[Account]:
+        """The accounts whose sums somebody wants to hear of, when it is written."""
+        if not self._is_heard and not (telling and applying.warns):
             return []
         rules = (Account.at(dimension, value, rule.window, charge.at) for rule, dimension, value in applying.rules)
         return [*_windows_of(charge), *rules]
+
+    @property
+    def _is_heard(self) -> bool:
+        return any(self._listeners.values())
 
     def _told(self, charge: Charge, applying: _Applying, tell: Tell | None, spent: list[Balance]) -> None:
         recorded = self._tell_listeners(charge, applying, spent)

@@ -53,7 +53,7 @@ class MemoryBooks:
         self._reconcile(dead=False)
         for place, cap in enumerate(caps):
             spent = self._balance(cap.account)
-            if not has_room(cap, spent):
+            if not cap.has_room(spent):
                 return Refusal(place, spent)
         self._reserved[reserved.charge.id] = reserved
         return None
@@ -157,10 +157,3 @@ class MemoryBooks:
                     rows = self._totals.setdefault((dimension, window), {})
                     place = (start_of(window, day), BETWEEN.join(values))
                     rows[place] = rows.get(place, Totals()).plus(charge)
-
-
-def has_room(cap: Cap, spent: Balance) -> bool:
-    """Whether one token more, or one billionth of a dollar, would still be within the cap."""
-    if cap.tokens is not None and spent.tokens + spent.reserved_tokens >= cap.tokens:
-        return False
-    return cap.cost_nanousd is None or spent.cost_nanousd + spent.reserved_nanousd < cap.cost_nanousd

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...charge import Account, Balance, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Told, Totals
+from ...charge import ALL, Account, Balance, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Told, Totals
 from ...clock import Clock
 from ...window import Window
 from . import ledger
-from .writer import Charged, Writer
+from .writer import Charged
 
 if TYPE_CHECKING:
     from .store import SqliteStore
@@ -27,7 +27,7 @@ class SqliteBooks:
     def settle(
         self, charge: Charge | None, *, reserved: str = "", accounts: Sequence[Account] = (), told: Told | None = None
     ) -> None:
-        request = Charged(charge, reserved, accounts)
+        request = Charged(charge, reserved, accounts, ledger.CLAIMED if reserved else ledger.CALL)
         if told is not None:
             tell, request.waiter = told, asyncio.get_running_loop().create_future()
             request.waiter.add_done_callback(lambda _: tell(request.result) if request.result is not None else None)
@@ -38,7 +38,7 @@ class SqliteBooks:
         self._store.post(request)
 
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
-        return await self._store.ask(Charged(charge, "", accounts))
+        return await self._store.ask(Charged(charge, "", accounts, ledger.GIVEN))
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         await self._reconcile()
@@ -83,13 +83,10 @@ class SqliteBooks:
 
     async def charges(self, first: int, last: int, cursor: str, limit: int) -> ChargePage:
         await self._reconcile()
-        await self._store.call(_nothing)  # what is on its way is read, too
+        await self._bring_forward(ALL)  # what is on its way is read, too
         return await self._store.reading(lambda reader: ledger.charges(reader.open(), first, last, cursor, limit))
 
     async def _bring_forward(self, dimension: str) -> None:
         await self._reconcile()
         self._unrolled = 0
         await self._store.call(lambda writer: ledger.roll_up(writer.settled(), dimension), small=False)
-
-
-_nothing: Callable[[Writer], None] = lambda writer: None  # noqa: E731

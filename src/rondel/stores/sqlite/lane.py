@@ -53,6 +53,7 @@ class Lane(Generic[R]):
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._waking = False
         self._asked_at = 0.0
+        self._asked_by: asyncio.Task[Any] | None = None
         self._end = Request()
         # A daemon, so that a program that forgets to close can end. What was acknowledged is on disk.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -105,8 +106,10 @@ class Lane(Generic[R]):
         assert self.loop is not None, "a lane is started before it is asked"
         self._requests.append(request)
         # Alone, it is served here and now. In a crowd, whoever asks in the same pass of the loop is served together.
-        now = self.loop.time()
-        crowd, self._asked_at = self._waking or now - self._asked_at < CROWD_S, now
+        # Who asks again was answered before, and is no crowd.
+        task, now = asyncio.current_task(), self.loop.time()
+        crowd = self._waking or (now - self._asked_at < CROWD_S and task is not self._asked_by)
+        self._asked_at, self._asked_by = now, task
         if crowd or self._at_once is None or not self._serve_here(self._at_once):
             self.wake()
         return await self._answer(request)

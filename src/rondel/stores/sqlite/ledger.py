@@ -36,14 +36,18 @@ from ...window import WINDOWS, Window, day_of, key_of
 
 ChargeRow: TypeAlias = tuple[Any, ...]
 
-ROLL_UP_EVERY = 128
+ROLL_UP_EVERY = 1024
 """Charges that may stand behind the mark before somebody brings the sums forward."""
+
+CALL, GIVEN, CLAIMED = 0, 1, 2
+"""A call that had claimed nothing; a charge whose id was given from outside, which may come twice; a call that had
+claimed something, and is charged only while it does."""
 
 SCHEMA = (
     """
     create table charges (
         number               integer primary key,   -- charges are never deleted, so a new number is the greatest
-        id                   text unique not null,
+        id                   text not null,
         at                   real not null,
         day                  integer not null,
         kind                 text not null,
@@ -65,10 +69,14 @@ SCHEMA = (
         cost                 integer,               -- billionths of a dollar; null is unknown
         price                text not null,
         estimated            integer not null,
-        metadata             text not null          -- JSON
+        metadata             text not null,         -- JSON
+        origin               integer not null       -- how it came here: see CALL, GIVEN and CLAIMED
     )
     """,
-    "create index charges_by_day on charges (day)",
+    # Only of charges that could come twice: each page that a charge touches is most of what it costs.
+    f"create unique index charges_once on charges (id) where origin = {GIVEN}",
+    # Which numbers a day's charges have: they come nearly in order, so this is a small part of them.
+    "create table days (day integer primary key, first integer not null, last integer not null)",
     # `age` is the window's first day, negated: the newest come first in the order of the key.
     """
     create table totals (
@@ -93,37 +101,73 @@ SCHEMA = (
     "create table dimensions (name text primary key not null) without rowid",
     "create table mark (number integer not null)",
     "insert into mark values (0)",
+)
+
+CLAIMS = (
+    # They are of calls that are under way: none outlives the program that made it, so none is worth to be carried over.
+    "drop table if exists claims",
+    "drop table if exists reservations",
+    # What an account has come to, as far as `upto`, and what calls that are under way have claimed of it.
     """
     create table claims (
         dimension text not null,
         window    text not null,
         start     integer not null,
         value     text not null,
-        tokens    integer not null,
-        cost      integer not null,
+        used      integer not null,
+        used_cost integer not null,
+        upto      integer not null,
+        tokens    integer not null default 0,
+        cost      integer not null default 0,
         primary key (dimension, window, start, value)
     ) without rowid
     """,
     """
     create table reservations (
-        id     text primary key not null,
-        worker text not null,
-        until  real not null,
-        body   text not null                        -- JSON
+        id        text not null,
+        dimension text not null,
+        window    text not null,
+        start     integer not null,
+        value     text not null,
+        tokens    integer not null,
+        cost      integer not null,
+        used      integer not null,                 -- the account, as it was found
+        used_cost integer not null,
+        upto      integer not null,
+        worker    text not null,
+        until     real not null,
+        charge    text not null,                    -- JSON: what it comes to when nobody settles it
+        primary key (id, dimension, window, start, value)
     ) without rowid
     """,
+    """
+    create trigger reserved after insert on reservations begin
+        update claims set tokens = tokens + new.tokens, cost = cost + new.cost, used = new.used,
+            used_cost = new.used_cost, upto = new.upto where dimension = new.dimension
+            and window = new.window and start = new.start and value = new.value;
+    end
+    """,
+    """
+    create trigger released after delete on reservations begin
+        update claims set tokens = tokens - old.tokens, cost = cost - old.cost where dimension = old.dimension
+            and window = old.window and start = old.start and value = old.value;
+    end
+    """,
+    # A charge bears the id of its reservation: whoever keeps one lets go of the other, in the same step.
+    f"create trigger settled after insert on charges when new.origin = {CLAIMED} begin "
+    "delete from reservations where id = new.id; end",
 )
 
 _SUMS = "tokens_in, tokens_out, tokens_cached, tokens_cache_written, tokens_reasoning"
 _TOTALS = f"calls, {_SUMS}, cost, unpriced, estimated, updated_at"
 _COLUMNS = (
     "id, at, day, kind, model, engine, agent, conversation, person, roles, channel, guild, key, project, "
-    f"{_SUMS}, cost, price, estimated, metadata"
+    f"{_SUMS}, cost, price, estimated, metadata, origin"
 )
 _COUNT = len(_COLUMNS.split(","))
 
 _encode = msgspec.json.Encoder().encode
-_decode_reserved = msgspec.json.Decoder(Reserved).decode
+_decode_charge = msgspec.json.Decoder(Charge).decode
 _decode_roles = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -131,7 +175,7 @@ _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 # --- charges ----------------------------------------------------------------------------------------------------------
 
 
-def row_of(charge: Charge) -> ChargeRow:
+def row_of(charge: Charge, origin: int = CALL) -> ChargeRow:
     s, u = charge.scope, charge.usage
     return (
         charge.id,
@@ -157,12 +201,13 @@ def row_of(charge: Charge) -> ChargeRow:
         charge.price,
         u.estimated,
         _encode(charge.metadata).decode() if charge.metadata else "{}",
+        origin,
     )
 
 
 def _charge_of(row: ChargeRow) -> Charge:
     id, at, _, kind, model, engine, agent, conversation, person, roles, channel, guild, key, project, *rest = row
-    *tokens, cost, price, estimated, metadata = rest
+    *tokens, cost, price, estimated, metadata, _ = rest
     scope = Scope(kind, model, engine, agent, conversation, person, _decode_roles(roles), channel, guild, key, project)
     return Charge(id, at, scope, Usage(*tokens, estimated=bool(estimated)), cost, price, _decode_metadata(metadata))
 
@@ -170,13 +215,21 @@ def _charge_of(row: ChargeRow) -> Charge:
 @cache
 def insert_charges(rows: int) -> str:
     marks = "(" + ", ".join("?" * _COUNT) + ")"
-    return f"insert into charges ({_COLUMNS}) values {', '.join([marks] * rows)} on conflict (id) do nothing"
+    return (
+        f"insert into charges ({_COLUMNS}) select * from (values {', '.join([marks] * rows)}) "
+        f"where column{_COUNT} <> {CLAIMED} or exists (select 1 from reservations where id = column1) "
+        "on conflict do nothing"
+    )
 
 
 def charges(connection: sqlite3.Connection, first: int, last: int, cursor: str, limit: int) -> ChargePage:
+    begin, end = connection.execute(
+        "select coalesce(min(first), 1), coalesce(max(last), 0) from days where day between ? and ?", (first, last)
+    ).fetchone()
     rows = connection.execute(
-        f"select number, {_COLUMNS} from charges where day between ? and ? and number > ? order by number limit ?",
-        (first, last, int(cursor or 0), limit + 1),
+        f"select number, {_COLUMNS} from charges where number between ? and ? and day between ? and ? "
+        "order by number limit ?",
+        (max(begin, int(cursor or 0) + 1), end, first, last, limit + 1),
     ).fetchall()
     more = str(rows[limit - 1][0]) if len(rows) > limit else ""
     return ChargePage(tuple(_charge_of(row[1:]) for row in rows[:limit]), more)
@@ -197,6 +250,11 @@ def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
         return
     for name in (ALL, *DIMENSIONS, *combined):
         connection.execute(_add_to_totals(name), (mark, last))
+    connection.execute(
+        "insert into days select day, min(number), max(number) from charges where number > ? and number <= ? "
+        "group by day on conflict (day) do update set last = excluded.last",
+        (mark, last),
+    )
     connection.execute("update mark set number = ?", (last,))
 
 
@@ -290,117 +348,132 @@ def _row_of(dimension: str, window: Window, row: Sequence[Any]) -> Row:
 
 
 @cache
-def _used(dimension: str, column: str, first: int) -> str:
-    """What an account has come to: its sum, and the rows behind the mark. Parameters are numbered from `first`."""
-    window, start, end, value = (f"?{first + offset}" for offset in range(4))
+def _spent_behind(dimension: str, behind: str, sum: str) -> str:
+    """What an account's charges behind a number come to: `?1` to `?4` are its window, start, end and value."""
     names = dimensions_in(dimension)
     source = "charges, json_each(charges.roles) as role" if "role" in names else "charges"
     matched = f" || char({ord(BETWEEN)}) || ".join(map(_value_of, names)) or "''"
-    total, single = ("tokens_in + tokens_out",) * 2 if column == "tokens" else ("cost", "coalesce(cost, 0)")
     return (
-        f"(coalesce((select {total} from totals where dimension = '{dimension}' and window = {window} "
-        f"and age = -{start} and value = {value}), 0) + coalesce((select sum({single}) from {source} "
-        f"where number > (select number from mark) and +day >= {start} and +day < {end} and {matched} = {value}), 0))"
+        f"coalesce((select sum({sum}) from {source} where number > {behind} "
+        f"and +day >= ?2 and +day < ?3 and {matched} = ?4), 0)"
     )
 
 
-@cache
-def _claimed(dimension: str, column: str, first: int) -> str:
-    window, start, _, value = (f"?{first + offset}" for offset in range(4))
-    return (
-        f"coalesce((select {column} from claims where dimension = '{dimension}' and window = {window} "
-        f"and start = {start} and value = {value}), 0)"
-    )
+TOKENS, COST = "tokens_in + tokens_out", "charges.cost"
 
 
 def _place(account: Account) -> tuple[str, int, int, str]:
     return account.window, account.start, account.end, account.value
 
 
+@cache
+def _begin_account(dimension: str) -> str:
+    """Take an account's sum, and add what stands behind the mark."""
+    total = f"from totals where dimension = '{dimension}' and window = ?1 and age = -?2 and value = ?4"
+    mark = "(select number from mark)"
+    return (
+        "insert into claims (dimension, window, start, value, used, used_cost, upto) "
+        f"select '{dimension}', ?1, ?2, ?4, "
+        f"coalesce((select {TOKENS} {total}), 0) + {_spent_behind(dimension, mark, TOKENS)}, "
+        f"coalesce((select cost {total}), 0) + {_spent_behind(dimension, mark, COST)}, "
+        "coalesce((select max(number) from charges), 0) where true "
+        "on conflict (dimension, window, start, value) do update set "
+        "used = excluded.used, used_cost = excluded.used_cost, upto = excluded.upto"
+    )
+
+
+def _bring_forward(connection: sqlite3.Connection, account: Account) -> None:
+    if "+" in account.dimension:
+        roll_up(connection, account.dimension)
+    connection.execute(_begin_account(account.dimension), _place(account))
+
+
 def balances(connection: sqlite3.Connection, accounts: Iterable[Account]) -> list[Balance]:
     found: list[Balance] = []
     for account in accounts:
-        prepare(connection, (account,))
-        found.append(Balance(*connection.execute(_balance(account.dimension), _place(account)).fetchone()))
+        _bring_forward(connection, account)
+        row = connection.execute(
+            "select used, used_cost, tokens, cost from claims "
+            "where dimension = ? and window = ? and start = ? and value = ?",
+            (account.dimension, account.window, account.start, account.value),
+        ).fetchone()
+        found.append(Balance(*row))
     return found
 
 
 @cache
-def _balance(dimension: str) -> str:
-    used = ", ".join(_used(dimension, column, 1) for column in ("tokens", "cost"))
-    return f"select {used}, " + ", ".join(_claimed(dimension, column, 1) for column in ("tokens", "cost"))
-
-
-def prepare(connection: sqlite3.Connection, accounts: Iterable[Account]) -> None:
-    """Have the sums of several dimensions together counted from now on."""
-    for account in accounts:
-        if "+" in account.dimension:
-            known = connection.execute("select 1 from dimensions where name = ?", (account.dimension,)).fetchone()
-            if known is None:
-                roll_up(connection, account.dimension)
-
-
-@cache
 def _claim(dimension: str, tokens: bool, cost: bool) -> str:
-    """One conditional upsert: claim on an account, unless what it has come to and all claims leave no room."""
-    room = "".join(
-        f" and {_used(dimension, column, 1)} + {_claimed(dimension, column, 1)} < ?{place}"
-        for column, place, capped in (("tokens", 7, tokens), ("cost", 8, cost))
-        if capped
-    )
+    """Claim on an account, unless what it has come to and all claims together leave no room.
+
+    It has come to what it had when somebody looked last, and what was charged since. Where that is too long ago, or
+    nobody has looked yet, nothing is claimed.
+    """
+    room = (" and used + claimed < ?11" if tokens else "") + (" and used_cost + claimed_cost < ?12" if cost else "")
     return (
-        "insert into claims (dimension, window, start, value, tokens, cost) "
-        f"select '{dimension}', ?1, ?2, ?4, ?5, ?6 where ?8 is ?8{room} "
-        "on conflict (dimension, window, start, value) do update set "
-        "tokens = tokens + excluded.tokens, cost = cost + excluded.cost"
+        "insert into reservations "
+        "(id, dimension, window, start, value, tokens, cost, used, used_cost, upto, worker, until, charge) "
+        f"select ?5, '{dimension}', ?1, ?2, ?4, ?6, ?7, used, used_cost, last, ?8, ?9, ?10 from ("
+        f"select used + {_spent_behind(dimension, 'claims.upto', TOKENS)} as used, "
+        f"used_cost + {_spent_behind(dimension, 'claims.upto', COST)} as used_cost, "
+        "claims.tokens as claimed, claims.cost as claimed_cost, "
+        "coalesce((select max(number) from charges), 0) as last from claims "
+        f"where dimension = '{dimension}' and window = ?1 and start = ?2 and value = ?4 "
+        f"and upto >= (select number from mark) limit 1) where ?12 is ?12{room}"
     )
 
 
 def reserve(connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap], worker: str) -> Refusal | None:
-    tokens, cost = reserved.charge.tokens, reserved.charge.cost_nanousd or 0
-    prepare(connection, (cap.account for cap in caps))
-    for place, cap in enumerate(caps):
-        statement = _claim(cap.account.dimension, cap.tokens is not None, cap.cost_nanousd is not None)
-        values = (*_place(cap.account), tokens, cost, cap.tokens, cap.cost_nanousd)
-        if connection.execute(statement, values).rowcount != 1:
-            _let_go(connection, [cap.account for cap in caps[:place]], tokens, cost)
-            return Refusal(place, balances(connection, (cap.account,))[0])
-    connection.execute(
-        "insert into reservations (id, worker, until, body) values (?, ?, ?, ?)",
-        (reserved.charge.id, worker, reserved.until, _encode(reserved).decode()),
-    )
+    body = _encode(reserved.charge).decode()
+    for cap in _strictest(caps):
+        if _reserve(connection, reserved, cap, worker, body):
+            continue
+        _bring_forward(connection, cap.account)
+        if not _reserve(connection, reserved, cap, worker, body):
+            release(connection, reserved.charge.id)
+            balance = balances(connection, (cap.account,))[0]
+            full = next(n for n, one in enumerate(caps) if one.account == cap.account and not one.has_room(balance))
+            return Refusal(full, balance)
     return None
 
 
-def _let_go(connection: sqlite3.Connection, accounts: Iterable[Account], tokens: int, cost: int) -> None:
-    for account in accounts:
-        connection.execute(
-            "update claims set tokens = tokens - ?, cost = cost - ? "
-            "where dimension = ? and window = ? and start = ? and value = ?",
-            (tokens, cost, account.dimension, account.window, account.start, account.value),
+def _reserve(connection: sqlite3.Connection, reserved: Reserved, cap: Cap, worker: str, body: str) -> bool:
+    charge = reserved.charge
+    statement = _claim(cap.account.dimension, cap.tokens is not None, cap.cost_nanousd is not None)
+    claimed = (charge.id, charge.tokens, charge.cost_nanousd or 0, worker, reserved.until, body)
+    return connection.execute(statement, (*_place(cap.account), *claimed, cap.tokens, cap.cost_nanousd)).rowcount == 1
+
+
+def _strictest(caps: Sequence[Cap]) -> Sequence[Cap]:
+    """One cap for each account: several rules may count the same."""
+    if len(caps) == 1:
+        return caps
+    merged: dict[Account, Cap] = {}
+    for cap in caps:
+        other = merged.get(cap.account, Cap(cap.account))
+        merged[cap.account] = Cap(
+            cap.account, _least(cap.tokens, other.tokens), _least(cap.cost_nanousd, other.cost_nanousd)
         )
+    return list(merged.values())
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else min(one, other)
 
 
 def release(connection: sqlite3.Connection, id: str) -> None:
-    """Let go of what a call had claimed, once: a reservation that is gone was let go of before."""
-    row = connection.execute("select body from reservations where id = ?", (id,)).fetchone()
-    if row is not None:
-        _release(connection, _decode_reserved(row[0]))
+    """Let go of what a call had claimed."""
+    connection.execute("delete from reservations where id = ?", (id,))
 
 
-def _release(connection: sqlite3.Connection, reserved: Reserved) -> None:
-    charge = reserved.charge
-    connection.execute("delete from reservations where id = ?", (charge.id,))
-    _let_go(connection, reserved.accounts, charge.tokens, charge.cost_nanousd or 0)
-
-
-def reconcile(connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> int:
-    """Count as spent what the dead had claimed, and what was never settled. How many that were."""
-    dead = {id for (id,) in connection.execute("select distinct worker from reservations") if is_dead(id)}
-    rows = connection.execute("select worker, until, body from reservations").fetchall()
-    lost = [_decode_reserved(body) for worker, until, body in rows if worker in dead or until <= now]
-    for reserved in lost:
-        connection.execute(insert_charges(1), row_of(reserved.charge))
-        _release(connection, reserved)
-    connection.execute("delete from claims where tokens = 0 and cost = 0")
-    return len(lost)
+def reconcile(connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> None:
+    """Count as spent what the dead had claimed, and what was never settled."""
+    dead = [id for (id,) in connection.execute("select distinct worker from reservations").fetchall() if is_dead(id)]
+    lost = connection.execute(
+        "select distinct charge from reservations where until <= ? or worker in (select value from json_each(?))",
+        (now, _encode(dead).decode()),
+    ).fetchall()
+    for (body,) in lost:
+        charge = _decode_charge(body)
+        connection.execute(insert_charges(1), row_of(charge, GIVEN))
+        release(connection, charge.id)
+    connection.execute("delete from claims where tokens = 0 and cost = 0 and upto < (select number from mark)")

@@ -67,11 +67,13 @@ class FinishJob(Request):
 class Charged(Request):
     """A charge to keep, a reservation to let go of, and accounts whose sums are wanted then."""
 
-    __slots__ = ("accounts", "charge", "reserved", "roll_up")
+    __slots__ = ("accounts", "charge", "origin", "reserved", "roll_up")
 
-    def __init__(self, charge: Charge | None, reserved: str, accounts: Sequence[Account]) -> None:
+    def __init__(
+        self, charge: Charge | None, reserved: str, accounts: Sequence[Account], origin: int = ledger.CALL
+    ) -> None:
         super().__init__()
-        self.charge, self.reserved, self.accounts = charge, reserved, accounts
+        self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
         self.roll_up = False
 
 
@@ -183,9 +185,12 @@ class Writer:
     def _commit(self, connection: sqlite3.Connection, group: list[Write]) -> None:
         self._connection = connection
         connection.execute("begin immediate")
-        self._heed_others(connection)
+        heeded = False
         for request in group:
             if isinstance(request, Append):
+                if not heeded:
+                    heeded = True
+                    self._heed_others(connection)
                 self._admit(connection, request)
             elif isinstance(request, FinishJob):
                 self._finished.append(request.id)
@@ -338,13 +343,13 @@ class Writer:
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
         charged = self._charged[:]
         self._charged.clear()
-        rows = [ledger.row_of(request.charge) for request in charged if request.charge is not None]
+        rows = [ledger.row_of(request.charge, request.origin) for request in charged if request.charge is not None]
         _insert(connection, ledger.insert_charges, rows)
         for request in charged:
-            if request.reserved:
+            if request.charge is None:
                 ledger.release(connection, request.reserved)
         for request in charged:
-            request.result = ledger.balances(connection, request.accounts)
+            request.result = ledger.balances(connection, request.accounts) if request.accounts else []
         if any(request.roll_up for request in charged):
             ledger.roll_up(connection)
 
