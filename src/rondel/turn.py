@@ -457,7 +457,8 @@ class Turn:
     async def keep(self, reply: Reply, *, ran: bool, seconds: float, first_token_s: float | None) -> None:
         """Append a reply and what it says of where control goes, all or nothing."""
         message = self._with_ids(reply.message)
-        target = "human" if message.calls else reply.next
+        calls = message.calls
+        target = "human" if calls else reply.next
         events: list[Kept] = []
         if target.startswith("agent:"):
             agent = target.removeprefix("agent:")
@@ -476,7 +477,7 @@ class Turn:
             target = "message"
         self.builder = None
         free, usage = self.asks_nobody, reply.usage
-        self.budget.spent += Spent(int(not free), len(message.calls), usage.tokens_in + usage.tokens_out)
+        self.budget.spent += Spent(int(not free), len(calls), usage.tokens_in + usage.tokens_out)
         await self.append(
             RoundFinished(
                 message,
@@ -517,7 +518,8 @@ class Turn:
             parts = tuple(fresh)
         author = message.author or self.agent.name
         # A directive and what it gave are no part of what a model is told: they stand in the words that it gets.
-        duration = 0 if any(isinstance(p, ToolCall) and is_directive(p) for p in parts) else message.duration
+        directs = self.words is not None and any(isinstance(part, ToolCall) and is_directive(part) for part in parts)
+        duration = 0 if directs else message.duration
         id = message.id or self.new_id("msg")
         return msgspec.structs.replace(message, parts=parts, id=id, author=author, duration=duration)
 

@@ -57,14 +57,12 @@ def _check_tree(turn: Turn) -> None:
     if turn.asks_nobody:
         return
     budget, limits = turn.budget, turn.budget.limits
-    used = {
-        "tree_rounds": (budget.spent.rounds, limits.tree_rounds, "rounds"),
-        "tree_tokens": (budget.spent.tokens, limits.tree_tokens, "tokens"),
-        "tree_s": (turn.now() - budget.began_at, limits.tree_s, "seconds"),
-    }
-    for name, (amount, most, unit) in used.items():
-        if amount >= most:
-            raise _used_up(turn, name, f"{most:,g}", unit)
+    if budget.spent.rounds >= limits.tree_rounds:
+        raise _used_up(turn, "tree_rounds", f"{limits.tree_rounds:,}", "rounds")
+    if budget.spent.tokens >= limits.tree_tokens:
+        raise _used_up(turn, "tree_tokens", f"{limits.tree_tokens:,}", "tokens")
+    if turn.now() - budget.began_at >= limits.tree_s:
+        raise _used_up(turn, "tree_s", f"{limits.tree_s:,g}", "seconds")
 
 
 def _check_tree_calls(turn: Turn) -> None:
