@@ -24,11 +24,11 @@ async def never() -> str:
 
 
 @tool(idempotent=True)
-def census() -> str:
+async def census(kinds: list[str]) -> str:
     "Count what lives in this process."
     gc.collect()
-    kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
-    return json.dumps({"tasks": len(asyncio.all_tasks()), "kinds": kinds})
+    found = Counter(type(thing).__name__ for thing in gc.get_objects())
+    return json.dumps({"tasks": len(asyncio.all_tasks()), **{kind: found[kind] for kind in kinds}})
 
 
 class Lender(Plugin):

@@ -3,12 +3,50 @@
 from __future__ import annotations
 
 import json
+import socket
+from json import dumps as encode_json
 from typing import Any, NamedTuple
 
 from rondel.sse import SseDecoder
 
 from .callers import question
 from .speech import PATHS
+
+
+class Line:
+    """One connection, on which a caller can fall silent or leave whenever it wants to."""
+
+    def __init__(self, port: int, *, buffer_bytes: int = 0) -> None:
+        self._socket = socket.socket()
+        if buffer_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        self._socket.settimeout(20.0)
+        self._socket.connect(("127.0.0.1", port))
+        self._port = port
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def post(self, url: str, json: Any, headers: dict[str, str] | None = None) -> None:
+        body = encode_json(json).encode()
+        named = {"host": f"127.0.0.1:{self._port}", "content-length": str(len(body)), **(headers or {})}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+        self._socket.sendall(f"POST {url} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+
+    def read_until(self, text: bytes) -> bytes:
+        """What comes, up to and with this text."""
+        seen = b""
+        while text not in seen:
+            piece = self._socket.recv(65536)
+            assert piece, f"the connection ended with {seen!r}"
+            seen += piece
+        return seen
+
+    def leave(self) -> None:
+        self._socket.close()
 
 
 class Read(NamedTuple):

@@ -70,7 +70,20 @@ class Gate:
         await event.wait()
 
 
-Step = bytes | Silence | Reset | Close | Flood | Gate
+class Mark:
+    """Tells a test that the script has come this far."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+
+    def reach(self) -> None:
+        self._reached.set()
+
+    def wait_reached(self) -> None:
+        assert self._reached.wait(WAIT_S), "the upstream did not come so far"
+
+
+Step = bytes | Mark | Silence | Reset | Close | Flood | Gate
 Script = Sequence[Step]
 
 
@@ -211,6 +224,8 @@ class Upstream:
                 await writer.drain()
             case Gate():
                 await step.passed()
+            case Mark():
+                step.reach()
             case Silence():
                 await reader.read()
                 raise ConnectionResetError

@@ -41,6 +41,8 @@ class Request:
         """What stands behind the question mark of the address; it is for the model's server."""
         self.key = key
         """The name of the caller's key; empty where no key is needed."""
+        self.taken: list[str] = []
+        """The engines that may answer it, by name: they are given back when it has ended."""
         self.size_bytes = len(body)
         self._body = body
         try:

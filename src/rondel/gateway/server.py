@@ -180,7 +180,7 @@ class Gateway:
             self._streams.add(out)
         self.records.begin(record)
         try:
-            async with setup.in_use(), asyncio.TaskGroup() as group:
+            async with setup.in_use(request), asyncio.TaskGroup() as group:
                 watcher = group.create_task(_until_gone(receive))
                 await answer(setup, request, record, out)
                 watcher.cancel()

@@ -7,6 +7,7 @@ when the last request that came in under it has ended. Knows no paths and no ser
 from __future__ import annotations
 
 import contextlib
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from .. import __version__
@@ -25,6 +26,55 @@ from .record import Record
 from .registry import Registry
 from .request import Request
 from .routing import Decision, Router
+
+ENGINES_MAX = 256
+
+
+class Pool:
+    """Engines by their names, each made once. Callers may name any model, so there are at most so many: those that were
+    not taken for the longest time are closed, and made again when they are wanted."""
+
+    def __init__(self, make: Callable[[str], Engine], engines_max: int = ENGINES_MAX) -> None:
+        self._make, self._engines_max = make, engines_max
+        self._engines: OrderedDict[str, Engine] = OrderedDict()
+        self._takers: Counter[str] = Counter()
+        self._kept: set[str] = set()
+
+    def take(self, name: str) -> Engine:
+        """The engine of this name, open until it is given back."""
+        engine = self._engines.get(name)
+        if engine is None:
+            engine = self._engines[name] = self._make(name)
+        self._engines.move_to_end(name)
+        self._takers[name] += 1
+        return engine
+
+    def keep(self, name: str) -> Engine:
+        """The engine of this name, open for good: for plugins, which know a few."""
+        engine = self.take(name)
+        if name in self._kept:
+            self._takers[name] -= 1
+        self._kept.add(name)
+        return engine
+
+    async def give_back(self, names: Iterable[str]) -> None:
+        self._takers.subtract(names)
+        while len(self._engines) > self._engines_max and (name := self._spare()):
+            del self._takers[name]
+            await _close(self._engines.pop(name))
+
+    async def close(self) -> None:
+        engines, self._engines = self._engines, OrderedDict()
+        for engine in engines.values():
+            await _close(engine)
+
+    def _spare(self) -> str:
+        return next((name for name in self._engines if not self._takers[name]), "")
+
+
+async def _close(engine: Engine) -> None:
+    if close := getattr(engine, "aclose", None):
+        await close()
 
 
 class Setup:
@@ -49,8 +99,8 @@ class Setup:
         self.access = Access(
             gateway.keys, host=gateway.host, port=gateway.port, hosts=gateway.hosts, origins=gateway.origins
         )
-        self._app, self._make_engine = app, make_engine
-        self._engines: dict[str, Engine] = {}
+        self._app = app
+        self._pool = Pool(make_engine)
         self.plugins = plugins if plugins is not None else lenders(config)
         self._router = Router(
             config,
@@ -59,7 +109,7 @@ class Setup:
             sessions=before._router.sessions if before else None,
             calibration=before._router.calibration if before else None,
         )
-        lending = Lending(app, self.plugins, limits=config.limits, engine=self.engine)
+        lending = Lending(app, self.plugins, limits=config.limits, engine=self._pool.keep)
         self.parts = Parts(app, lending, traced=traced)
         image = gateway.routes.image or ""
         self._image = canonical_engine(image, config.engines) if image not in SAME else ""
@@ -85,32 +135,25 @@ class Setup:
             await self._close()
 
     @contextlib.asynccontextmanager
-    async def in_use(self) -> AsyncGenerator[None]:
+    async def in_use(self, request: Request) -> AsyncGenerator[None]:
+        """While a request is under way: what it takes stays open."""
         self._open += 1
         try:
             yield
         finally:
             self._open -= 1
+            await self._pool.give_back(request.taken)
             if self._retired and not self._open:
                 await self._close()
 
     async def _close(self) -> None:
         await self._life.aclose()
-        engines, self._engines = self._engines, {}
-        for engine in engines.values():
-            if close := getattr(engine, "aclose", None):
-                await close()
+        await self._pool.close()
 
     # --- who and what -------------------------------------------------------------------------------------------------
 
     def key(self, name: str) -> KeySettings | None:
         return self.config.gateway.keys.get(name)
-
-    def engine(self, name: str) -> Engine:
-        """The engine of this name, made once."""
-        if name not in self._engines:
-            self._engines[name] = self._make_engine(name)
-        return self._engines[name]
 
     async def decide(self, request: Request) -> Decision:
         decision = await self._router.decide(request)
@@ -137,7 +180,8 @@ class Setup:
         failure: RondelError | None = None
         for name in decision.engines:
             try:
-                made.append(self.engine(name))
+                made.append(self._pool.take(name))
+                request.taken.append(name)
             except RondelError as error:
                 failure = failure or error
         if not made:
