@@ -23,6 +23,7 @@ from ..plugin import Plugin
 from ..prompt import Prompt
 from ..settings import Config
 from ..store import Store
+from ..template import scan
 from ..values import Delta, ModelFacts
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Project(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A running app, the agent that was asked for, and why its engine is the one it is."""
+    """A running app, the agent that was asked for, and why its engine is the one it is; nothing, when none is asked."""
 
     app: App
     agent: str
@@ -67,6 +68,8 @@ class Opened(msgspec.Struct, frozen=True):
 
     @property
     def model_line(self) -> str:
+        if not self.why:
+            return f"{self.agent} speaks its own words: no model is asked"
         return f"{self.agent} talks to {self.engine.name} – {self.why}"
 
 
@@ -95,7 +98,7 @@ async def open_app(project: Project, agent: str, engine: str = "", *, recover: b
     if engine:
         agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
     agents.sort(key=lambda a: a.name != name)
-    if failed is not None and agents[0].engine is None:
+    if failed is not None and agents[0].engine is None and asks_a_model(name, agents):
         raise failed
     if isinstance(agents[0].engine, str):
         make_engine(agents[0].engine, project.config)  # a mistake in the engine of this agent is said at once
@@ -118,8 +121,28 @@ def _opened(app: App, agent: Agent, picked: Picked | None, asked: str) -> Opened
         return Opened(app, agent.name, engine, "--engine names it")
     if isinstance(agent.engine, str):
         return Opened(app, agent.name, engine, "the agent's file names it")
+    if not asks_a_model(agent.name, app.agents):
+        return Opened(app, agent.name, engine, "")
     assert picked is not None
     return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
+
+
+def asks_a_model(name: str, agents: Sequence[Agent]) -> bool:
+    """Whether an agent, or one that it recruits, may need a model: then there must be one before it begins."""
+    known, pending, seen = {agent.name: agent for agent in agents}, [name], set[str]()
+    while pending:
+        agent = known.get(pending.pop())
+        if agent is None or agent.name in seen:
+            continue  # agents of libraries are functions
+        seen.add(agent.name)
+        if agent.alias:
+            pending.append(agent.alias)
+        elif not agent.template and agent.function is None:
+            return True
+        elif agent.facts or len(agent.inputs) > 1:
+            return True  # a model reads them out of a text
+        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).directives if d.works)]
+    return False
 
 
 async def _default_engine(config: Config, asked: str) -> tuple[Engine, Picked | None, ConfigError | None]:
