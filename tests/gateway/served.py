@@ -58,7 +58,7 @@ class Served:
         env |= {f"XDG_{kind}_HOME": str(self.folder / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
         env |= {f"UP_KEY_{name.upper()}": secret for name, secret in SECRETS.items()}
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "dev", "-m", "rondel", "serve", "--port", str(self._port)],
+            [sys.executable, "-W", "default", "-m", "rondel", "serve", "--port", str(self._port)],
             cwd=self.folder,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -72,7 +72,14 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        for sign in ("Traceback", "Warning", "Task was destroyed", "never retrieved", "Unclosed"):
+        for sign in (
+            "Traceback",
+            "ResourceWarning",
+            "RuntimeWarning",
+            "Task was destroyed",
+            "never retrieved",
+            "Unclosed",
+        ):
             assert sign not in self.output, self.output
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:

@@ -69,6 +69,7 @@ class Exchange:
         self._writer: ReplyWriter | None = None
         self._upstream: Headers = []
         self._own_words: EngineError | None = None
+        """The first failure, in the caller's own dialect."""
         self._decided: set[str] = set()
         self._asking: Turn | None = None
         outgoing.head = self._head
@@ -81,7 +82,12 @@ class Exchange:
             rest = await self._relay(engines)
             if not rest:
                 return
-        await self._turn(rest, opening)
+        try:
+            await self._turn(rest, opening)
+        except EngineError:
+            if self._own_words is not None and self.record.first_token_s is None:
+                raise self._own_words from None  # of all that failed, it is the one that was wanted
+            raise
 
     def fail(self, error: EngineError) -> tuple[int, bytes, Headers]:
         """An error as a whole answer: the provider's own words where it speaks the caller's dialect, unless they are
@@ -125,7 +131,6 @@ class Exchange:
     async def _relay(self, engines: list[Engine]) -> list[Engine]:
         """Pass the request on to the engines that speak the caller's dialect, in order. Those that are left when one of
         another dialect is next; none when it was answered."""
-        first: EngineError | None = None
         request = self.request
         path = f"{request.dialect.path}?{request.query}" if request.query else ""
         for place, engine in enumerate(engines):
@@ -136,13 +141,12 @@ class Exchange:
             try:
                 relayed = await cast(RelayEngine, metered).relay(request.fields, request.headers, path=path)
             except EngineError as error:
-                if first is None:
-                    first = self._own_words = error
+                self._own_words = self._own_words or error
                 continue
             await self._pass_on(relayed)
             return []
-        assert first is not None, "there is at least one engine"
-        raise first
+        assert self._own_words is not None, "there is at least one engine"
+        raise self._own_words
 
     async def _pass_on(self, relayed: Relayed) -> None:
         out, record = self.outgoing, self.record
