@@ -299,8 +299,8 @@ class Reservation:
 
     def __init__(self, id: str, at: float, scope: Scope, tell: Tell | None = None) -> None:
         self.id, self.at, self.scope, self.tell = id, at, scope, tell
-        self.reserved = False
-        """Whether the books hold something for it."""
+        self.reserved: Reserved | None = None
+        """What the books hold for it."""
         self.over = False
 
 
@@ -331,7 +331,12 @@ class Books(Protocol):
     """Where charges are kept and added up. Part of a store; nothing here blocks the event loop."""
 
     def settle(
-        self, charge: Charge | None, *, reserved: str = "", accounts: Sequence[Account] = (), told: Told | None = None
+        self,
+        charge: Charge | None,
+        *,
+        reserved: Reserved | None = None,
+        accounts: Sequence[Account] = (),
+        told: Told | None = None,
     ) -> None:
         """Keep a charge and let go of a reservation, within milliseconds and without waiting. The same id is kept once.
 

@@ -177,7 +177,7 @@ class Ledger:
             refusal = await self._books.reserve(reserved, plan.caps)
             if refusal is not None:
                 raise self._refused(plan.capped[refusal.place], refusal, reservation)
-            reservation.reserved = True
+            reservation.reserved = reserved
         if applying.warns and reservation.tell is not None:
             balances = await self._books.balances([account for _, account in plan.warned])
             for (rule, account), balance in zip(plan.warned, balances, strict=True):
@@ -216,17 +216,15 @@ class Ledger:
             self._let_go(reservation)
 
     def _let_go(self, reservation: Reservation) -> None:
-        if reservation.reserved:
-            self._books.settle(None, reserved=reservation.id)
+        if reservation.reserved is not None:
+            self._books.settle(None, reserved=reservation.reserved)
 
     def _keep(self, reservation: Reservation, usage: Usage, metadata: dict[str, Any]) -> None:
         charge = self._charge(reservation, usage, metadata)
         applying = self._applying.get(charge.scope) or self._applies_to(charge.scope)
         accounts = self._watched(charge, applying, telling=reservation.tell is not None)
         told = partial(self._told, charge, applying, reservation.tell) if accounts else None
-        self._books.settle(
-            charge, reserved=reservation.id if reservation.reserved else "", accounts=accounts, told=told
-        )
+        self._books.settle(charge, reserved=reservation.reserved, accounts=accounts, told=told)
         if reservation.tell is not None:
             reservation.tell(UsageRecorded(charge))
 

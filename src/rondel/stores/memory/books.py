@@ -37,10 +37,15 @@ class MemoryBooks:
         self._reserved: dict[str, Reserved] = {}
 
     def settle(
-        self, charge: Charge | None, *, reserved: str = "", accounts: Sequence[Account] = (), told: Told | None = None
+        self,
+        charge: Charge | None,
+        *,
+        reserved: Reserved | None = None,
+        accounts: Sequence[Account] = (),
+        told: Told | None = None,
     ) -> None:
-        self._reserved.pop(reserved, None)
-        if charge is not None:
+        lost = reserved is not None and self._reserved.pop(reserved.charge.id, None) is None
+        if charge is not None and not lost:
             self._keep(charge)
         if told is not None:
             told([self._balance(account) for account in accounts])

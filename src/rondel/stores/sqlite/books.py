@@ -25,9 +25,14 @@ class SqliteBooks:
         self._reconciled_at: float | None = None
 
     def settle(
-        self, charge: Charge | None, *, reserved: str = "", accounts: Sequence[Account] = (), told: Told | None = None
+        self,
+        charge: Charge | None,
+        *,
+        reserved: Reserved | None = None,
+        accounts: Sequence[Account] = (),
+        told: Told | None = None,
     ) -> None:
-        request = Charged(charge, reserved, accounts, ledger.CLAIMED if reserved else ledger.CALL)
+        request = Charged(charge, reserved, accounts)
         if told is not None:
             tell, request.waiter = told, asyncio.get_running_loop().create_future()
             request.waiter.add_done_callback(lambda _: tell(request.result) if request.result is not None else None)
@@ -38,7 +43,7 @@ class SqliteBooks:
         self._store.post(request)
 
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
-        return await self._store.ask(Charged(charge, "", accounts, ledger.GIVEN))
+        return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN))
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         await self._reconcile()

@@ -39,9 +39,8 @@ ChargeRow: TypeAlias = tuple[Any, ...]
 ROLL_UP_EVERY = 1024
 """Charges that may stand behind the mark before somebody brings the sums forward."""
 
-CALL, GIVEN, CLAIMED = 0, 1, 2
-"""A call that had claimed nothing; a charge whose id was given from outside, which may come twice; a call that had
-claimed something, and is charged only while it does."""
+CALL, GIVEN = 0, 1
+"""A charge of a call, which is settled once; one whose id was given from outside, which may come twice."""
 
 SCHEMA = (
     """
@@ -70,7 +69,7 @@ SCHEMA = (
         price                text not null,
         estimated            integer not null,
         metadata             text not null,         -- JSON
-        origin               integer not null       -- how it came here: see CALL, GIVEN and CLAIMED
+        origin               integer not null       -- CALL or GIVEN
     )
     """,
     # Only of charges that could come twice: each page that a charge touches is most of what it costs.
@@ -124,38 +123,12 @@ CLAIMS = (
     """,
     """
     create table reservations (
-        id        text not null,
-        dimension text not null,
-        window    text not null,
-        start     integer not null,
-        value     text not null,
-        tokens    integer not null,
-        cost      integer not null,
-        used      integer not null,                 -- the account, as it was found
-        used_cost integer not null,
-        upto      integer not null,
-        worker    text not null,
-        until     real not null,
-        charge    text not null,                    -- JSON: what it comes to when nobody settles it
-        primary key (id, dimension, window, start, value)
+        id     text primary key not null,
+        worker text not null,
+        until  real not null,
+        body   text not null                        -- JSON
     ) without rowid
     """,
-    """
-    create trigger reserved after insert on reservations begin
-        update claims set tokens = tokens + new.tokens, cost = cost + new.cost, used = new.used,
-            used_cost = new.used_cost, upto = new.upto where dimension = new.dimension
-            and window = new.window and start = new.start and value = new.value;
-    end
-    """,
-    """
-    create trigger released after delete on reservations begin
-        update claims set tokens = tokens - old.tokens, cost = cost - old.cost where dimension = old.dimension
-            and window = old.window and start = old.start and value = old.value;
-    end
-    """,
-    # A charge bears the id of its reservation: whoever keeps one lets go of the other, in the same step.
-    f"create trigger settled after insert on charges when new.origin = {CLAIMED} begin "
-    "delete from reservations where id = new.id; end",
 )
 
 _SUMS = "tokens_in, tokens_out, tokens_cached, tokens_cache_written, tokens_reasoning"
@@ -167,7 +140,7 @@ _COLUMNS = (
 _COUNT = len(_COLUMNS.split(","))
 
 _encode = msgspec.json.Encoder().encode
-_decode_charge = msgspec.json.Decoder(Charge).decode
+_decode_reserved = msgspec.json.Decoder(Reserved).decode
 _decode_roles = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -215,11 +188,7 @@ def _charge_of(row: ChargeRow) -> Charge:
 @cache
 def insert_charges(rows: int) -> str:
     marks = "(" + ", ".join("?" * _COUNT) + ")"
-    return (
-        f"insert into charges ({_COLUMNS}) select * from (values {', '.join([marks] * rows)}) "
-        f"where column{_COUNT} <> {CLAIMED} or exists (select 1 from reservations where id = column1) "
-        "on conflict do nothing"
-    )
+    return f"insert into charges ({_COLUMNS}) values {', '.join([marks] * rows)} on conflict do nothing"
 
 
 def charges(connection: sqlite3.Connection, first: int, last: int, cursor: str, limit: int) -> ChargePage:
@@ -244,18 +213,36 @@ def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
     combined = [name for (name,) in connection.execute("select name from dimensions").fetchall()]
     if "+" in dimension and dimension not in combined:
         connection.execute("insert into dimensions values (?)", (dimension,))
-        connection.execute(_add_to_totals(dimension), (0, mark))
+        _gather(connection, 0, mark)
+        connection.execute(_add_to_totals(dimension))
         combined.append(dimension)
     if last is None or last <= mark:
         return
+    _gather(connection, mark, last)
     for name in (ALL, *DIMENSIONS, *combined):
-        connection.execute(_add_to_totals(name), (mark, last))
+        connection.execute(_add_to_totals(name))
     connection.execute(
         "insert into days select day, min(number), max(number) from charges where number > ? and number <= ? "
         "group by day on conflict (day) do update set last = excluded.last",
         (mark, last),
     )
     connection.execute("update mark set number = ?", (last,))
+
+
+_SCOPE = "kind, model, engine, agent, conversation, person, roles, channel, guild, key, project"
+
+
+def _gather(connection: sqlite3.Connection, mark: int, last: int) -> None:
+    """Sum up the charges from one number to another by all that they have in common: each is looked at once."""
+    sums = ", ".join(f"sum({column})" for column in _SUMS.split(", "))
+    connection.execute(f"create temp table if not exists gathered (day, {_SCOPE}, {_TOTALS})")
+    connection.execute("delete from temp.gathered")
+    connection.execute(
+        f"insert into temp.gathered select day, {_SCOPE}, count(*), {sums}, coalesce(sum(cost), 0), "
+        "sum(cost is null), sum(estimated), max(at) from main.charges where number > ? and number <= ? "
+        f"group by day, {_SCOPE}",
+        (mark, last),
+    )
 
 
 _STARTS = {
@@ -272,16 +259,15 @@ def _value_of(name: str) -> str:
 
 @cache
 def _add_to_totals(dimension: str) -> str:
-    """Add the charges from one number to another to the sums of a dimension, in all windows."""
+    """Add what was gathered to the sums of a dimension, in all windows."""
     names = dimensions_in(dimension)
-    value = f" || char({ord(BETWEEN)}) || ".join(map(_value_of, names)) or "''"
-    known = "".join(f" and {_value_of(name)} <> ''" for name in names)
-    source = "charges, json_each(charges.roles) as role" if "role" in names else "charges"
-    sums = ", ".join(f"sum({column}) as {column}" for column in _SUMS.split(", "))
+    values = ["role.value" if name == "role" else f"gathered.{name}" for name in names]
+    value = f" || char({ord(BETWEEN)}) || ".join(values) or "''"
+    known = " and ".join(f"{one} <> ''" for one in values) or "true"
+    source = "temp.gathered, json_each(gathered.roles) as role" if "role" in names else "temp.gathered"
+    sums = ", ".join(f"sum({column}) as {column}" for column in _TOTALS.split(", ")[:-1])
     daily = (
-        f"select day, {value} as value, count(*) as calls, {sums}, coalesce(sum(cost), 0) as cost, "
-        "sum(cost is null) as unpriced, sum(estimated) as estimated, max(charges.at) as updated_at "
-        f"from {source} where number > ?1 and number <= ?2{known} group by 1, 2"
+        f"select day, {value} as value, {sums}, max(updated_at) as updated_at from {source} where {known} group by 1, 2"
     )
     again = ", ".join(f"sum({column})" for column in _TOTALS.split(", ")[:-1])
     windows = " union all ".join(
@@ -403,44 +389,63 @@ def balances(connection: sqlite3.Connection, accounts: Iterable[Account]) -> lis
 
 @cache
 def _claim(dimension: str, tokens: bool, cost: bool) -> str:
-    """Claim on an account, unless what it has come to and all claims together leave no room.
+    """One conditional update: claim on an account, unless what it has come to and all claims leave no room.
 
     It has come to what it had when somebody looked last, and what was charged since. Where that is too long ago, or
     nobody has looked yet, nothing is claimed.
     """
-    room = (" and used + claimed < ?11" if tokens else "") + (" and used_cost + claimed_cost < ?12" if cost else "")
+    used = f"used + {_spent_behind(dimension, 'claims.upto', TOKENS)}"
+    used_cost = f"used_cost + {_spent_behind(dimension, 'claims.upto', COST)}"
+    room = (f" and {used} + tokens < ?7" if tokens else "") + (f" and {used_cost} + cost < ?8" if cost else "")
     return (
-        "insert into reservations "
-        "(id, dimension, window, start, value, tokens, cost, used, used_cost, upto, worker, until, charge) "
-        f"select ?5, '{dimension}', ?1, ?2, ?4, ?6, ?7, used, used_cost, last, ?8, ?9, ?10 from ("
-        f"select used + {_spent_behind(dimension, 'claims.upto', TOKENS)} as used, "
-        f"used_cost + {_spent_behind(dimension, 'claims.upto', COST)} as used_cost, "
-        "claims.tokens as claimed, claims.cost as claimed_cost, "
-        "coalesce((select max(number) from charges), 0) as last from claims "
+        f"update claims set tokens = tokens + ?5, cost = cost + ?6, used = {used}, used_cost = {used_cost}, "
+        "upto = coalesce((select max(number) from charges), 0) "
         f"where dimension = '{dimension}' and window = ?1 and start = ?2 and value = ?4 "
-        f"and upto >= (select number from mark) limit 1) where ?12 is ?12{room}"
+        f"and upto >= (select number from mark) and ?8 is ?8{room}"
     )
 
 
 def reserve(connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap], worker: str) -> Refusal | None:
-    body = _encode(reserved.charge).decode()
-    for cap in _strictest(caps):
-        if _reserve(connection, reserved, cap, worker, body):
+    strictest = _strictest(caps)
+    for place, cap in enumerate(strictest):
+        if _reserve(connection, reserved, cap):
             continue
         _bring_forward(connection, cap.account)
-        if not _reserve(connection, reserved, cap, worker, body):
-            release(connection, reserved.charge.id)
+        if not _reserve(connection, reserved, cap):
+            _let_go(connection, reserved, [other.account for other in strictest[:place]])
             balance = balances(connection, (cap.account,))[0]
             full = next(n for n, one in enumerate(caps) if one.account == cap.account and not one.has_room(balance))
             return Refusal(full, balance)
+    connection.execute(
+        "insert into reservations (id, worker, until, body) values (?, ?, ?, ?)",
+        (reserved.charge.id, worker, reserved.until, _encode(reserved).decode()),
+    )
     return None
 
 
-def _reserve(connection: sqlite3.Connection, reserved: Reserved, cap: Cap, worker: str, body: str) -> bool:
+def _reserve(connection: sqlite3.Connection, reserved: Reserved, cap: Cap) -> bool:
     charge = reserved.charge
     statement = _claim(cap.account.dimension, cap.tokens is not None, cap.cost_nanousd is not None)
-    claimed = (charge.id, charge.tokens, charge.cost_nanousd or 0, worker, reserved.until, body)
-    return connection.execute(statement, (*_place(cap.account), *claimed, cap.tokens, cap.cost_nanousd)).rowcount == 1
+    claimed = (charge.tokens, charge.cost_nanousd or 0, cap.tokens, cap.cost_nanousd)
+    return connection.execute(statement, (*_place(cap.account), *claimed)).rowcount == 1
+
+
+def _let_go(connection: sqlite3.Connection, reserved: Reserved, accounts: Iterable[Account]) -> None:
+    tokens, cost = reserved.charge.tokens, reserved.charge.cost_nanousd or 0
+    for account in accounts:
+        connection.execute(
+            "update claims set tokens = tokens - ?, cost = cost - ? "
+            "where dimension = ? and window = ? and start = ? and value = ?",
+            (tokens, cost, account.dimension, account.window, account.start, account.value),
+        )
+
+
+def release(connection: sqlite3.Connection, reserved: Reserved) -> bool:
+    """Let go of what a call had claimed. False when somebody took it for lost, and has charged what was expected."""
+    there = connection.execute("delete from reservations where id = ?", (reserved.charge.id,)).rowcount == 1
+    if there:
+        _let_go(connection, reserved, reserved.accounts)
+    return there
 
 
 def _strictest(caps: Sequence[Cap]) -> Sequence[Cap]:
@@ -460,20 +465,15 @@ def _least(one: int | None, other: int | None) -> int | None:
     return one if other is None else other if one is None else min(one, other)
 
 
-def release(connection: sqlite3.Connection, id: str) -> None:
-    """Let go of what a call had claimed."""
-    connection.execute("delete from reservations where id = ?", (id,))
-
-
 def reconcile(connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> None:
     """Count as spent what the dead had claimed, and what was never settled."""
     dead = [id for (id,) in connection.execute("select distinct worker from reservations").fetchall() if is_dead(id)]
     lost = connection.execute(
-        "select distinct charge from reservations where until <= ? or worker in (select value from json_each(?))",
+        "select body from reservations where until <= ? or worker in (select value from json_each(?))",
         (now, _encode(dead).decode()),
     ).fetchall()
     for (body,) in lost:
-        charge = _decode_charge(body)
-        connection.execute(insert_charges(1), row_of(charge, GIVEN))
-        release(connection, charge.id)
+        reserved = _decode_reserved(body)
+        release(connection, reserved)
+        connection.execute(insert_charges(1), row_of(reserved.charge, GIVEN))
     connection.execute("delete from claims where tokens = 0 and cost = 0 and upto < (select number from mark)")

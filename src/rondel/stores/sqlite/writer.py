@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...charge import Account, Charge
+from ...charge import Account, Charge, Reserved
 from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
@@ -70,7 +70,7 @@ class Charged(Request):
     __slots__ = ("accounts", "charge", "origin", "reserved", "roll_up")
 
     def __init__(
-        self, charge: Charge | None, reserved: str, accounts: Sequence[Account], origin: int = ledger.CALL
+        self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = ledger.CALL
     ) -> None:
         super().__init__()
         self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
@@ -200,7 +200,8 @@ class Writer:
                 request.result = request.call(self)
         self._flush(connection)
         connection.execute("commit")
-        self._remember()
+        if self._infos:
+            self._remember()
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
@@ -343,11 +344,13 @@ class Writer:
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
         charged = self._charged[:]
         self._charged.clear()
-        rows = [ledger.row_of(request.charge, request.origin) for request in charged if request.charge is not None]
-        _insert(connection, ledger.insert_charges, rows)
+        rows: list[ledger.ChargeRow] = []
         for request in charged:
-            if request.charge is None:
-                ledger.release(connection, request.reserved)
+            lost = request.reserved is not None and not ledger.release(connection, request.reserved)
+            if request.charge is not None and not lost:
+                rows.append(ledger.row_of(request.charge, request.origin))
+        if rows:
+            _insert(connection, ledger.insert_charges, rows)
         for request in charged:
             request.result = ledger.balances(connection, request.accounts) if request.accounts else []
         if any(request.roll_up for request in charged):
@@ -386,6 +389,9 @@ def _is_small(group: list[Write]) -> bool:
 
 def _insert(connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
     start, left = 0, len(rows)
+    if left == 1:
+        connection.execute(statement(1), rows[0])  # type: ignore[arg-type]
+        return
     while left:
         size = min(ROWS_MAX, 1 << (left.bit_length() - 1))
         connection.execute(statement(size), tuple(chain.from_iterable(rows[start : start + size])))  # type: ignore[arg-type]
