@@ -1,12 +1,12 @@
 """The smallest relay: what any gateway must cost on this HTTP server and this HTTP client. It reads the caller's
-headers and body, posts them to the upstream, and pumps the answer's bytes back. It routes, counts and checks nothing.
+headers and body, posts them to the upstream, and pumps the answer's bytes back. It routes, counts and checks nothing,
+has no time-outs, and does not see when a caller leaves.
 
-    python -m bench.relay PORT UPSTREAM_URL
+    python -m bench.relay UPSTREAM_URL
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Any
 
@@ -15,6 +15,7 @@ import uvicorn
 import uvloop
 
 HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"accept-encoding"}
+SHOWN = ("content-type", "content-length", "x-request-id")
 
 
 class Relay:
@@ -23,32 +24,45 @@ class Relay:
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = b""
-        more = True
+        body, more = b"", True
         while more:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False,
+            )
         headers = {name.decode(): value.decode() for name, value in scope["headers"] if name not in HOP_BY_HOP}
         async with self._session.post(self._upstream + scope["path"], data=body, headers=headers) as answer:
-            kind = answer.headers["content-type"].encode()
-            start = {"type": "http.response.start", "status": answer.status, "headers": [(b"content-type", kind)]}
-            await send(start)
-            async for data in answer.content.iter_any():
+            shown = [(name.encode(), answer.headers[name].encode()) for name in SHOWN if name in answer.headers]
+            await send({"type": "http.response.start", "status": answer.status, "headers": shown})
+            while data := await answer.content.readany():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
-def main() -> None:
-    port, upstream = int(sys.argv[1]), sys.argv[2]
+async def main(upstream: str) -> None:
     config = uvicorn.Config(
-        Relay(upstream), port=port, lifespan="off", access_log=False, log_level="warning", server_header=False
+        Relay(upstream),
+        port=0,
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        ws="none",
+        backlog=2_048,
     )
-    uvloop.run(uvicorn.Server(config).serve())
+    server = uvicorn.Server(config)
+    listening = config.bind_socket()
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    await server.serve(sockets=[listening])
 
 
 if __name__ == "__main__":
-    main()
+    uvloop.run(main(sys.argv[1]))
