@@ -334,15 +334,16 @@ def _row_of(dimension: str, window: Window, row: Sequence[Any]) -> Row:
 
 
 @cache
-def _spent_behind(dimension: str, behind: str, sum: str) -> str:
-    """What an account's charges behind a number come to: `?1` to `?4` are its window, start, end and value."""
+def _behind(dimension: str, number: str) -> str:
+    """An account's charges behind a number: `?1` to `?4` are its window, start, end and value."""
     names = dimensions_in(dimension)
     source = "charges, json_each(charges.roles) as role" if "role" in names else "charges"
     matched = f" || char({ord(BETWEEN)}) || ".join(map(_value_of, names)) or "''"
-    return (
-        f"coalesce((select sum({sum}) from {source} where number > {behind} "
-        f"and +day >= ?2 and +day < ?3 and {matched} = ?4), 0)"
-    )
+    return f"from {source} where number > {number} and +day >= ?2 and +day < ?3 and {matched} = ?4"
+
+
+def _spent_behind(dimension: str, number: str, sum: str) -> str:
+    return f"coalesce((select sum({sum}) {_behind(dimension, number)}), 0)"
 
 
 TOKENS, COST = "tokens_in + tokens_out", "charges.cost"
@@ -394,12 +395,16 @@ def _claim(dimension: str, tokens: bool, cost: bool) -> str:
     It has come to what it had when somebody looked last, and what was charged since. Where that is too long ago, or
     nobody has looked yet, nothing is claimed.
     """
-    used = f"used + {_spent_behind(dimension, 'claims.upto', TOKENS)}"
-    used_cost = f"used_cost + {_spent_behind(dimension, 'claims.upto', COST)}"
-    room = (f" and {used} + tokens < ?7" if tokens else "") + (f" and {used_cost} + cost < ?8" if cost else "")
+    seen = "claims.upto"
+    room = ""
+    if tokens:
+        room += f" and used + tokens + {_spent_behind(dimension, seen, TOKENS)} < ?7"
+    if cost:
+        room += f" and used_cost + cost + {_spent_behind(dimension, seen, COST)} < ?8"
     return (
-        f"update claims set tokens = tokens + ?5, cost = cost + ?6, used = {used}, used_cost = {used_cost}, "
-        "upto = coalesce((select max(number) from charges), 0) "
+        "update claims set tokens = tokens + ?5, cost = cost + ?6, (used, used_cost) = "
+        f"(select claims.used + coalesce(sum({TOKENS}), 0), claims.used_cost + coalesce(sum({COST}), 0) "
+        f"{_behind(dimension, seen)}), upto = coalesce((select max(number) from charges), 0) "
         f"where dimension = '{dimension}' and window = ?1 and start = ?2 and value = ?4 "
         f"and upto >= (select number from mark) and ?8 is ?8{room}"
     )
