@@ -135,6 +135,8 @@ def credible(usage: Usage, estimate: Callable[[], Usage] | None, *, whole: bool)
 
     An answer that was not received as a whole has come to at least what was received of it.
     """
+    if whole and _adds_up(usage):
+        return usage
     tokens_in, tokens_out = _count(usage.tokens_in), _count(usage.tokens_out)
     said = tokens_in is not None and tokens_out is not None and tokens_in + tokens_out > 0
     estimated = usage.estimated
@@ -147,6 +149,22 @@ def credible(usage: Usage, estimate: Callable[[], Usage] | None, *, whole: bool)
     written = min(_count(usage.tokens_cache_written) or 0, tokens_in - cached)
     reasoning = min(_count(usage.tokens_reasoning) or 0, tokens_out)
     return Usage(tokens_in, tokens_out, cached, written, reasoning, estimated)
+
+
+def _adds_up(usage: Usage) -> bool:
+    """As nearly every upstream tells it: something was spent, and no part is more than its whole."""
+    used, made = usage.tokens_in, usage.tokens_out
+    return (
+        type(used) is int
+        and type(made) is int
+        and used + made > 0
+        and 0 <= used <= TOKENS_MAX
+        and 0 <= made <= TOKENS_MAX
+        and usage.tokens_cached >= 0
+        and usage.tokens_cache_written >= 0
+        and usage.tokens_cached + usage.tokens_cache_written <= used
+        and 0 <= usage.tokens_reasoning <= made
+    )
 
 
 def _count(value: float) -> int | None:

@@ -239,6 +239,7 @@ class Turn:
         """Let this agent owe the next reply, with all that it has."""
         own = self._own_crew
         crew = self.crew = own if own is not None and own.agent.name == agent else self._host.crew(agent)
+        self._scopes: dict[str, Scope] = {}  # the same in every round, until another agent or another person speaks
         self.agent: Agent = crew.agent
         self.words: Words | None = None if crew.bind is None else crew.bind(self)
         self.engine: Engine = self.words or self._metered(crew.engine)
@@ -320,6 +321,12 @@ class Turn:
 
     def scope(self, kind: str = "") -> Scope:
         """What a call of this turn is charged to. A turn that works for another one spends what that one may."""
+        scope = self._scopes.get(kind)
+        if scope is None:
+            scope = self._scopes[kind] = self._scope(kind)
+        return scope
+
+    def _scope(self, kind: str) -> Scope:
         given = self.given_scope
         kind = kind or given.kind or ("agent" if self.path or "/" in self.conversation else "chat")
         if self.parent is not None:
@@ -404,6 +411,7 @@ class Turn:
         if self.transcript.owed and self.asks_nobody:
             return False  # a sentence is finished before the next one is thought of
         await self.append(InboxTaken(tuple(self.transcript.inbox)))
+        self._scopes.clear()
         return True
 
     def awaits_reply(self) -> bool:

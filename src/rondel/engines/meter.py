@@ -38,6 +38,7 @@ _IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
 COUNT = "count"
 """The kind of a call that only counts tokens: it spends none, and none are guessed."""
 
+_NOTHING = Scope()
 _history = Growing(0, lambda total, messages: total + sum(map(message_tokens, messages)))
 
 
@@ -57,6 +58,7 @@ class Meter:
         self, engine: Engine, counter: Counter, scope: Scope | Callable[[], Scope], tell: Tell | None = None
     ) -> None:
         self._engine, self._counter, self._scope, self._tell = engine, counter, scope, tell
+        self._named: tuple[Scope | None, Scope] = None, _NOTHING
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._engine!r})"
@@ -72,11 +74,16 @@ class Meter:
     def _scope_now(self) -> Scope:
         """What the call is for, with the engine that is asked."""
         scope = self._scope if isinstance(self._scope, Scope) else self._scope()
-        if scope.engine and scope.model:
-            return scope
-        name = self._engine.name
-        _, colon, model = name.partition(":")
-        return scope.over(Scope(engine=name, model=model if colon else name))
+        given, known = self._named
+        if scope is given:
+            return known
+        named = scope
+        if not (scope.engine and scope.model):
+            name = self._engine.name
+            _, colon, model = name.partition(":")
+            named = scope.over(Scope(engine=name, model=model if colon else name))
+        self._named = scope, named  # mostly the same from call to call
+        return named
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         counter = self._counter
