@@ -75,11 +75,11 @@ def at_place(config: Config, host: str, port: int) -> Config:
 
 @contextlib.asynccontextmanager
 async def open_gateway(
-    project: Project, listening: socket.socket, say: Callable[[str], None]
+    project: Project, host: str, listening: socket.socket, say: Callable[[str], None]
 ) -> AsyncGenerator[Running]:
-    """A gateway for whoever serves it on that socket. `say` is told when its configuration changes."""
-    host, port = project.config.gateway.host, listening.getsockname()[1]
-    config = at_place(project.config, host, port)
+    """A gateway for whoever serves it on that socket of this host. `say` is told when its configuration changes."""
+    reloader = Reloader(project.config)  # before anything takes time: what changes from now on is a change
+    config = at_place(project.config, host, listening.getsockname()[1])
     default = await _default(config, fetch=True)
     store = open_store(config)
     app = App(
@@ -98,9 +98,8 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         running = Running(gateway, log, address_of(listening), default, config)
         group = await life.enter_async_context(asyncio.TaskGroup())
-        if config.path:
-            following = group.create_task(_follow(app, running, project.config, say))
-            life.callback(following.cancel)
+        following = group.create_task(_follow(app, running, reloader, say))
+        life.callback(following.cancel)
         log.say("started", f"{running.address}, {default.name}")
         life.callback(log.say, "stopped", running.address)
         yield running
@@ -147,11 +146,10 @@ def _secrets(config: Config) -> tuple[str, ...]:
 # --- a configuration that changes -------------------------------------------------------------------------------------
 
 
-async def _follow(app: App, running: Running, first: Config, say: Callable[[str], None]) -> None:
+async def _follow(app: App, running: Running, reloader: Reloader, say: Callable[[str], None]) -> None:
     """Take up each change of the file that can be taken up; tell of those that cannot."""
     gateway, log, place = running.gateway, running.log, running.config.gateway
-    reloader = Reloader(first)
-    in_force = first
+    in_force = reloader.config
 
     def tell(event: str, text: str) -> None:
         log.say(event, text)

@@ -29,7 +29,8 @@ class Choice(msgspec.Struct, frozen=True):
 def activate(choice: Choice) -> None:
     shell = choice.shell or _own_shell()
     if shell not in SHELLS:
-        raise ConfigError(f"there is no shell {shell!r}{nearest(shell, SHELLS)}; there are {', '.join(SHELLS)}")
+        there = nearest(shell, SHELLS) or f"; there are {', '.join(SHELLS)}"
+        raise ConfigError(f"there is no shell {shell!r}{there}")
     if choice.unset:
         lines = [unset_line(shell, name) for name in client_variables("", "", {}) if name.upper() != "NO_PROXY"]
     else:
@@ -44,9 +45,9 @@ def _lines(shell: str, key: str) -> list[str]:
     host, port = local_address(gateway)
     if not port:
         raise ConfigError("[gateway] has port 0, which is another one each time; set one, such as port = 8484")
+    variables = client_variables(url_of(host, port), key_of(gateway, key, time.time()), os.environ)
     if not is_gateway(host, port):
         tell(f"No gateway answers at {url_of(host, port)} yet; `rondel serve` starts it.")
-    variables = client_variables(url_of(host, port), key_of(gateway, key, time.time()), os.environ)
     lines = [set_line(shell, name, value) for name, value in variables.items()]
     return [*lines, *(unset_line(shell, name) for name in UNSET)]
 

@@ -19,7 +19,6 @@ import msgspec
 
 from ..errors import RondelError
 from ..gateway.serving import Server, bind, run_fast, say_nothing
-from ..settings import GatewaySettings
 from ._client import check_key, client_environment, is_gateway, key_of, local_address, url_of
 from ._gateway import at_place, check_place, open_gateway
 from ._output import tell
@@ -46,12 +45,8 @@ def code(choice: Choice) -> int:
         url = url_of(host, port)
         tell(f"{command[0]} asks the gateway that runs at {url}.")
         return run_fast(_run(program, command, client_environment(url, key, os.environ)))
-    config = at_place(project.config, HOST, port)
-    check_place(config)
-    listening = _listen(config.gateway)
-    return run_fast(
-        _run_with_gateway(msgspec.structs.replace(project, config=config), listening, program, command, key)
-    )
+    check_place(at_place(project.config, HOST, port))
+    return run_fast(_run_with_gateway(project, _listen(port), program, command, key))
 
 
 def _command(given: tuple[str, ...]) -> Sequence[str]:
@@ -66,13 +61,13 @@ def _program(name: str) -> str:
     raise RondelError(f"there is no program {name!r} on this machine; install it, or check its name and PATH{hint}")
 
 
-def _listen(gateway: GatewaySettings) -> socket.socket:
+def _listen(port: int) -> socket.socket:
     """The configured port, or a free one where something else has it."""
     try:
-        return bind(gateway.host, gateway.port)
+        return bind(HOST, port)
     except RondelError:
-        listening = bind(gateway.host, 0)
-        tell(f"Port {gateway.port} is taken by something else; this gateway has {listening.getsockname()[1]}.")
+        listening = bind(HOST, 0)
+        tell(f"Port {port} is taken by something else; this gateway has {listening.getsockname()[1]}.")
         return listening
 
 
@@ -80,8 +75,10 @@ async def _run_with_gateway(
     project: Project, listening: socket.socket, program: str, command: Sequence[str], key: str
 ) -> int:
     say_nothing()
+    for warning in project.config.warnings:
+        tell(f"Warning: {warning}")
     try:
-        async with open_gateway(project, listening, _nothing) as running:
+        async with open_gateway(project, HOST, listening, _nothing) as running:
             tell(f"{command[0]} asks {running.address}: {running.default.name} – {running.default.why}.")
             server = Server(running.gateway, listening)
             env = client_environment(running.address, key, os.environ)

@@ -33,16 +33,14 @@ class Choice(msgspec.Struct, frozen=True):
 def serve(choice: Choice) -> int:
     project = load_project()
     gateway = project.config.gateway
-    port = gateway.port if choice.port is None else choice.port
-    config = at_place(project.config, choice.host or gateway.host, port)
-    check_place(config)
-    listening = bind(config.gateway.host, config.gateway.port)
-    return run_fast(_serve(msgspec.structs.replace(project, config=config), listening, watch=choice.watch))
+    host, port = choice.host or gateway.host, gateway.port if choice.port is None else choice.port
+    check_place(at_place(project.config, host, port))
+    return run_fast(_serve(project, host, bind(host, port), watch=choice.watch))
 
 
-async def _serve(project: Project, listening: socket.socket, *, watch: bool) -> int:
+async def _serve(project: Project, host: str, listening: socket.socket, *, watch: bool) -> int:
     try:
-        async with open_gateway(project, listening, tell) as running:
+        async with open_gateway(project, host, listening, tell) as running:
             server = Server(running.gateway, listening)
             with _ending(server, running) as told:
                 for line in opening(running):

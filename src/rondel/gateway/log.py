@@ -270,7 +270,7 @@ def open_log(folder: Path, name: str) -> BinaryIO:
         finally:
             os.close(where)
     except OSError:
-        raise RondelError(f"there is no log {stem!r}{nearest(stem, log_names(folder))}{_listed(folder)}") from None
+        raise RondelError(f"there is no log {stem!r}{nearest(stem, log_names(folder)) or _listed(folder)}") from None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise RondelError(f"{stem!r} is no file; it was not opened")

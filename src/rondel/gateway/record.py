@@ -61,6 +61,8 @@ class Speed(msgspec.Struct):
 
     def add(self, tokens: int, now: float) -> None:
         """So many tokens came just now."""
+        if not tokens:  # an event that only says that the stream lives
+            return
         moments = self.moments
         self.recent += tokens
         if moments and now - moments[-1][0] < MOMENT_S:

@@ -1,0 +1,223 @@
+"""`rondel serve` as a person meets it: what it says, what it refuses, how it ends, what it shows of its requests."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from rondel.testing import say
+from rondel.values import Usage
+from tests.cli.conftest import Place
+from tests.cli.model_server import ModelServer
+from tests.cli.serving import Serving
+
+WAIT_S = 30.0
+
+
+def _write(place: Place, server: ModelServer, gateway: str = "", *, mode: int = 0o600) -> Path:
+    path = place.write(
+        "rondel.toml",
+        f'engine = "test"\n[engines.test]\nbase_url = "{server.url}"\ndialect = "anthropic"\nmodel = "model"\n'
+        f'key = "sk-upstream-4711"\nretry = {{attempts = 1}}\n[gateway]\n{gateway}',
+    )
+    path.chmod(mode)
+    return path
+
+
+def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(place: Place, server: ModelServer):
+    _write(place, server)
+    server.says("Hello.")
+    with Serving(place, "serve", "--port", "0") as serving:
+        url = f"http://127.0.0.1:{serving.port}"
+        serving.wait_said("Ctrl-C ends it")
+        assert "test answers by default – " in serving.text
+        assert "rondel.toml:1 names it." in serving.text
+        assert f"ANTHROPIC_BASE_URL={url} or OPENAI_BASE_URL={url}/v1;" in serving.text
+        assert "No key is needed, and only programs of this machine come in." in serving.text
+        assert "Warning" not in serving.text
+        answer = serving.ask("Hi.")
+        assert (answer.status, "Hello." in answer.rest()) == (200, True)
+        serving.signal(signal.SIGINT)
+        assert serving.wait_end() == 0
+    assert serving.out == []
+
+
+def test_a_key_that_is_written_out_where_others_can_read_it_is_warned_of(place: Place, server: ModelServer):
+    _write(place, server, mode=0o644)
+    with Serving(place, "serve", "--port", "0") as serving:
+        serving.wait_said("Ctrl-C ends it")
+        assert re.search(r"Warning: .*'engines.test.key' is written out", serving.text)
+        assert "sk-upstream" not in serving.text
+        serving.signal(signal.SIGTERM)
+        assert serving.wait_end() == 0
+
+
+def test_an_engine_that_a_route_names_and_that_cannot_be_made_is_warned_of(place: Place, server: ModelServer):
+    _write(place, server, '[gateway.routes]\nthink = "openai:gpt-6.1-terra"\n')
+    with Serving(place, "serve", "--port", "0") as serving:
+        serving.wait_said("Ctrl-C ends it")
+        assert "Warning: the engine 'openai:gpt-6.1-terra' has no key: set the variable OPENAI_API_KEY" in serving.text
+
+
+def test_what_keeps_it_from_starting_is_one_sentence_and_a_code(place: Place, server: ModelServer):
+    _write(place, server)
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = str(taken.getsockname()[1])
+    cases = [
+        (["--port", port], 1, f"port {port} of 127.0.0.1 is taken; stop what listens there"),
+        (["--host", "0.0.0.0"], 2, "without a key the gateway listens on this machine only, and '0.0.0.0' is not"),
+        (["--host", "203.0.113.7"], 2, "'203.0.113.7' is not"),
+        (["--port", "70000"], 2, "'--port'"),
+    ]
+    for arguments, code, said in cases:
+        done = place.rondel("serve", *arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), arguments
+        assert said in done.err
+    taken.close()
+    _write(place, server, "prot = 1\n")
+    done = place.rondel("serve")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "rondel.toml:9: " in done.err
+    assert "did you mean 'port'?" in done.err
+
+
+def test_a_callers_key_that_others_can_read_keeps_it_from_starting(place: Place, server: ModelServer):
+    _write(place, server, '[gateway.keys]\nteam = {key = "team-secret-1"}\n', mode=0o644)
+    done = place.rondel("serve", "--port", "0")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "chmod 600 rondel.toml" in done.err
+    assert "team-secret" not in done.err
+
+
+def test_ctrl_c_waits_for_requests_under_way(place: Place, server: ModelServer):
+    _write(place, server)
+    held = server.holds("Wait", " for it.")
+    with Serving(place, "serve", "--port", "0") as serving:
+        answer = serving.ask("Hi.")
+        answer.read_until("Wait")
+        serving.signal(signal.SIGINT)
+        serving.wait_said("Waiting for the request that is under way; Ctrl-C again ends it at once.")
+        held.release()
+        assert "message_stop" in answer.rest()
+        assert serving.wait_end() == 0
+
+
+def test_a_second_ctrl_c_waits_for_nothing(place: Place, server: ModelServer):
+    _write(place, server)
+    server.holds("Wait")
+    with Serving(place, "serve", "--port", "0") as serving:
+        answer = serving.ask("Hi.")
+        answer.read_until("Wait")
+        serving.signal(signal.SIGINT)
+        serving.wait_said("Ctrl-C again")
+        serving.signal(signal.SIGINT)
+        assert serving.wait_end() == 130
+        answer.close()
+        assert "Traceback" not in serving.text
+
+
+def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(place: Place, server: ModelServer):
+    path = _write(place, server)
+
+    def write(gateway: str) -> None:
+        text = path.read_text().partition("[gateway]\n")[0] + "[gateway]\n" + gateway
+        new = path.with_suffix(".new")
+        new.write_text(text)
+        new.chmod(0o600)
+        new.rename(path)
+
+    with Serving(place, "serve", "--port", "0") as serving:
+        serving.wait_said("Ctrl-C ends it")
+        write('keys = {team = {key = "team-secret-1"}}\n')
+        serving.wait_said(r"rondel\.toml has changed and is in force\n")
+        refused = serving.ask("Hi.")
+        assert (refused.status, "APIKEY is missing" in refused.rest()) == (401, True)
+        server.says("Hello.")
+        assert "Hello." in serving.ask("Hi.", key="team-secret-1").rest()
+        write("body_mb_max = -1\n")
+        serving.wait_said(r"rondel\.toml:9: .*must be more than 0; what was in force before stays\n")
+        assert serving.ask("Hi.").end() == 401
+        write('port = 8080\nplugins = ["memory"]\n')
+        serving.wait_said(r"is in force; `gateway\.port` will be after a restart\n")
+        server.says("Hello.")
+        assert "Hello." in serving.ask("Hi.").rest()
+        write('plugins = ["nowhere:Nothing"]\n')
+        serving.wait_said("nowhere.*; what was in force before stays")
+        assert "team-secret" not in serving.text
+
+
+def test_without_keys_it_never_takes_up_that_others_reach_it(place: Place, server: ModelServer):
+    keys = 'keys = {team = {key = "team-secret-1"}}\n'
+    path = _write(place, server, f'host = "0.0.0.0"\n{keys}')
+    with Serving(place, "serve", "--port", "0") as serving:
+        serving.wait_said("Callers need a key: team.")
+        path.write_text(path.read_text().replace(keys, ""))
+        serving.wait_said("without a key the gateway listens on this machine only.*; what was in force before stays")
+        assert serving.ask("Hi.").end() == 401
+
+
+# --- what is shown of requests ----------------------------------------------------------------------------------------
+
+
+def test_watch_prints_a_line_for_each_request_where_nobody_has_a_terminal(place: Place, server: ModelServer):
+    _write(place, server, '[gateway.keys]\nteam = {key = "team-secret-1"}\n')
+    with Serving(place, "serve", "--port", "0", "--watch") as serving:
+        server.replies(say("Hello.", usage=Usage(tokens_in=1200, tokens_out=40, tokens_cached=900)))
+        serving.ask("Hi.", key="team-secret-1").rest()
+        serving.wait_said(r"200 team claude-x → test:model \(default\) in 1,200 out 40 cached 900 .*first \d+\.\d\d s")
+        server.fails(500)
+        serving.ask("Hi.", key="team-secret-1", model="\x1b[31mred").rest()
+        line = serving.wait_said(r".* red → test:model .*")[0]
+        assert re.search(r"\d\d:\d\d:\d\d 500 team red → test:model .* – test has no capacity now", line)
+        assert len(serving.out) == 2
+
+
+def test_watch_shows_a_table_in_a_terminal(place: Place, server: ModelServer):
+    _write(place, server, "port = 0\n")
+    server.replies(say("Hello.", usage=Usage(tokens_in=1200, tokens_out=40, tokens_cached=900)))
+    with place.terminal("serve", "--watch", columns=140) as screen:
+        screen.wait_for("asked → answered")
+        found = re.search(r"Listening on http://127\.0\.0\.1:(\d+)", screen.all_text)
+        assert found
+        serving = Serving(place)
+        serving.err.append(found[0])
+        serving.ask("Hi.", session="s-1").rest()
+        screen.wait_for("claude-x → test:model")
+        screen.wait_for("session s-1: ")
+        row = next(line for line in screen.text.splitlines() if "claude-x" in line)
+        assert row.split()[1:] == [
+            "–",
+            "claude-x",
+            "→",
+            "test:model",
+            "default",
+            "1,200",
+            "40",
+            "900",
+            *row.split()[9:],
+        ]
+        assert row.endswith("200")
+        screen.press("\x03")
+        assert screen.wait_end() == 0
+
+
+def test_requests_that_are_under_way_end_when_their_callers_leave(place: Place, server: ModelServer):
+    _write(place, server)
+    server.holds("Wait")
+    with Serving(place, "serve", "--port", "0", "--watch") as serving:
+        answer = serving.ask("Hi.")
+        answer.read_until("Wait")
+        threading.Thread(target=answer.close).start()
+        serving.wait_said("left claude-x → test:model")
+        assert server.broken_off.wait(WAIT_S)
+
+
+@pytest.mark.parametrize("arguments", [["--watch", "now"], ["--hots", "x"]])
+def test_wrong_usage_is_one_sentence(place: Place, arguments: list[str]):
+    done = place.rondel("serve", *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1)
