@@ -36,6 +36,9 @@ class Line:
         lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         self._socket.sendall(f"POST {url} HTTP/1.1\r\n{lines}\r\n".encode() + body)
 
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
     def read_until(self, text: bytes) -> bytes:
         """What comes, up to and with this text."""
         seen = b""

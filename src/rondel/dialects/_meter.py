@@ -80,13 +80,14 @@ class EventMeter:
             data = self._whole_events(data)
         if data:
             self._last = data
-        if not self.token_seen:
-            return self._look(data)
+        # A piece that does not end as an object does is no piece, or a comment: that deserves a look.
+        odd = data[-3:] != b"}\n\n"
+        if not self.token_seen or (odd and data):
+            return self._look(data, every=odd)
         for mark in self.marks:
             if mark in data:
                 return self._look(data)
-        # A piece that does not end as an object does is no piece, or a comment: that deserves a look.
-        return data if not data or data[-3:] == b"}\n\n" else self._look(data, every=True)
+        return data
 
     def finish(self) -> bytes:
         rest = b"".join(self._pending)

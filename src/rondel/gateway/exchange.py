@@ -72,7 +72,7 @@ class Exchange:
         """The first failure, in the caller's own dialect."""
         self._decided: set[str] = set()
         self._asking: Turn | None = None
-        outgoing.head = self._head
+        self._given_head, outgoing.head = outgoing.head, self._head
 
     async def answer(self, engines: list[Engine], opening: Opening) -> None:
         """Ask the engines in order until one answers."""
@@ -277,6 +277,7 @@ class Exchange:
         """Who made the answer, and why."""
         record = self.record
         return [
+            *self._given_head(),
             (b"x-rondel-request", record.id.encode()),
             (b"x-rondel-model", record.engine.encode("latin-1", "replace")),
             (b"x-rondel-rule", record.rule.encode("latin-1", "replace")),

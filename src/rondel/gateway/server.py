@@ -91,9 +91,9 @@ class Gateway:
         query = scope["query_string"].decode("latin-1")
         out = Outgoing(send)
         try:
+            self._setup.access.check_place(headers)
             if origin := headers.get("origin"):
                 out.head = lambda: _cors(origin)
-            self._setup.access.check_place(headers)
             if path in PATHS and scope["method"] == "POST":
                 await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
             elif path == COUNT and scope["method"] == "POST":
