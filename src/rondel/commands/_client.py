@@ -57,8 +57,8 @@ def key_of(settings: GatewaySettings, name: str, now: float) -> str:
     """The secret of the key that is named, else of the first that is still good; empty where none is needed."""
     keys = settings.keys
     if name and name not in keys:
-        there = f"; there are {', '.join(keys)}" if keys else "; rondel.toml has none, and none is needed"
-        raise ConfigError(f"there is no key {name!r}{nearest(name, list(keys)) or there}")
+        there = nearest(name, list(keys)) if keys else "; rondel.toml has none, and none is needed"
+        raise ConfigError(f"there is no key {name!r}{there}")
     if name:
         if not _is_good(keys[name], now):
             raise ConfigError(f"the key {name!r} expired on {keys[name].expires}; name another, or make a new one")

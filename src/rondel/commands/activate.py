@@ -29,8 +29,7 @@ class Choice(msgspec.Struct, frozen=True):
 def activate(choice: Choice) -> None:
     shell = choice.shell or _own_shell()
     if shell not in SHELLS:
-        there = nearest(shell, SHELLS) or f"; there are {', '.join(SHELLS)}"
-        raise ConfigError(f"there is no shell {shell!r}{there}")
+        raise ConfigError(f"there are no lines for the shell {shell!r}{nearest(shell, SHELLS)}")
     if choice.unset:
         lines = [unset_line(shell, name) for name in client_variables("", "", {}) if name.upper() != "NO_PROXY"]
     else:

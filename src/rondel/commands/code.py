@@ -98,42 +98,61 @@ def _nothing(_: str) -> None:
 
 async def _run(program: str, command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run the program to its end. Its exit code; 128 and the signal's number when one ended it, as shells say it."""
-    try:
-        process = await asyncio.create_subprocess_exec(program, *command[1:], env=dict(env))
-    except OSError as error:
-        raise RondelError(f"{program!r} cannot be started: {error.strerror or error}") from None
-    try:
-        with _passing_on(process):
+    signals = _Signals()
+    with signals.caught():
+        try:
+            process = await asyncio.create_subprocess_exec(program, *command[1:], env=dict(env))
+        except OSError as error:
+            raise RondelError(f"{program!r} cannot be started: {error.strerror or error}") from None
+        try:
+            signals.go_to(process)
             ended = await process.wait()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
     return ended if ended >= 0 else 128 - ended
 
 
-@contextlib.contextmanager
-def _passing_on(process: asyncio.subprocess.Process) -> Generator[None]:
-    """Signals to this process are for the program. Those of the terminal's keys reach it without us."""
-    loop = asyncio.get_running_loop()
-    by_key = (signal.SIGINT, signal.SIGQUIT) if hasattr(signal, "SIGQUIT") else (signal.SIGINT,)
+BY_KEY = tuple(number for name in ("SIGINT", "SIGQUIT") if (number := getattr(signal, name, None)))
+"""A terminal sends these to all of its foreground: the program has them without us."""
+OTHERS = tuple(number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)))
 
-    def pass_on(number: int) -> None:
-        if number in by_key and _is_in_foreground():
+
+class _Signals:
+    """Signals to this process are for the program. They are caught before it is there, so that none ends us first."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._early: list[int] = []
+
+    @contextlib.contextmanager
+    def caught(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (*BY_KEY, *OTHERS)
+        for number in numbers:
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, self._pass_on, number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                with contextlib.suppress(NotImplementedError):
+                    loop.remove_signal_handler(number)
+
+    def go_to(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        for number in self._early:
+            self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        if number in BY_KEY and _is_in_foreground():
+            return
+        if self._process is None:
+            self._early.append(number)
             return
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-
-    others = (signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGTERM,)
-    for number in (*by_key, *others):
-        with contextlib.suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(number, pass_on, number)
-    try:
-        yield
-    finally:
-        for number in (*by_key, *others):
-            with contextlib.suppress(NotImplementedError):
-                loop.remove_signal_handler(number)
+            self._process.send_signal(number)
 
 
 def _is_in_foreground() -> bool:

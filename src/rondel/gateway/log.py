@@ -262,7 +262,7 @@ def open_log(folder: Path, name: str) -> BinaryIO:
     """A log by its name. Only files in this folder are ever opened: a name is no path, and a link leads nowhere."""
     stem = name.removesuffix(SUFFIX)
     if not _FILE.fullmatch(stem):
-        raise RondelError(f"{name!r} is no log's name; `rondel logs` shows the newest{_listed(folder)}")
+        raise RondelError(f"{name!r} is no log's name; `rondel logs` shows the newest{_listed(folder, stem)}")
     try:
         where = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
@@ -270,16 +270,16 @@ def open_log(folder: Path, name: str) -> BinaryIO:
         finally:
             os.close(where)
     except OSError:
-        raise RondelError(f"there is no log {stem!r}{nearest(stem, log_names(folder)) or _listed(folder)}") from None
+        raise RondelError(f"there is no log {stem!r}{_listed(folder, stem)}") from None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise RondelError(f"{stem!r} is no file; it was not opened")
     return os.fdopen(file, "rb")
 
 
-def _listed(folder: Path) -> str:
+def _listed(folder: Path, wanted: str) -> str:
     names = log_names(folder)
-    return f"; there are {', '.join(names)}" if names else "; none is there yet"
+    return nearest(wanted, names) if names else "; none is there yet"
 
 
 def read_line(data: bytes) -> LogLine | None:
