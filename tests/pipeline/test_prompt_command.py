@@ -36,7 +36,7 @@ agents:
       - position: {target: nowhere, text: x}
         id: lost
       - broken_of_test:Broken
-  other: {engine: openai, plugins: ["broken_of_test:Closed"]}
+  other: {prompt: Help., engine: openai, plugins: ["broken_of_test:Closed"]}
 """
 BROKEN = """
 from rondel import Plugin
