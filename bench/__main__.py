@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit")
+PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger")
 
 
 def main() -> int:

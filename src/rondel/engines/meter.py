@@ -146,17 +146,19 @@ class RelayMeter(Meter):
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
         counter, engine = self._counter, cast(RelayEngine, self._engine)
         scope = self._scope_now()
-        window = self.facts.window_tokens
+        counts, window = scope.kind == COUNT, self.facts.window_tokens
         reservation = await counter.reserve(
-            scope, tokens=lambda: (_tokens_sent(fields, window), _tokens_wanted(fields)), tell=self._tell
+            scope,
+            tokens=lambda: (0, 0) if counts else (_tokens_sent(fields, window), _tokens_wanted(fields)),
+            tell=self._tell,
         )
         try:
             relayed = await engine.relay(fields, headers, path=path)
         except BaseException:
             counter.void(reservation)
             raise
-        guess = scope.kind != COUNT
-        return _MeteredAnswer(relayed, counter, reservation, (lambda: _tokens_sent(fields, window)) if guess else None)
+        sent = None if counts else lambda: _tokens_sent(fields, window)
+        return _MeteredAnswer(relayed, counter, reservation, sent)
 
 
 class _MeteredAnswer:

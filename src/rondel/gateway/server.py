@@ -22,8 +22,10 @@ from ..engine import RelayEngine
 from ..errors import EngineDenied, EngineError, PromptRejected, RondelError
 from .access import Refused, may_use
 from .exchange import Exchange
+from .inside import scope_of
+from .leaving import LEFT, Leaving, Receive
 from .models import listing
-from .outgoing import Headers, Outgoing, Receive, Send
+from .outgoing import Headers, Outgoing, Send
 from .record import Record, Records
 from .request import Request
 from .setup import Setup
@@ -180,16 +182,16 @@ class Gateway:
             self._streams.add(out)
         self.records.begin(record)
         try:
-            async with setup.in_use(request), asyncio.TaskGroup() as group:
-                watcher = group.create_task(_until_gone(receive))
+            setup.enter()
+            with Leaving(receive, out.is_over) as leaving:
                 await answer(setup, request, record, out)
-                watcher.cancel()
-        except* _Gone:
-            record.outcome = "left"
+            if leaving.has_left:
+                record.outcome = "left"
         finally:
             self._streams.discard(out)
             record.seconds = asyncio.get_running_loop().time() - began
             self.records.end(record)
+            await setup.leave(request)
 
     async def _answer(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         exchange = Exchange(setup.parts, request, out, record)
@@ -225,7 +227,8 @@ class Gateway:
             if getattr(engine, "dialect", "") == "anthropic":
                 with contextlib.suppress(EngineError):
                     path = "/v1/messages/count_tokens" + (f"?{request.query}" if request.query else "")
-                    relayed = await cast(RelayEngine, engine).relay(request.fields, request.headers, path=path)
+                    metered = self._app.meter(engine, msgspec.structs.replace(scope_of(request), kind="count"))
+                    relayed = await cast(RelayEngine, metered).relay(request.fields, request.headers, path=path)
                     body = b"".join([data async for data in relayed])
                     await out.whole(200, body, [_JSON])
                     record.outcome, record.status = "done", 200
@@ -250,12 +253,6 @@ class Gateway:
                 self._group.create_task(stream.keep_alive())
 
 
-async def _until_gone(receive: Receive) -> None:
-    while True:
-        if (await receive())["type"] == "http.disconnect":
-            raise _Gone
-
-
 async def _read(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:
     """The body, which is no longer than it may be."""
     length = headers.get("content-length", "")
@@ -267,7 +264,7 @@ async def _read(receive: Receive, headers: Mapping[str, str], bytes_max: int) ->
     size = 0
     while True:
         message = await receive()
-        if message["type"] == "http.disconnect":
+        if message["type"] == LEFT:
             raise _Gone
         if piece := message.get("body", b""):
             pieces.append(piece)
