@@ -18,7 +18,6 @@ from ..prompt import Prompt
 from ..values import Delta, ModelFacts
 
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
-Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 STREAM_HEADERS: Headers = [
@@ -43,6 +42,9 @@ class Outgoing:
         self.last_write = asyncio.get_running_loop().time()
         self.ping = b""
         """What to say while nothing comes; empty when the answer is no stream."""
+
+    def is_over(self) -> bool:
+        return self.ended
 
     async def whole(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """A whole answer, at once."""

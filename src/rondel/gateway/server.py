@@ -28,6 +28,7 @@ from .models import listing
 from .outgoing import Headers, Outgoing, Send
 from .record import Record, Records
 from .request import Request
+from .routing import Decision
 from .setup import Setup
 
 log = logging.getLogger("rondel.gateway")
@@ -198,7 +199,7 @@ class Gateway:
         try:
             decision = await setup.decide(request)
             record.rule, record.why, record.warnings = decision.rule, decision.why, tuple(decision.warnings)
-            self._check_models(setup, request, decision.engines)
+            _check_models(setup, request, decision)
             await exchange.answer(setup.engines(request, decision), setup.opening(request, decision))
             setup.learn(record, decision.estimated)
         except Refused as error:
@@ -212,16 +213,11 @@ class Gateway:
             log.exception("request %s failed", request.id)
             await exchange.report(EngineError(f"the gateway failed; its log has the reason under {request.id}"))
 
-    def _check_models(self, setup: Setup, request: Request, engines: tuple[str, ...]) -> None:
-        key = setup.key(request.key)
-        for engine in engines:
-            if not may_use(key, engine, request.model):
-                raise Refused(403, f"the key {request.key!r} may not use {engine!r}; ask whoever gave it to you")
-
     async def _count(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         """How many tokens a prompt has: as the upstream counts, where it does, else by estimate."""
         try:
             decision = await setup.decide(request)
+            _check_models(setup, request, decision)
             engine = setup.engines(request, decision)[0]
             record.rule, record.why, record.engine = decision.rule, decision.why, engine.name
             if getattr(engine, "dialect", "") == "anthropic":
@@ -251,6 +247,14 @@ class Gateway:
             due = loop.time() - ping_s
             for stream in [stream for stream in self._streams if stream.last_write < due]:
                 self._group.create_task(stream.keep_alive())
+
+
+def _check_models(setup: Setup, request: Request, decision: Decision) -> None:
+    """Raises Refused when the caller's key may not use what was decided on."""
+    key = setup.key(request.key)
+    for name in (f"agent:{decision.agent}",) if decision.agent else decision.engines:
+        if not may_use(key, name, request.model):
+            raise Refused(403, f"the key {request.key!r} may not use {name!r}; ask whoever gave it to you")
 
 
 async def _read(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from .. import __version__
 from ..app import App
@@ -58,7 +58,8 @@ class Pool:
         return engine
 
     async def give_back(self, names: Iterable[str]) -> None:
-        self._takers.subtract(names)
+        for name in names:
+            self._takers[name] -= 1
         while len(self._engines) > self._engines_max and (name := self._spare()):
             del self._takers[name]
             await _close(self._engines.pop(name))
@@ -134,17 +135,15 @@ class Setup:
         if not self._open:
             await self._close()
 
-    @contextlib.asynccontextmanager
-    async def in_use(self, request: Request) -> AsyncGenerator[None]:
-        """While a request is under way: what it takes stays open."""
+    def enter(self) -> None:
+        """A request comes in: until it leaves, what it takes stays open."""
         self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
-            await self._pool.give_back(request.taken)
-            if self._retired and not self._open:
-                await self._close()
+
+    async def leave(self, request: Request) -> None:
+        self._open -= 1
+        await self._pool.give_back(request.taken)
+        if self._retired and not self._open:
+            await self._close()
 
     async def _close(self) -> None:
         await self._life.aclose()
