@@ -251,7 +251,7 @@ def _plain(report: Report) -> dict[str, Any]:
         "rows": [{"window": row.key, **_values(row), **_sums(row.totals)} for row in report.rows],
         "limits": [
             {
-                **msgspec.to_builtins(state.rule),
+                **msgspec.structs.asdict(state.rule),
                 "window_key": state.window_key,
                 "value": state.account.value.replace("\x1f", " "),
                 "tokens_used": state.balance.tokens,
