@@ -31,8 +31,11 @@ from .tag import find_tag
 LAST_TOKENS_MIN = 20_000
 """A session whose last prompt was long stays where it is while its prompts are longer than this."""
 AGENT = "agent:"
+ROUTES = ("gateway", "routes")
 
 Custom: TypeAlias = Callable[..., Any]
+_Said: TypeAlias = tuple[str, str]
+"""The engine that a rule names, or none; and the reason."""
 
 
 class Step(Value, frozen=True):
@@ -87,6 +90,7 @@ class Router:
         self.calibration = calibration or Calibration()
         self.names = Names(config, os.environ if env is None else env)
         self._canonical: dict[str, str] = {}
+        self._places: dict[tuple[tuple[str, ...], str], str] = {}
         self._custom = _custom_router(config)
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
 
@@ -116,6 +120,15 @@ class Router:
             name = self._canonical[value] = canonical_engine(value, self.config.engines)
         return name
 
+    def where(self, table: tuple[str, ...], key: str) -> str:
+        """A key of a table of routes, with the line that sets it."""
+        place = self._places.get((table, key))
+        if place is None:
+            name = dotted((*table, key))
+            source = self.config.source(name)
+            place = self._places[table, key] = f"{name} ({source})" if source.where.path else name
+        return place
+
 
 class _Question:
     """One request, while it is decided."""
@@ -134,17 +147,8 @@ class _Question:
 
     async def answer(self) -> Decision:
         steps: list[Step] = []
-        for rule, ask in (
-            ("tag", self._tag),
-            ("custom", self._by_custom),
-            ("explicit", self._explicit),
-            ("long_context", self._long_context),
-            ("background", self._background),
-            ("web_search", self._web_search),
-            ("think", self._think),
-            ("default", self._default),
-        ):
-            said = ask()
+        for rule, ask in _RULES:
+            said = ask(self)
             name, reason = said if isinstance(said, tuple) else await said
             steps.append(Step(rule, bool(name), reason))
             if name:
@@ -169,7 +173,7 @@ class _Question:
             yield ("gateway", "sessions", self.request.session), session
         if settings.projects and (project := self._project()):
             yield ("gateway", "projects", project), settings.projects[project]
-        yield ("gateway", "routes"), settings.routes
+        yield ROUTES, settings.routes
 
     def _project(self) -> str:
         projects: dict[str, ProjectSettings] = self.settings.projects
@@ -182,10 +186,10 @@ class _Question:
 
     def _where(self, key: str) -> str:
         """The key that sets a route, with its line."""
-        path = next((path for path, table in self.tables if getattr(table, key) is not None), ("gateway", "routes"))
-        name = dotted((*path, key))
-        source = self.config.source(name)
-        return f"{name} ({source})" if source.where.path else name
+        for path, table in self.tables:
+            if getattr(table, key) is not None:
+                return self.router.where(path, key)
+        return self.router.where(ROUTES, key)
 
     def _route(self, scenario: str, because: str) -> tuple[str, str]:
         """The engine of a scenario whose rule applies; empty when it has no route."""
@@ -193,7 +197,7 @@ class _Question:
         if value is None:
             return "", f"{because}, but there is no route for it"
         if value in SAME:
-            name, why = self._default()
+            name, why = self.default()
             return name, f"{because}, and {self._where(scenario)} is the same as the default: {why}"
         name = self.router.engine_of(value)
         return name, f"{because}, and {self._where(scenario)} names {name!r}"
@@ -207,7 +211,7 @@ class _Question:
 
     # --- what is named: by a tag, by the project's own router, by the caller ------------------------------------------
 
-    def _tag(self) -> tuple[str, str]:
+    def tag(self) -> tuple[str, str]:
         tag = find_tag(self.request)
         if tag is None:
             return "", "no sub-agent tag is in the prompt"
@@ -218,7 +222,7 @@ class _Question:
             return "", f"the tag names {tag.model!r}, which is not known"
         return name, f"a sub-agent tag in the prompt names {tag.model!r}"
 
-    def _by_custom(self) -> tuple[str, str] | Awaitable[tuple[str, str]]:
+    def custom(self) -> tuple[str, str] | Awaitable[tuple[str, str]]:
         return self._asked() if self.router.has_custom else ("", "no router of the project's own is configured")
 
     async def _asked(self) -> tuple[str, str]:
@@ -247,7 +251,7 @@ class _Question:
         name, problem = self._named(text)
         return name, problem or self.router.names.unknown(text)
 
-    def _explicit(self) -> tuple[str, str]:
+    def explicit(self) -> tuple[str, str]:
         model = self.request.model
         name, problem = self._named(model)
         if name:
@@ -270,7 +274,7 @@ class _Question:
 
     # --- what the request is ------------------------------------------------------------------------------------------
 
-    def _long_context(self) -> tuple[str, str]:
+    def long_context(self) -> tuple[str, str]:
         if self.routes.long_context is None:
             return "", "there is no route for long context"
         limit = self.routes.long_context_tokens or 0
@@ -291,7 +295,7 @@ class _Question:
 
     def _has_at_most(self, tokens: int) -> bool:
         """Whether the request's bytes alone say that it has no more tokens than these."""
-        ratio = self.router.calibration.ratio(self._default()[0])
+        ratio = self.router.calibration.ratio(self._default_name())
         if self.request.size_bytes / BYTES_PER_TOKEN_MIN * ratio > tokens:
             return False
         most = tokens_at_most(self.request)
@@ -301,10 +305,10 @@ class _Question:
     def tokens(self) -> int:
         """As the default engine would count them: that is who is spared."""
         self.estimated = estimate(self.request)
-        self.counted = self.router.calibration.correct(self._default()[0], self.estimated)
+        self.counted = self.router.calibration.correct(self._default_name(), self.estimated)
         return self.counted
 
-    def _background(self) -> tuple[str, str]:
+    def background(self) -> tuple[str, str]:
         if self.routes.background is None:
             return "", "there is no route for background work"
         model = self.request.model.lower()
@@ -316,29 +320,45 @@ class _Question:
             f"{self.request.model!r} fits none of {', '.join(self.routes.background_models or ()) or 'no patterns'}",
         )
 
-    def _web_search(self) -> tuple[str, str]:
+    def web_search(self) -> tuple[str, str]:
         if self.routes.web_search is None:
             return "", "there is no route for web search"
         if not searches_the_web(self.request):
             return "", "it has no tool for web search"
         return self._route("web_search", "it has a tool for web search")
 
-    def _think(self) -> tuple[str, str]:
+    def think(self) -> tuple[str, str]:
         if self.routes.think is None:
             return "", "there is no route for thinking"
         if not asks_to_think(self.request):
             return "", "it does not ask for thinking"
         return self._route("think", "it asks for thinking")
 
-    def _default(self) -> tuple[str, str]:
-        value = self.routes.default
-        if value is None or value in SAME:
-            return self.router.default, f"{self.router.default_from} is {self.router.default!r}"
-        name = self.router.engine_of(value)
+    def default(self) -> tuple[str, str]:
+        name = self._default_name()
+        if self.routes.default is None or self.routes.default in SAME:
+            return name, f"{self.router.default_from} is {name!r}"
         return name, f"{self._where('default')} names {name!r}"
+
+    def _default_name(self) -> str:
+        value = self.routes.default
+        return self.router.default if value is None or value in SAME else self.router.engine_of(value)
 
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
+
+
+_RULES: tuple[tuple[str, Callable[[_Question], _Said | Awaitable[_Said]]], ...] = (
+    ("tag", _Question.tag),
+    ("custom", _Question.custom),
+    ("explicit", _Question.explicit),
+    ("long_context", _Question.long_context),
+    ("background", _Question.background),
+    ("web_search", _Question.web_search),
+    ("think", _Question.think),
+    ("default", _Question.default),
+)
+"""The rules in their order."""
 
 
 # --- the project's own router -----------------------------------------------------------------------------------------
