@@ -1,6 +1,6 @@
 """The composition root: agents, engines, plugins, a store and a runtime, and their life from start to end.
 
-Names become things here and in config.py only. What a surface talks to is conversation.py.
+What names stand for is in roster.py; what a surface talks to is conversation.py.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from .background import Background
 from .charge import Scope, Tell
 from .clock import Clock, SystemClock
 from .conversation import Conversation
+from .crew import Crew
 from .deadline import Deadlines
-from .engine import Engine, EngineFace, Sealed, unsealed
-from .errors import AgentFailed, LimitReached, QuestionError, RondelError, ToolError, nearest
-from .events import Event, Failure, MessageAdded, Nested, Outcome, QuestionAnswered, TurnFinished, TurnStarted
+from .engine import Engine, EngineFace, Sealed
+from .errors import QuestionError, RondelError
+from .events import Failure, MessageAdded, Outcome, QuestionAnswered, TurnFinished, TurnStarted
 from .job import Job, Runtime
 from .journal import Journal
 from .loop import run_turn
-from .plugin import Chain, Plugin
-from .prompt import Prompt
+from .plugin import Plugin
 from .question import Answer, Hold, Question, check_answer
+from .recruiting import recruit
+from .roster import Roster, default_plugins
 from .store import Store
-from .template import is_directive
 from .timetable import Timetable
 from .tool import CallContext, Tool
-from .turn import Crew, Turn
-from .values import AgentResult, Delta, Message, ModelFacts, ToolCall, user
+from .turn import Turn
+from .values import AgentResult, Message
 
 if TYPE_CHECKING:
     from .ledger import Ledger
+
+__all__ = ["App", "ask", "default_plugins", "run"]
 
 KEEP_UP_S = 10.0
 """How often a process that stays looks for what others have left."""
@@ -69,14 +72,8 @@ class App:
         self.ledger = ledger or _ledger(self.store, self.clock)
         """Where every engine call is charged."""
         self._runtime = runtime
-        self._engine = engine
-        self._plugins = plugins
-        self._tools = {tool.name: tool for tool in tools}
-        self._make_engine = make_engine or _engine_by_name
         self._recover = recover
-        self._agents: dict[str, Agent] = {}
-        self._engines: dict[str, Sealed] = {}
-        self._crews: dict[str, Crew] = {}
+        self._roster = Roster(self, engine=engine, plugins=plugins, tools=tools, make_engine=make_engine)
         self._journals: OrderedDict[str, Journal] = OrderedDict()
         self._alive: WeakValueDictionary[str, Journal] = WeakValueDictionary()
         """Forgotten, but still held by somebody: a conversation never has two open ends in one app."""
@@ -94,118 +91,31 @@ class App:
 
     # --- agents -------------------------------------------------------------------------------------------------------
 
-    def add_agent(self, agent: Agent) -> None:
-        if self._agents.get(agent.name, agent) is not agent:
-            raise RondelError(f"there are two agents named {agent.name!r}; rename one")
-        self._agents[agent.name] = agent
-
     @property
     def agents(self) -> tuple[Agent, ...]:
-        return tuple(self._agents.values())
+        return self._roster.agents
+
+    def add_agent(self, agent: Agent) -> None:
+        self._roster.add_agent(agent)
 
     def knows_agent(self, name: str) -> bool:
-        return name in self._agents or _is_in_library(name)
+        return self._roster.knows_agent(name)
 
     def agent(self, name: str = "") -> Agent:
         """The agent of this name; the first one when no name is given."""
-        if not self._agents:
-            raise RondelError("this app has no agent; give it one: App(Agent('helper'))")
-        if not name:
-            return next(iter(self._agents.values()))
-        if name not in self._agents and _is_in_library(name):
-            self.add_agent(_library_agent(name))
-        if name not in self._agents:
-            raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
-        return self._agents[name]
-
-    def crew(self, agent: str) -> Crew:
-        """An agent with its engine, plugins and tools, resolved once."""
-        if agent not in self._crews:
-            self._crews[agent] = self._assemble(self._body_of(self.agent(agent)))
-        return self._crews[agent]
-
-    def _assemble(self, agent: Agent) -> Crew:
-        own = [_plugin_by_name(p) if isinstance(p, str) else p for p in agent.plugins]
-        chain = Chain(default_plugins(*own) if self._plugins is None else (*self._plugins, *own))
-        tools: dict[str, Tool] = {}
-        named = (*agent.tools, *(name for name in agent.listeners if name not in agent.tools))
-        for tool in (*(self._find_tool(item, agent) for item in named), *chain.tools):
-            if tools.setdefault(tool.name, tool) is not tool:
-                raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
-        tools = self.background.prepare(agent, tools, lambda name: self._find_tool(name, agent))
-        return self._with_words(agent, chain, tools)
-
-    def _with_words(self, agent: Agent, chain: Chain, tools: dict[str, Tool]) -> Crew:
-        """What carries out the directives in an agent's words, beside the tools that its model is offered."""
-        from .engines.expand import Expanding, Script
-        from .tools.ask_user import ask_user
-
-        script = Script(agent, self, ask_user)
-        if not script.is_needed:
-            return Crew.of(agent, self._find_engine(agent), chain, tools)
-        for name in script.deferred:
-            if self.knows_agent(name):
-                offered = self._find_tool(name, agent)
-                tools = {**tools, offered.name: offered}
-        for hidden in script.tools.values():
-            known = tools.get(hidden.name, hidden)
-            if known.tags != hidden.tags:
-                raise RondelError(f"agent {agent.name!r} has two tools named {hidden.name!r}; rename one")
-        engine = self._find_engine(agent, needed=script.needs_model)
-        unoffered = frozenset(name for name in script.tools if name not in tools)
-        return Crew.of(
-            agent,
-            engine,
-            chain,
-            {**tools, **{name: script.tools[name] for name in script.tools if name in unoffered}},
-            unoffered=unoffered,
-            bind=lambda turn: Expanding(script, turn, turn.engine_named("")),
-        )
-
-    def _find_tool(self, item: Any, agent: Agent) -> Tool:
-        if isinstance(item, Tool):
-            return item
-        if item in self._tools:
-            return self._tools[item]
-        if self.knows_agent(item):
-            return self.tool_of(item)
-        known = [*self._tools, *self._agents]
-        raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
+        return self._roster.agent(name)
 
     def tool_of(self, agent: str) -> Tool:
-        """An agent as a tool. An alias has its own name, and says of itself what the agent says whose body it is."""
-        called = self.agent(agent)
-        return msgspec.structs.replace(self._body_of(called).as_tool(), run=called.as_tool().run)
+        """An agent as a tool."""
+        return self._roster.tool_of(agent)
 
-    def _body_of(self, agent: Agent) -> Agent:
-        """What an alias stands for, under its own name, with its own description, inputs and facts."""
-        path, body = [agent.name], agent
-        while body.alias:
-            if body.alias in path:
-                raise RondelError(f"agents are aliases of each other: {' -> '.join((*path, body.alias))}")
-            if not self.knows_agent(body.alias):
-                known = nearest(body.alias, [name for name in self._agents if name not in path])
-                raise RondelError(f"agent {body.name!r} is an alias of {body.alias!r}, and there is none{known}")
-            body = self.agent(body.alias)
-            path.append(body.name)
-        if body is agent:
-            return agent
-        own = {"description": agent.description, "inputs": agent.inputs, "facts": agent.facts}
-        return msgspec.structs.replace(body, name=agent.name, **{key: value for key, value in own.items() if value})
-
-    def _find_engine(self, agent: Agent, *, needed: bool = True) -> EngineFace:
-        engine = agent.engine if agent.engine is not None else self._engine
-        if engine is None and not needed:
-            return _NoEngine(agent.name)
-        if engine is None:
-            raise RondelError(f"agent {agent.name!r} has no engine: give it one, or give the app a default engine")
-        return self.engine(engine) if isinstance(engine, str) else engine
+    def crew(self, agent: str) -> Crew:
+        """An agent with its engine, plugins and tools."""
+        return self._roster.crew(agent)
 
     def engine(self, name: str) -> Sealed:
-        """The engine of this name, made once. It can be looked at; to be asked it goes through `meter`."""
-        if name not in self._engines:
-            self._engines[name] = Sealed(self._make_engine(name))
-        return self._engines[name]
+        """The engine of this name. It can be looked at; to be asked it goes through `meter`."""
+        return self._roster.engine(name)
 
     def meter(self, engine: EngineFace, scope: Scope | Callable[[], Scope], tell: Tell | None = None) -> Engine:
         """An engine that can be asked: what it spends is charged to the scope."""
@@ -216,8 +126,8 @@ class App:
     async def __aenter__(self) -> App:
         async with contextlib.AsyncExitStack() as life:
             life.push_async_callback(self._close)
-            for name in tuple(self._agents):
-                for plugin in self.crew(name).chain.plugins:
+            for agent in self.agents:
+                for plugin in self.crew(agent.name).chain.plugins:
                     if type(plugin).lifespan is not Plugin.lifespan:
                         await life.enter_async_context(plugin.lifespan(self))
             runtime = self._runtime = self._runtime or _local_runtime(self.store, self.clock)
@@ -233,11 +143,7 @@ class App:
         await self._life.aclose()
 
     async def _close(self) -> None:
-        used = (*(crew.engine for crew in self._crews.values()), *self._engines.values())
-        engines = {id(engine): engine for engine in map(unsealed, used)}
-        for engine in engines.values():
-            if close := getattr(engine, "aclose", None):
-                await close()
+        await self._roster.aclose()
         self.deadlines.close()
         await self.ledger.aclose()
         await self.store.aclose()
@@ -300,7 +206,7 @@ class App:
         self._forget_idle_journals()
         return fresh
 
-    def _forget(self, conversation: str) -> None:
+    def forget(self, conversation: str) -> None:
         """What waits for a person, maybe for days, is on disk: it need not be in memory, too."""
         journal = self._journals.get(conversation)
         if journal is not None and not journal.is_watched and conversation not in self._turns:
@@ -442,7 +348,7 @@ class App:
     async def _after_turn(self, turn: Turn) -> None:
         if turn.outcome is Outcome.WAITING:
             await self._arm_deadlines(turn.conversation, turn.id, turn.agent.name, turn.held)
-            self._forget(turn.conversation)
+            self.forget(turn.conversation)
         elif turn.outcome is Outcome.DONE and turn.transcript.is_spoken_to:
             await self.start_turn(turn.conversation, turn.agent.name)  # it came just as the turn ended
 
@@ -482,54 +388,8 @@ class App:
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold | Any:
         """Run an agent for a call, on a transcript of its own, inside the turn that called."""
-        call, path = context.call, (*parent.path, parent.agent.name)
-        _check_path(parent, call, (*path, agent.name))
         self.add_agent(agent)
-        journal = await self.journal(f"{parent.conversation}/{call.id}")
-        answer = _answer_below(context)
-        if answer is not None and any(q.id == answer.question_id for q in journal.transcript.questions):
-            await journal.append(QuestionAnswered(answer))
-        message = user(_task_text(arguments), id=f"{call.id}-task", author=parent.agent.name)
-        child = Turn(
-            self,
-            journal,
-            id=f"{parent.id}/{call.id}",
-            agent=agent.name,
-            path=path,
-            inputs=arguments,
-            messages=(message,),
-            parent=parent,
-            call=call,
-        )
-        try:
-            with journal.listen(_Forward(parent, call.id, agent.name)):
-                await self._run_below(child)
-        finally:
-            parent.below[call.id] = child.transcript.turn_spent, child.transcript.offers
-            self._forget(journal.conversation)
-        if child.outcome is Outcome.WAITING:
-            question = child.held[0]
-            return Hold(msgspec.structs.replace(question, id=f"{call.id}/{question.id}", call_id=call.id))
-        if child.failure is not None:
-            failure = AgentFailed(child.failure.agent or agent.name, child.failure.message)
-            raise ToolError(child.failure.message) if is_directive(call) else failure
-        if child.reason:
-            raise ToolError(f"agent {agent.name!r} stopped: {child.reason}")
-        return child.result().output
-
-    async def _run_below(self, child: Turn) -> None:
-        """Run a turn that works for another one, within its time."""
-        limit_s = child.limits.agent_s
-        deadline = self.deadlines.until(asyncio.get_running_loop().time() + limit_s if limit_s else None)
-        try:
-            with deadline:
-                await run_turn(child)
-        except TimeoutError:
-            name = child.agent.name
-            said = f"agent {name!r} gave no answer within {limit_s:g} s (limits.agent_s); ask it for less"
-            failure = Failure("AgentTimeout", said, agent=name)
-            await child.append(TurnFinished(child.id, Outcome.FAILED, failure=failure, seconds=limit_s))
-            raise ToolError(said) from None
+        return await recruit(self, parent, agent, arguments, context)
 
 
 def _not_open(question: str, closed_by: str | None) -> str:
@@ -545,92 +405,7 @@ def _not_open(question: str, closed_by: str | None) -> str:
     return f"question {question!r} is not open: {why}"
 
 
-def _check_path(parent: Turn, call: ToolCall, path: tuple[str, ...]) -> None:
-    """Raises when agents work for agents too deep, or when their authors let them recruit each other for ever."""
-    above = f": {' -> '.join(path)}\n{parent.calls_above}".rstrip()
-    if is_directive(call) and path[-1] in path[:-1]:
-        raise ToolError(f"agents recruit each other in a circle{above}")
-    limit = parent.limits.agent_levels
-    if len(path) > limit:
-        said = f"agents are nested {len(path) - 1} levels deep (limits.agent_levels is {limit}){above}"
-        raise LimitReached("limits.agent_levels", said)
-
-
-def _answer_below(context: CallContext) -> Answer | None:
-    """The answer to a question of an agent that works for this call, as that one knows it."""
-    answer, prefix = context.answer, f"{context.call.id}/"
-    if answer is None or not answer.question_id.startswith(prefix):
-        return None
-    return msgspec.structs.replace(answer, question_id=answer.question_id.removeprefix(prefix))
-
-
-class _NoEngine:
-    """Stands where an agent needs no model, and says so when one is needed all the same."""
-
-    facts = ModelFacts()
-    name = "none"
-
-    def __init__(self, agent: str) -> None:
-        self._agent = agent
-
-    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        raise RondelError(f"agent {self._agent!r} has no engine: give it one, or give the app a default engine")
-        yield  # an async generator, as every engine's stream is
-
-
-class _Forward:
-    """Passes an inner agent's events up to the turn that it works for."""
-
-    def __init__(self, turn: Turn, call_id: str, agent: str) -> None:
-        self._turn, self._call_id, self._agent = turn, call_id, agent
-
-    def put(self, event: Event, seq: int) -> None:
-        self._turn.emit(Nested(self._call_id, self._agent, event))
-
-
-def _task_text(arguments: dict[str, Any]) -> str:
-    if list(arguments) == ["input"] and isinstance(arguments["input"], str):
-        return arguments["input"]
-    return msgspec.json.encode(arguments).decode()
-
-
 # --- the defaults -----------------------------------------------------------------------------------------------------
-
-
-def default_plugins(*own: Plugin) -> list[Plugin]:
-    """The order of things. An agent's own plugins stand in the middle; one that bears a default's name replaces it."""
-    from .plugins.approval import ApprovalGate
-    from .plugins.facts import Facts
-    from .plugins.inputs import Inputs
-    from .plugins.limits import LimitsGuard
-    from .plugins.log import Log
-    from .plugins.repair import RepairArguments
-    from .plugins.soft_failures import SoftFailures
-    from .plugins.text_tools import TextTools
-    from .plugins.trim import Trim
-
-    before: list[Plugin] = [LimitsGuard(), ApprovalGate(), Inputs(), Facts(), SoftFailures(), RepairArguments()]
-    after: list[Plugin] = [Trim(), TextTools(), Log()]
-    defaults = {plugin.name for plugin in (*before, *after)}
-
-    def placed(plugins: list[Plugin]) -> list[Plugin]:
-        return [chosen for default in plugins for chosen in ([p for p in own if p.name == default.name] or [default])]
-
-    return [*placed(before), *(plugin for plugin in own if plugin.name not in defaults), *placed(after)]
-
-
-def _is_in_library(name: str) -> bool:
-    if "." not in name:
-        return False
-    from .libraries import agent_names
-
-    return name in agent_names()
-
-
-def _library_agent(name: str) -> Agent:
-    from .libraries import find_agent
-
-    return find_agent(name)
 
 
 def _memory_store(clock: Clock) -> Store:
@@ -649,18 +424,6 @@ def _local_runtime(store: Store, clock: Clock) -> Runtime:
     from .runtimes.local import LocalRuntime
 
     return LocalRuntime(store, clock)
-
-
-def _engine_by_name(name: str) -> Engine:
-    from .pick import make_engine
-
-    return make_engine(name)
-
-
-def _plugin_by_name(name: str) -> Plugin:
-    from .config import find_plugin
-
-    return find_plugin(name)
 
 
 async def ask(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:

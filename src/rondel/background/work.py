@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..agent import Agent
+from ..crew import Crew, Host
 from ..errors import RondelError, StoreConflict, StoreError, ToolError, nearest
 from ..events import (
     CallFinished,
@@ -30,7 +31,7 @@ from ..loop import run_turn
 from ..plugin import Chain
 from ..store import Store
 from ..tool import CallContext, Tool, job_mode
-from ..turn import Crew, Host, Turn
+from ..turn import Turn
 from ..values import Message, user
 from .order import JOBS_AT_ONCE, Order, Step, digest_message, ended, job_id, line_of
 from .shelf import SHELF, ask_to_cancel, is_alive, is_to_cancel, read_job, shelve

@@ -18,6 +18,7 @@ from ..agent import Agent
 from ..app import App
 from ..charge import Scope, Tell
 from ..clock import Clock
+from ..crew import Crew, Host
 from ..engine import Engine, EngineFace
 from ..errors import EngineDenied
 from ..events import Entry, HistoryGiven, Kept, TurnStarted
@@ -28,7 +29,7 @@ from ..plugins.limits import LimitsGuard
 from ..prompt import HISTORY, Node, Prompt
 from ..question import Hold, Question
 from ..store import Store
-from ..turn import Crew, Host, Turn
+from ..turn import Turn
 from ..values import Message, Messages, Options, ToolCall, ToolResult, ToolSpec, Value
 from .request import Request
 
