@@ -32,8 +32,9 @@ _INSTALLS = (
 )
 VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}
 """What the examples of configuration take from the environment."""
-NEVER_RUN = (["model", "pull"], ["model", "remove"])
-"""Commands that fetch or remove what other programs of this machine use: they are only parsed."""
+NEVER_RUN = (["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
+"""Commands that fetch or remove what other programs of this machine use, or that run until somebody ends them: they are
+only parsed."""
 
 
 class Page:
@@ -128,7 +129,7 @@ class Page:
         return ""
 
     def _rondel(self, arguments: list[str], stdin: str, block: Block) -> str:
-        if arguments[:2] in NEVER_RUN:
+        if any(arguments[: len(words)] == words for words in NEVER_RUN):
             _parse(arguments)
             return ""
         printed = io.StringIO()
