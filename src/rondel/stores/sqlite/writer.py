@@ -38,8 +38,8 @@ ROWS_MAX = 64
 KNOWN_MAX = 4_096
 """How many conversations' summaries are kept at hand."""
 AT_ONCE_BYTES_MAX = 64 * 1024
-CHARGE_BYTES = 400
-"""About what a charge takes on disk."""
+CHARGE_BYTES = 4 * 1024
+"""A charge counts for more than it takes on disk: nobody waits for it, so many are better written by the thread."""
 AT_ONCE_COMMITS_MAX = 250
 """Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
 
