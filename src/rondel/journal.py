@@ -20,7 +20,8 @@ WATCHER_EVENTS_MAX = 4_096
 WAKE_S = 0.005
 """A watcher is woken at most this often: tokens come faster than anybody reads, and each wake-up costs as much as
 several of them. What ends a wait (a turn at rest, a question) wakes it at once."""
-
+READS_MAX = 10
+"""How often a watcher that catches up reads while more and more lands; what is left then it sees as it comes."""
 
 URGENT = (TurnFinished, CallHeld)
 
@@ -84,12 +85,21 @@ class Journal:
             self.emit(event, self._told)
 
     async def since(self, seq: int) -> list[tuple[int, Kept]]:
-        """What happened behind an entry: what the store has, and what is on its way there."""
-        happened = [(entry.seq, entry.event) for entry in await self._store.read(self.conversation, seq)]
-        last = happened[-1][0] if happened else seq
-        while (event := self._on_their_way.get(last + 1)) is not None:
-            last += 1
-            happened.append((last, event))
+        """What happened behind an entry: what the store has, and what is on its way there.
+
+        What lands while the store is read is in neither: it is read once more then.
+        """
+        happened: list[tuple[int, Kept]] = []
+        last = seq
+        for _ in range(READS_MAX):
+            for entry in await self._store.read(self.conversation, last):
+                happened.append((entry.seq, entry.event))
+                last = entry.seq
+            while (event := self._on_their_way.get(last + 1)) is not None:
+                last += 1
+                happened.append((last, event))
+            if last >= self.seq:
+                break
         return happened
 
     def emit(self, event: Event, seq: int = 0) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from rondel import Agent, App
-from rondel.events import Lagged, MessageAdded, RoundFinished, TurnFinished
-from rondel.journal import WATCHER_EVENTS_MAX
+from rondel.clock import SystemClock
+from rondel.events import Lagged, MessageAdded, RoundFinished, TurnFinished, TurnStarted
+from rondel.journal import WATCHER_EVENTS_MAX, Journal
+from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Echo, Pause
-from rondel.values import PartDelta, PartFinished, PartStarted, ReplyFinished, ReplyStarted, Text
+from rondel.values import PartDelta, PartFinished, PartStarted, ReplyFinished, ReplyStarted, Text, user
 from tests.helpers import events_of, of, play, scripted
 
 
@@ -134,3 +137,31 @@ def test_views_that_nobody_reads_do_not_pile_up():
         return (await app.journal(conversation.id)).is_watched
 
     assert play(scene, agent) is False
+
+
+def test_what_lands_while_a_watcher_catches_up_is_not_missed():
+    """The store is read, the entries land, and only then the answer of the store comes: they are in neither."""
+
+    class Slow(MemoryStore):
+        """Answers with what it had when it was asked, after something else has happened."""
+
+        meanwhile: Any = None
+
+        async def read(self, conversation: str, after: int = 0):
+            entries = await super().read(conversation, after)
+            if self.meanwhile is not None:
+                meanwhile, self.meanwhile = self.meanwhile, None
+                await meanwhile()
+            return entries
+
+    async def scene():
+        store = Slow()
+        journal = Journal("c", store, SystemClock())
+
+        async def land():
+            await journal.append(TurnStarted("t", "helper"), MessageAdded(user("hi")))
+
+        store.meanwhile = land
+        return [seq for seq, _ in await journal.since(0)]
+
+    assert asyncio.run(scene()) == [1, 2]
