@@ -26,6 +26,9 @@ origins = ["https://chat.example"]
 hosts = ["gateway.example"]
 [gateway.routes]
 default = "c:first"
+think = "a:thinker"
+[gateway.fallback]
+think = ["c:not-for-narrow"]
 [gateway.keys]
 ann = {{key = "{ANN}"}}
 old = {{key = "{OLD}", expires = "2020-01-01"}}
@@ -83,13 +86,23 @@ def test_a_key_may_use_its_models_only(dialect: str, upstream: Upstream, web: ht
     """C04: 403 for others, whether it names them or a rule does."""
     name = upstream.plays(played("anthropic", says("Hello"), True))
     assert web.post(**post_of(dialect, f"a:{name}"), headers=bearer(NARROW)).status_code == 200
-    for asked in ("r:other", "whatever"):
+    for asked in ("r:other", "whatever", "a:", "a:x,r:y"):
         got = web.post(**post_of(dialect, asked), headers=bearer(NARROW))
         kind, message = error_of(dialect, got.json())
         assert (got.status_code, kind) == (403, "permission_error")
         assert "may not use" in message
     listed = web.get("/v1/models", headers=bearer(NARROW)).json()["data"]
-    assert [model["id"] for model in listed] == ["a:default-model"]
+    assert [model["id"] for model in listed] == ["a:default-model", "a:thinker"]
+
+
+def test_a_fallback_that_a_key_may_not_use_is_not_asked(upstream: Upstream, web: httpx2.Client) -> None:
+    """C04, R09"""
+    upstream.plays(error("anthropic", 500, "api_error", "first failed"), name="thinker")
+    other = upstream.plays(name="not-for-narrow")
+    got = web.post(**post_of("anthropic", "any", thinking=True), headers=bearer(NARROW))
+    assert got.status_code == 500
+    assert "first failed" in got.text
+    assert upstream.count(other) == 0
 
 
 def test_the_sdks_understand_a_refusal(guarded: Served) -> None:

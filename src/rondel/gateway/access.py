@@ -84,10 +84,11 @@ class Access:
 
 
 def may_use(key: KeySettings | None, engine: str, asked: str = "") -> bool:
-    """Whether a key may use an engine, by the patterns of its `models`."""
+    """Whether a key may use an engine, by the patterns of its `models`. They may also be of the names that callers ask
+    for, and that routes give an engine to; a name with an engine in it stands for that engine alone."""
     if key is None or not key.models:
         return True
-    names = {engine, engine.partition(":")[2], asked}
+    names = {engine, engine.partition(":")[2], "" if ":" in asked else asked}
     return any(fnmatchcase(name, pattern) for name in names if name for pattern in key.models)
 
 

@@ -199,7 +199,7 @@ class Gateway:
         try:
             decision = await setup.decide(request)
             record.rule, record.why, record.warnings = decision.rule, decision.why, tuple(decision.warnings)
-            _check_models(setup, request, decision)
+            decision = _permitted(setup, request, decision)
             await exchange.answer(setup.engines(request, decision), setup.opening(request, decision))
             setup.learn(record, decision.estimated)
         except Refused as error:
@@ -216,8 +216,7 @@ class Gateway:
     async def _count(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         """How many tokens a prompt has: as the upstream counts, where it does, else by estimate."""
         try:
-            decision = await setup.decide(request)
-            _check_models(setup, request, decision)
+            decision = _permitted(setup, request, await setup.decide(request))
             engine = setup.engines(request, decision)[0]
             record.rule, record.why, record.engine = decision.rule, decision.why, engine.name
             if getattr(engine, "dialect", "") == "anthropic":
@@ -249,12 +248,17 @@ class Gateway:
                 self._group.create_task(stream.keep_alive())
 
 
-def _check_models(setup: Setup, request: Request, decision: Decision) -> None:
-    """Raises Refused when the caller's key may not use what was decided on."""
+def _permitted(setup: Setup, request: Request, decision: Decision) -> Decision:
+    """What was decided, without the fallbacks that the caller's key may not use. Raises Refused when nothing is left of
+    it."""
     key = setup.key(request.key)
-    for name in (f"agent:{decision.agent}",) if decision.agent else decision.engines:
-        if not may_use(key, name, request.model):
-            raise Refused(403, f"the key {request.key!r} may not use {name!r}; ask whoever gave it to you")
+    names = (f"agent:{decision.agent}",) if decision.agent else decision.engines
+    allowed = tuple(name for name in names if may_use(key, name, request.model))
+    if names[0] not in allowed:
+        raise Refused(403, f"the key {request.key!r} may not use {names[0]!r}; ask whoever gave it to you")
+    if decision.agent or len(allowed) == len(names):
+        return decision
+    return msgspec.structs.replace(decision, engines=allowed)
 
 
 async def _read(receive: Receive, headers: Mapping[str, str], bytes_max: int) -> bytes:

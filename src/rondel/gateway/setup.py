@@ -207,7 +207,9 @@ class Setup:
         routes = self.config.gateway.routes
         for scenario in SCENARIOS:
             if (named := getattr(routes, scenario)) and named not in SAME:
-                yield canonical_engine(named, self.config.engines)
+                name = canonical_engine(named, self.config.engines)
+                if name not in self.config.engines or not self.config.engines[name].model:  # else it is listed above
+                    yield name
 
 
 def lenders(config: Config) -> Registry:
