@@ -42,7 +42,7 @@ MAY_ASK = {
 MAY_UNSEAL = {
     "engine.py": "defines it",
     "engines/meter.py": "puts a meter around what it finds",
-    "app.py": "closes engines",
+    "roster.py": "closes engines",
     "gateway/setup.py": "hands the engine to a turn, which puts a meter around it",
 }
 
