@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ...errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
-from .ledger import CLAIMS
 from .ledger import SCHEMA as LEDGER
 
 Durability: TypeAlias = Literal["normal", "full"]
@@ -77,8 +76,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "create index shelves_by_end on shelves (until) where until is not null",
     ),
+    (),  # was never released: the next step makes the ledger's tables anew
     LEDGER,
-    CLAIMS,
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
 

@@ -43,6 +43,10 @@ CALL, GIVEN = 0, 1
 """A charge of a call, which is settled once; one whose id was given from outside, which may come twice."""
 
 SCHEMA = (
+    *(
+        f"drop table if exists {name}"
+        for name in ("charges", "days", "totals", "dimensions", "mark", "claims", "reservations")
+    ),
     """
     create table charges (
         number               integer primary key,   -- charges are never deleted, so a new number is the greatest
@@ -100,12 +104,6 @@ SCHEMA = (
     "create table dimensions (name text primary key not null) without rowid",
     "create table mark (number integer not null)",
     "insert into mark values (0)",
-)
-
-CLAIMS = (
-    # They are of calls that are under way: none outlives the program that made it, so none is worth to be carried over.
-    "drop table if exists claims",
-    "drop table if exists reservations",
     # What an account has come to, as far as `upto`, and what calls that are under way have claimed of it.
     """
     create table claims (
