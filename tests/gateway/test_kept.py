@@ -174,6 +174,24 @@ def _tools() -> dict[str, Any]:
     return {"tools": [{"type": "function", "name": "look", "parameters": LOOK, "strict": True}]}
 
 
+def test_what_was_answered_inside_is_put_back_for_its_own_caller_and_its_own_call_only(
+    upstream: Upstream, keeping: Served, ann: Callers
+) -> None:
+    """Some servers number their calls from one: the same id is no proof that it is the same call."""
+    mixed = Answer((Call("call-0", "add", {"a": 2, "b": 3}), Call("call-1", "look", {"at": "a"})))
+    name = upstream.plays(played("openai-chat", mixed, True))
+    ann.ask("anthropic", f"c:{name}", question("anthropic", "[lend] Hi", tools=True))
+    with Callers(keeping.base_url, "bob-key-long-enough") as bob:
+        for who, at in ((bob, "a"), (ann, "b")):
+            later = upstream.plays(played("openai-chat", says("Done."), True))
+            fields = question("anthropic", "[lend] Hi", tools=True)
+            call = {"type": "tool_use", "id": "call-1", "name": "look", "input": {"at": at}}
+            result = {"type": "tool_result", "tool_use_id": "call-1", "content": "seen"}
+            fields["messages"] += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+            who.ask("anthropic", f"c:{later}", fields)
+            assert asked("openai-chat", upstream.visit(later).body).results == (("call-1", "seen"),)
+
+
 # --- agents of the project --------------------------------------------------------------------------------------------
 
 
