@@ -76,6 +76,8 @@ class Transcript:
         self._fleeting = False
         self.rounds = 0
         self.calls: dict[str, OpenCall] = {}
+        self.called: set[str] = set()
+        """The ids of all calls that were ever made here."""
         self._open = 0
         self._directing: RoundFinished | None = None
         self._after_calls: list[Message] = []
@@ -253,6 +255,7 @@ class Transcript:
         calls = event.message.calls
         self.turn_calls += len(calls)
         self.calls = {call.id: OpenCall(call, place) for place, call in enumerate(calls)}
+        self.called.update(self.calls)
         self._open = len(self.calls)
         self._directing = event if calls and is_directive(calls[0]) else None
         self.owed = event.next == "self" and not calls

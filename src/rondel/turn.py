@@ -412,8 +412,8 @@ class Turn:
         """Every message and every call has an id of its own; models forget them, and repeat them."""
         parts = message.parts
         ids = [part.id for part in parts if isinstance(part, ToolCall)]
-        if len(set(ids)) != len(ids) or not all(ids):
-            seen: set[str] = set()
+        if ids and (len(set(ids)) != len(ids) or not all(ids) or not self.transcript.called.isdisjoint(ids)):
+            seen = set(self.transcript.called)
             fresh: list[Any] = []
             for part in parts:
                 if isinstance(part, ToolCall):

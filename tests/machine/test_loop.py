@@ -24,7 +24,18 @@ from rondel.events import (
 from rondel.testing import Pause, Scripted, call, calls, say
 from rondel.tool import NO_RESULT
 from rondel.turn import Turn
-from rondel.values import Message, PartDelta, ReplyStarted, Text, ToolCall, ToolResult, Usage, user
+from rondel.values import (
+    Message,
+    PartDelta,
+    ReplyStarted,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    assistant,
+    deltas_of,
+    user,
+)
 from tests.helpers import events_of, of, play, scripted
 
 
@@ -752,3 +763,22 @@ def test_an_agents_own_plugins_stand_in_the_middle_and_take_the_place_of_default
     before = ["limits", "approval", "inputs", "facts", "soft_failures", "repair"]
     assert names == [*before, "mine", "trim", "trim", "text_tools", "log"]
     assert plugins[7:9] == [first, second]
+
+
+def test_a_model_that_repeats_the_ids_of_its_calls_makes_new_calls():
+    """Many servers count their calls from 0 in every answer; an agent that works for one of them has its own transcript
+    all the same."""
+    inner, _ = scripted("first", "second", name="inner")
+    outer, _ = scripted(
+        [*deltas_of(Reply(assistant(ToolCall("call_0", "inner", {"input": "one"})), stop="calls"))],
+        [*deltas_of(Reply(assistant(ToolCall("call_0", "inner", {"input": "two"})), stop="calls"))],
+        "done",
+        tools=[inner],
+    )
+
+    async def scene(app: App):
+        return await events_of(await app.conversation().send("go"))
+
+    results = [event.result for event in of(CallFinished, play(scene, outer))]
+    assert [result.text for result in results] == ["first", "second"]
+    assert results[0].call_id != results[1].call_id
