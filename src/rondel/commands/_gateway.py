@@ -28,7 +28,6 @@ from ..ledger import Ledger
 from ..pick import make_engine, pick
 from ..settings import SCENARIOS, Config
 from ._project import Project, open_store, state_folder, with_plugins
-from ._weights import pull_with_bar
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry")
 """What is read once, at the start."""
@@ -117,6 +116,8 @@ async def _default(config: Config, *, fetch: bool = False) -> Default:
         return Default(name, f"{config.source('gateway.routes.default')} names it")
     picked = await pick(config)
     if fetch and picked.needs_pull is not None:
+        from ._weights import pull_with_bar
+
         await pull_with_bar(picked.needs_pull)
     return Default(picked.name, picked.why, picked.hints, named=bool(config.engine))
 

@@ -40,24 +40,55 @@ def request_line(line: LogLine, zone: tzinfo | None = None) -> str:
     return " ".join(word for word in words if word)
 
 
-def request_table(lines: Iterable[LogLine], zone: tzinfo | None = None) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    for name in ("time", "key"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("asked → answered", ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column("rule", no_wrap=True)
-    for name in ("in", "out", "cached", "cost", "first", "tok/s", "status"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in lines:
-        table.add_row(*_cells(line, zone))
+COLUMNS: tuple[str, ...] = (
+    "time",
+    "key",
+    "asked → answered",
+    "rule",
+    "in",
+    "out",
+    "cached",
+    "cost",
+    "first",
+    "tok/s",
+    "status",
+)
+LEFT = COLUMNS[:4]
+MODELS = COLUMNS[2]
+MODELS_MIN = 24
+FIRST_TO_GO = ("cached", "tok/s", "first", "key", "rule", "cost", "in")
+"""What a narrow terminal does without, in this order, rather than cutting numbers."""
+
+
+def request_table(lines: Iterable[LogLine], width: int, zone: tzinfo | None = None) -> Table:
+    """A row for each request, no wider than this. Columns in which nothing stands are left out."""
+    rows = [dict(zip(COLUMNS, _cells(line, zone), strict=True)) for line in lines]
+    used = [name for name in COLUMNS if not rows or name == MODELS or any(row[name].plain for row in rows)]
+    widths = {name: max([len(name), *(row[name].cell_len for row in rows)]) for name in used}
+    for name in FIRST_TO_GO:
+        if _room(widths, width) >= MODELS_MIN:
+            break
+        widths.pop(name, None)
+    models_max = max(MODELS_MIN, _room(widths, width))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in widths:
+        most = min(widths[name], models_max) if name == MODELS else widths[name]
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True, width=most)
+    for row in rows:
+        table.add_row(*(row[name] for name in widths))
     return table
+
+
+def _room(widths: dict[str, int], width: int) -> int:
+    """What the names of models may take."""
+    return width - sum(size + 2 for name, size in widths.items() if name != MODELS)
 
 
 def _cells(line: LogLine, zone: tzinfo | None) -> list[Text]:
     first = f"{line.first_token_s:.2f} s" if line.first_token_s is not None and line.streams else ""
     cells = [
         f"{line.at.astimezone(zone):%H:%M:%S}",
-        _name(line.key) or "–",
+        _name(line.key),
         _models(line),
         one_line(line.rule, 20),
         f"{line.tokens_in:,}" if line.tokens_in else "",
@@ -100,9 +131,9 @@ class Watching:
         self._records, self._console, self._now, self._title = records, console, now, title
 
     def __rich__(self) -> RenderableType:
-        rows = max(1, self._console.size.height - FRAME_ROWS - SESSIONS_SHOWN)
-        newest = list(self._records.newest)[-rows:]
-        shown = request_table(line_of(record) for record in newest)
+        width, height = self._console.size
+        newest = list(self._records.newest)[-max(1, height - FRAME_ROWS - SESSIONS_SHOWN) :]
+        shown = request_table((line_of(record) for record in newest), width)
         return Group(Text(self._title, style="dim"), shown, *self._speeds())
 
     def _speeds(self) -> list[Text]:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Generator, Iterator
 
 import msgspec
-from rich.live import Live
 
 from ..clock import Clock
 from ..gateway.serving import Server, bind, run_fast
@@ -18,7 +17,6 @@ from ..settings import Config
 from ._gateway import Running, at_place, check_place, open_gateway, unusable
 from ._output import console, tell
 from ._project import Project, load_project
-from ._requests import Watching, line_watcher
 
 REFRESH_S = 0.25
 STOPPED_AT_ONCE = 130
@@ -106,6 +104,8 @@ async def _watch(running: Running) -> None:
         await _show_table(running, clock)
         return
 
+    from ._requests import line_watcher
+
     def say(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -118,6 +118,10 @@ async def _watch(running: Running) -> None:
 
 
 async def _show_table(running: Running, clock: Clock) -> None:
+    from rich.live import Live
+
+    from ._requests import Watching
+
     shown, loop = console(), asyncio.get_running_loop()
     watching = Watching(running.gateway.records, shown, loop.time, f"{running.address} · Ctrl-C ends it")
     with Live(watching, console=shown, auto_refresh=False, vertical_overflow="crop") as live:
