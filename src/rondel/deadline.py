@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Protocol
+
+
+class Due(Protocol):
+    """What goes off at a time of the loop."""
+
+    @property
+    def at(self) -> float: ...
+
+    def expire(self) -> None: ...
 
 
 class Deadlines:
     """The deadlines of one event loop."""
 
     def __init__(self) -> None:
-        self._open: dict[Deadline, None] = {}
+        self._open: dict[Due, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def until(self, at: float | None) -> Deadline:
@@ -25,11 +35,11 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def add(self, deadline: Deadline) -> None:
+    def add(self, deadline: Due) -> None:
         self._open[deadline] = None
         self._arm(deadline.at)
 
-    def remove(self, deadline: Deadline) -> None:
+    def remove(self, deadline: Due) -> None:
         self._open.pop(deadline, None)  # the timer stays: it finds nobody, or the next one
 
     def _arm(self, at: float) -> None:

@@ -203,7 +203,8 @@ class Ledger:
         if not usage.tokens_in + usage.tokens_out:
             return self._let_go(reservation)
         if model and (answered := named(model, reservation.scope)) != reservation.scope.model:
-            reservation.scope = msgspec.structs.replace(reservation.scope, model=answered).cleaned()
+            other = msgspec.structs.replace(reservation.scope, model=answered)
+            reservation.scope = (self._applying.get(other) or self._applies_to(other)).scope
         if self._loading is not None:
             self._unpriced.append(partial(self._keep, reservation, usage, metadata or {}))
         else:

@@ -141,6 +141,8 @@ def object_field(raw: Json, key: str) -> Json:
 def count_field(raw: Json, key: str) -> int:
     """A number of tokens: 0 when it is missing. Some servers write whole numbers as 3.0."""
     value = raw.get(key)
+    if type(value) is int:
+        return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return field(raw, key, int, 0)

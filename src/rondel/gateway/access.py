@@ -12,6 +12,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..errors import RondelError
@@ -111,6 +112,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def _host_of(header: str) -> str:
     try:
         return (urlsplit(f"//{header}").hostname or "").lower()

@@ -137,7 +137,7 @@ class Exchange:
             if getattr(engine, "dialect", "") != request.dialect.name:
                 return engines[place:]
             self.note_engine(engine)
-            metered = self._parts.app.meter(engine, scope_of(request), self.tell)
+            metered = self._parts.app.meter(engine, scope_of(request, engine.name), self.tell)
             try:
                 relayed = await cast(RelayEngine, metered).relay(request.fields, request.headers, path=path)
             except EngineError as error:

@@ -125,6 +125,8 @@ class Lending:
         self._engine: Callable[[str], EngineFace] = engine or app.engine
         self._chains = {"": Chain((CallerTools(), LimitsGuard(), *plugins))}
         self._agent = Agent(GATEWAY, limits=limits or Limits())
+        self._always_look = any(not plugin.looks_for for plugin in self.plugins)
+        self._look_for = tuple(text for plugin in self.plugins for text in plugin.looks_for)
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -132,7 +134,7 @@ class Lending:
 
     def may_apply(self, request: Request) -> bool:
         """Whether some plugin might want to see this request; it is asked for real once the prompt is read."""
-        return any(not plugin.looks_for or request.holds(*plugin.looks_for) for plugin in self.plugins)
+        return self._always_look or request.holds(*self._look_for)
 
     async def open(self, request: Request, prompt: Prompt, engine: Engine, opening: Opening) -> Turn:
         """The turn that answers a request."""
@@ -194,9 +196,17 @@ class Lending:
         )
 
 
-def scope_of(request: Request) -> Scope:
-    """What a request's calls are charged to."""
-    return Scope("gateway", key=request.key, project=request.project, conversation=request.session)
+def scope_of(request: Request, engine: str = "") -> Scope:
+    """What a request's calls are charged to, of this engine or of any."""
+    _, colon, model = engine.partition(":")
+    return Scope(
+        "gateway",
+        model if colon else engine,
+        engine,
+        key=request.key,
+        project=request.project,
+        conversation=request.session,
+    )
 
 
 def _instructions(prompt: Prompt) -> int:

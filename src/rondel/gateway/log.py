@@ -16,6 +16,7 @@ import stat
 import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -160,9 +161,10 @@ class RequestLog:
         if len(self._lines) >= LINES_MAX:
             self._dropped += 1
             return
-        texts = {name: self._kept(getattr(line, name)) for name in ("asked", "session", "project", "error", "said")}
-        warnings = tuple(self._kept(text) for text in line.warnings)
-        line = msgspec.structs.replace(line, **texts, warnings=warnings)
+        given = (line.asked, line.session, line.project, line.error, line.said, *line.warnings)
+        if given != (kept := tuple(map(self._kept, given))):  # most are kept as they are
+            texts = dict(zip(("asked", "session", "project", "error", "said"), kept, strict=False))
+            line = msgspec.structs.replace(line, **texts, warnings=kept[5:])
         self._lines.append(msgspec.json.encode(line) + b"\n")
         self._waiting.set()
 
@@ -170,8 +172,9 @@ class RequestLog:
         if not text:
             return text
         for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
-        text = mask(text)
+            if secret in text:
+                text = text.replace(secret, HIDDEN)
+        text = _masked(text) if len(text) <= TEXT_MAX else mask(text)
         return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
     async def _run(self) -> None:
@@ -240,6 +243,10 @@ class RequestLog:
         for path in old[: max(0, len(old) - (self._files_max - 1))]:
             with contextlib.suppress(FileNotFoundError):  # another program removed it
                 path.unlink()
+
+
+_masked = lru_cache(maxsize=1024)(mask)
+"""Callers ask for few models, and their sessions go on: most texts were looked at before."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

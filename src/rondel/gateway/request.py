@@ -18,6 +18,7 @@ from ..errors import PromptRejected
 from ..prompt import Prompt
 
 _SESSION = re.compile(r"_session_([\w-]+)")
+_TRUE = msgspec.Raw(b"true")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
 
@@ -53,7 +54,9 @@ class Request:
         if not isinstance(model, str) or not model:
             raise PromptRejected("the body names no model; set `model` to a text", code="bad_body")
         self.model = model
-        self.streams = self.field("stream") is True
+        self.streams = self.fields.get("stream") == _TRUE
+        self.session = self._session()
+        """The caller's own name for its conversation; empty where it gives none."""
 
     def field(self, name: str) -> Any:
         """A field of the body, decoded; None when it is not there."""
@@ -83,16 +86,15 @@ class Request:
         body = {name: _decoded(name, raw) for name, raw in self.fields.items()}
         return self.dialect.read_prompt(body)
 
-    @cached_property
-    def session(self) -> str:
-        """The caller's own name for its conversation; empty where it gives none."""
+    def _session(self) -> str:
         for name in _SESSION_HEADERS:
             if named := self.headers.get(name):
                 return named
-        metadata = self.field("metadata")
-        told = str(cast("dict[str, Any]", metadata).get("user_id", "")) if isinstance(metadata, dict) else ""
-        if found := _SESSION.search(told):
-            return found[1]
+        if "metadata" in self.fields:
+            metadata = self.field("metadata")
+            told = str(cast("dict[str, Any]", metadata).get("user_id", "")) if isinstance(metadata, dict) else ""
+            if found := _SESSION.search(told):
+                return found[1]
         cache_key = self.field("prompt_cache_key")
         return cache_key if isinstance(cache_key, str) else ""
 

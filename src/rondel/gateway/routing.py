@@ -90,6 +90,8 @@ class Router:
         self.calibration = calibration or Calibration()
         self.names = Names(config, os.environ if env is None else env)
         self._canonical: dict[str, str] = {}
+        self.tables: tuple[tuple[tuple[str, ...], RouteSettings], ...] = ((ROUTES, self.settings.routes),)
+        """The tables of routes that count where neither a session nor a project has its own."""
         self._places: dict[tuple[tuple[str, ...], str], str] = {}
         self._custom = _custom_router(config)
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
@@ -140,10 +142,12 @@ class _Question:
         self.fields: dict[str, Any] = {}
         self.counted: int | None = None
         self.estimated: int | None = None
-        self.tables = list(self._tables())
         self.routes: RouteSettings = self.settings.routes
-        for _, table in reversed(self.tables[:-1]):
-            self.routes = table.over(self.routes)
+        self.tables = router.tables
+        if self.settings.sessions or self.settings.projects:
+            self.tables = tuple(self._tables())
+            for _, table in reversed(self.tables[:-1]):
+                self.routes = table.over(self.routes)
 
     async def answer(self) -> Decision:
         steps: list[Step] = []

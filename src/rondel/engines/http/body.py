@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ...deadline import Deadlines
 from ...endpoint import Endpoint
 from ...errors import EngineError
 from .faults import Faults
@@ -26,24 +27,32 @@ class _Silence(Exception):
 class Body:
     """The bytes of an answer as they arrive.
 
-    One timer serves the whole answer: when it goes off it looks since when a read has been waiting, and sets itself
-    anew for when that read would be due. So a chunk costs two assignments, and a slow consumer is no silent server.
+    One deadline serves the whole answer: when it comes it looks since when a read has been waiting, and moves to when
+    that read would be due. So a chunk costs two assignments, and a slow consumer is no silent server.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint, faults: Faults, started: float) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        endpoint: Endpoint,
+        faults: Faults,
+        started: float,
+        deadlines: Deadlines,
+    ) -> None:
         self._response, self._content, self._faults = response, response.content, faults
         self._first_due, self._idle_s = started + endpoint.first_token_s, endpoint.idle_s
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadlines, self._time = deadlines, asyncio.get_running_loop().time
+        self.at = 0.0
+        """When it is looked at next; never, as long as nobody has read."""
         self._waiting_since: float | None = None
         self._bytes_seen = False
         self.token_seen = False
 
     async def read(self) -> bytes:
         """What has arrived, as soon as anything has; nothing at the end."""
-        self._waiting_since = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due(self._waiting_since), self._tick)
+        self._waiting_since = self._time()
+        if not self.at:
+            self._look_at(self._due(self._waiting_since))
         try:
             chunk = await self._content.readany()
         except _Silence:
@@ -64,9 +73,7 @@ class Body:
     def expect_tokens(self) -> None:
         """From now on a wait is for the next token, not for the first; it may be due earlier than the timer is set."""
         self.token_seen = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.at = 0.0
 
     async def read_all(self, first: bytes) -> bytes:
         pieces, size = [first], len(first)
@@ -106,8 +113,7 @@ class Body:
 
     def close(self) -> None:
         """Close the connection at once; one whose answer has ended is in the pool again and stays open."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadlines.remove(self)
         self._response.close()
 
     def _due(self, since: float) -> float:
@@ -116,12 +122,16 @@ class Body:
         # Bytes without a token (a ping, a comment) show that the server works: it may take as long as between tokens.
         return max(self._first_due, since + self._idle_s) if self._bytes_seen else self._first_due
 
-    def _tick(self) -> None:
-        self._timer = None
+    def _look_at(self, at: float) -> None:
+        self.at = at
+        self._deadlines.add(self)
+
+    def expire(self) -> None:
+        self.at = 0.0
         if self._waiting_since is None:
-            return  # nobody waits; the next read sets the timer
+            return  # nobody waits; the next read says when
         due = self._due(self._waiting_since)
-        if self._loop.time() >= due:
+        if self._time() >= due:
             self._content.set_exception(_Silence())
         else:
-            self._timer = self._loop.call_at(due, self._tick)
+            self._look_at(due)

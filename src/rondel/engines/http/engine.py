@@ -51,6 +51,8 @@ class HttpEngine:
         self._endpoint_headers = {name.lower(): value for name, value in endpoint.headers.items()}
         self._model_field = msgspec.Raw(msgspec.json.encode(model))
         self._more_fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in endpoint.options.items()}
+        key = endpoint.key
+        self._has_good_key = bool(key or not endpoint.needs_key) and key.isascii() and key.isprintable()
         self._deadlines = Deadlines()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lease: AsyncGenerator[aiohttp.ClientSession, None] | None = None
@@ -78,7 +80,7 @@ class HttpEngine:
         session = await self._open()
         started = asyncio.get_running_loop().time()
         response = await self._post(session, self._url, sent, self._own_headers, started)
-        body = Body(response, self._endpoint, self._faults, started)
+        body = Body(response, self._endpoint, self._faults, started, self._deadlines)
         try:
             if response.status >= 300:
                 raise await self._refusal(response, body)
@@ -121,14 +123,14 @@ class HttpEngine:
         sent_headers = sent_on(self._own_headers, self._endpoint_headers, headers)
         url = self._url_of(path) if path else self._url
         response = await self._post(session, url, msgspec.json.encode(sent), sent_headers, started)
-        body = Body(response, self._endpoint, self._faults, started)
+        body = Body(response, self._endpoint, self._faults, started, self._deadlines)
         try:
             if response.status >= 300:
                 raise await self._refusal(response, body)
             first = await _beginning(response, body)
             if is_own and fields.get("stream") == _TRUE:
                 return await self._relay_stream(response, body, meter, first)
-            data = await self._json(first or await body.read(), body)
+            data = await self._json(first or await body.read(), body, read_next=is_own)
             if is_own:
                 self._understood(meter.whole, data)
             body.close()
@@ -194,6 +196,8 @@ class HttpEngine:
     # --- what goes out ------------------------------------------------------------------------------------------------
 
     def _check_key(self) -> None:
+        if self._has_good_key:
+            return
         endpoint = self._endpoint
         if endpoint.needs_key and not endpoint.key:
             variables = " or ".join(endpoint.key_variables)
@@ -271,8 +275,9 @@ class HttpEngine:
             raise self._faults.garbled(f"the answer is JSON, but not {self.dialect}")
         return reply
 
-    async def _json(self, first: bytes, body: Body) -> bytes:
-        """A body that is one JSON object and no error."""
+    async def _json(self, first: bytes, body: Body, *, read_next: bool = False) -> bytes:
+        """A body that is one JSON object and no error. What is `read_next` by others need not be read here, unless it
+        may be an error."""
         if first.lstrip().startswith(b"<"):
             where = self._faults.where
             raise self._faults.garbled(
@@ -283,6 +288,8 @@ class HttpEngine:
         data = await body.read_all(first)
         if not data.strip():
             raise self._faults.garbled(f"{self._faults.where} gave an empty answer; ask again")
+        if read_next and b'"error"' not in data:
+            return data
         try:
             error = _ERROR.decode(data).error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -368,7 +375,8 @@ async def _client(connect_s: float) -> AsyncGenerator[aiohttp.ClientSession, Non
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, connect=connect_s),
+        # The time of a connection that is made, and not of each request: those have a deadline of their own.
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
     )
     try:
         yield session
