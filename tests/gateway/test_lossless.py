@@ -180,6 +180,14 @@ def _unknown(dialect: str) -> bytes:
     return b'event: of_tomorrow\ndata: {"type": "of_tomorrow",\ndata: "sequence_number": 3}\n\n'
 
 
+def test_a_header_in_several_lines_arrives_whole(upstream: Upstream, web: httpx2.Client) -> None:
+    name = upstream.plays([body(whole_of("anthropic", says("Hello")))])
+    sent = {"model": f"a:{name}", "max_tokens": 5, "messages": []}
+    got = web.post("/v1/messages", json=sent, headers=[("anthropic-beta", "one,two"), ("anthropic-beta", "three")])
+    assert got.status_code == 200
+    assert upstream.visit(name).headers["anthropic-beta"].replace(" ", "") == "one,two,three"
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_whole_answer_arrives_byte_for_byte(dialect: str, upstream: Upstream, web: httpx2.Client) -> None:
     raw = json.dumps({**whole_of(dialect, says("Hello")), "of_tomorrow": [1.50, "\u00e4"]}, indent=1).encode()

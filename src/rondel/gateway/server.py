@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -88,7 +88,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope["headers"])
         path: str = scope["path"]
         path = path.removeprefix("/v1") if path.startswith("/v1/") else path
         query = scope["query_string"].decode("latin-1")
@@ -104,7 +104,14 @@ class Gateway:
             else:
                 await self._other(path, scope["method"], headers, out)
         except Refused as error:
-            await self._refuse(out, self._dialect_of(path, headers), error)
+            dialect = self._dialect_of(path, headers)
+            record = self._record(dialect)
+            record.outcome, record.status, record.error = "refused", error.status, str(error)
+            self.records.add(record)
+            await self._refuse(out, dialect, error)
+
+    def _record(self, dialect: Dialect, key: str = "") -> Record:
+        return Record(self._app.new_id("req").removeprefix("req_"), self.clock.now(), dialect.name, key=key)
 
     async def _other(self, path: str, method: str, headers: Mapping[str, str], out: Outgoing) -> None:
         if method == "OPTIONS":
@@ -166,7 +173,7 @@ class Gateway:
     ) -> None:
         setup, now = self._setup, self.clock.now()
         key = setup.access.check_key(headers, now)
-        record = Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key)
+        record = self._record(dialect, key)
         began = asyncio.get_running_loop().time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
@@ -175,7 +182,10 @@ class Gateway:
             return
         except PromptRejected as error:
             status, said = dialect.write_error(error)
-            await _reply(out, 413 if error.code == "too_large" else status, said)
+            record.status = 413 if error.code == "too_large" else status
+            record.outcome, record.error = "refused", str(error)
+            self.records.add(record)
+            await _reply(out, record.status, said)
             return
         record.asked, record.session, record.streams = request.model, request.session, request.streams
         if request.streams:
@@ -246,6 +256,16 @@ class Gateway:
             due = loop.time() - ping_s
             for stream in [stream for stream in self._streams if stream.last_write < due]:
                 self._group.create_task(stream.keep_alive())
+
+
+def _headers(given: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """By name, in lower case; what comes in several lines is one list."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in given}
+    if len(headers) < len(given):
+        for name in headers:
+            lines = [value.decode("latin-1") for other, value in given if other.decode("latin-1") == name]
+            headers[name] = ", ".join(lines)
+    return headers
 
 
 def _permitted(setup: Setup, request: Request, decision: Decision) -> Decision:
