@@ -180,7 +180,12 @@ def test_watch_prints_a_line_for_each_request_where_nobody_has_a_terminal(place:
         serving.ask("Hi.", key="team-secret-1", model="\x1b[31mred").rest()
         line = serving.wait_said(r".* red → test:model .*")[0]
         assert re.search(r"\d\d:\d\d:\d\d 500 team red → test:model .* – test has no capacity now", line)
-        assert len(serving.out) == 2
+        assert serving.ask("Hi.", key="wrong-key-1").end() == 401
+        serving.wait_said(r"\d\d:\d\d:\d\d 401 .*– Invalid API key")
+        assert serving.ask("Hi.", key="team-secret-1", model=7).end() == 400
+        serving.wait_said(r"400 team .*– the body names no model")
+        assert len(serving.out) == 4
+        assert "wrong-key" not in serving.text
 
 
 def test_watch_shows_a_table_in_a_terminal(place: Place, server: ModelServer):

@@ -108,7 +108,7 @@ class Record(msgspec.Struct):
     rounds: int = 0
     status: int = 0
     outcome: str = "open"
-    """`done`, `failed`, or `left` when the caller did not wait for the end."""
+    """`done`, `failed`, `left` when the caller did not wait for the end, or `refused` when it did not come in."""
     error: str = ""
     warnings: tuple[str, ...] = ()
     usage: Usage = Usage()
@@ -148,6 +148,11 @@ class Records:
                 self._watchers.remove(watcher)
 
         return unwatch
+
+    def add(self, record: Record) -> None:
+        """A request that has ended before it began: it was refused."""
+        self.newest.append(record)
+        self._tell(record)
 
     def begin(self, record: Record) -> None:
         self.newest.append(record)
