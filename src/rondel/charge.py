@@ -71,10 +71,27 @@ class Scope(Value, frozen=True):
 
     def over(self, other: Scope) -> Scope:
         """This scope, with what it does not know taken from another."""
-        return Scope(*(getattr(self, field) or getattr(other, field) for field in self.__struct_fields__))
+        return Scope(
+            self.kind or other.kind,
+            self.model or other.model,
+            self.engine or other.engine,
+            self.agent or other.agent,
+            self.conversation or other.conversation,
+            self.person or other.person,
+            self.roles or other.roles,
+            self.channel or other.channel,
+            self.guild or other.guild,
+            self.key or other.key,
+            self.project or other.project,
+        )
 
     def cleaned(self) -> Scope:
         """The same in texts that can be kept: short, and with no control characters."""
+        if not self.roles:
+            told = f"{self.kind}{self.model}{self.engine}{self.agent}{self.conversation}{self.person}"
+            told += f"{self.channel}{self.guild}{self.key}{self.project}"
+            if len(told) <= TEXT_CHARS_MAX and told.isascii() and told.isprintable():  # as nearly all are
+                return self
         roles = tuple(dict.fromkeys(cleaned for role in self.roles if (cleaned := _clean(role))))
         values = (roles if field == "roles" else _clean(getattr(self, field)) for field in self.__struct_fields__)
         return Scope(*values)  # type: ignore[arg-type]

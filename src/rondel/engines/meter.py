@@ -21,7 +21,6 @@ from ..values import (
     Delta,
     Message,
     ModelFacts,
-    Part,
     PartDelta,
     PartFinished,
     ReplyFinished,
@@ -90,45 +89,34 @@ class Meter:
         reservation = await counter.reserve(
             self._scope_now(), tokens=lambda: (_tokens_in(prompt), _tokens_out(prompt)), tell=self._tell
         )
-        pieces: list[str] = []
-        parts: list[Part] = []
-        usage, model, whole = Usage(), "", False
+        seen: list[Delta] = []
+        see, whole = seen.append, False
         deltas: Any = self._engine.stream(prompt)
         try:
             async for delta in deltas:
-                kind = cast("type[Delta]", type(delta))
-                if kind is PartDelta:
-                    pieces.append(delta.text)
-                elif kind is PartFinished:
-                    parts.append(delta.part)
-                elif kind is ReplyStarted:
-                    model, usage = delta.model, delta.usage or usage
-                elif kind is ReplyFinished:
-                    usage, whole = delta.usage, True
+                see(delta)
+                if type(delta) is ReplyFinished:
                     # Whoever has seen the end has been charged for it, even when nobody reads on.
-                    self._settle(reservation, usage, model, prompt, pieces, parts, whole=True)
+                    whole = True
+                    self._settle(reservation, prompt, seen, delta.usage)
                 yield delta
         finally:
             if not whole:
-                self._settle(reservation, usage, model, prompt, pieces, parts, whole=False)
+                self._settle(reservation, prompt, seen, None)
             if hasattr(deltas, "aclose"):
                 await deltas.aclose()
 
-    def _settle(
-        self,
-        reservation: Reservation,
-        usage: Usage,
-        model: str,
-        prompt: Prompt,
-        pieces: list[str],
-        parts: list[Part],
-        *,
-        whole: bool,
-    ) -> None:
-        if not whole and not (pieces or parts or usage.tokens_in or usage.tokens_out):
-            return self._counter.void(reservation)
+    def _settle(self, reservation: Reservation, prompt: Prompt, seen: list[Delta], usage: Usage | None) -> None:
+        """Charge what was seen of a reply. Without a `usage` it was cut off."""
+        started = next((delta for delta in seen if type(delta) is ReplyStarted), ReplyStarted())
+        if usage is None:
+            said = started.usage or Usage()
+            if not (said.tokens_in or said.tokens_out or any(type(d) in (PartDelta, PartFinished) for d in seen)):
+                return self._counter.void(reservation)
+        else:
+            said = usage
         self._counter.settle(
-            reservation, usage, model=model, whole=whole, estimate=lambda: _received(prompt, pieces, parts)
+            reservation, said, model=started.model, whole=usage is not None, estimate=lambda: _received(prompt, seen)
         )
 
     async def aclose(self) -> None:
@@ -231,9 +219,10 @@ def _tokens_out(prompt: Prompt) -> int:
     return min(prompt.options.tokens_max or OUT_TOKENS, OUT_TOKENS_MAX)
 
 
-def _received(prompt: Prompt, pieces: list[str], parts: list[Part]) -> Usage:
-    streamed = estimate_tokens("".join(pieces))
-    return Usage(_tokens_in(prompt), max(streamed, sum(map(part_tokens, parts))))
+def _received(prompt: Prompt, seen: list[Delta]) -> Usage:
+    streamed = estimate_tokens("".join(delta.text for delta in seen if isinstance(delta, PartDelta)))
+    finished = sum(part_tokens(delta.part) for delta in seen if isinstance(delta, PartFinished))
+    return Usage(_tokens_in(prompt), max(streamed, finished))
 
 
 def _tokens_sent(fields: Mapping[str, msgspec.Raw], window_tokens: int | None) -> int:
