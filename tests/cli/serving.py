@@ -19,8 +19,8 @@ WAIT_S = 30.0
 class Serving:
     """`with Serving(place, "serve", "--port", "0") as serving:`"""
 
-    def __init__(self, place: Place, *arguments: str, **env: str) -> None:
-        self._arguments, self._place, self._env = arguments, place, env
+    def __init__(self, place: Place, *arguments: str, reads_lines: bool = True, **env: str) -> None:
+        self._arguments, self._place, self._env, self._reads_lines = arguments, place, env, reads_lines
         self.out: list[str] = []
         self.err: list[str] = []
         self._said = threading.Condition()
@@ -36,7 +36,11 @@ class Serving:
         )
         assert self._process.stdout
         assert self._process.stderr
-        pairs = ((self._process.stdout, self.out), (self._process.stderr, self.err))
+        pairs = [(self._process.stderr, self.err)]
+        if self._reads_lines:
+            pairs.append((self._process.stdout, self.out))
+        else:
+            self._process.stdout.close()
         self._readers = [threading.Thread(target=self._read, args=pair, daemon=True) for pair in pairs]
         for reader in self._readers:
             reader.start()

@@ -166,7 +166,7 @@ def test_where_something_else_has_the_port_a_free_one_is_taken(place: Place, ser
     server.says("Hello.")
     done = place.spawn("code", *_python(ASKS))
     assert done.out == "answered\n"
-    assert f"Port {taken} is taken by something else; this gateway has " in done.err
+    assert f"Port {taken} of 127.0.0.1 is taken; this gateway has port " in done.err
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------

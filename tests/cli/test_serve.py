@@ -247,3 +247,14 @@ def test_requests_that_are_under_way_end_when_their_callers_leave(place: Place, 
 def test_wrong_usage_is_one_sentence(place: Place, arguments: list[str]):
     done = place.rondel("serve", *arguments)
     assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_callers_are_served_when_nobody_reads_the_lines_any_more(place: Place, server: ModelServer):
+    _write(place, server, "port = 0\n")
+    server.says("One.", "Two.", "Three.")
+    with Serving(place, "serve", "--watch", reads_lines=False) as serving:
+        for text in ("One.", "Two.", "Three."):
+            assert text in serving.ask("Hi.").rest()
+        serving.signal(signal.SIGTERM)
+        assert serving.wait_end() == 0
+        assert "Traceback" not in serving.text

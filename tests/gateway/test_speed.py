@@ -67,6 +67,23 @@ def test_only_the_newest_sessions_are_known_and_requests_without_one_have_none()
     assert unnamed.speed is None
 
 
+def test_whoever_watches_badly_has_no_part_in_the_request(caplog: pytest.LogCaptureFixture):
+    records, seen = Records(), list[str]()
+
+    def fail(record: Record) -> None:
+        raise ValueError("no")
+
+    unwatch = records.watch(fail)
+    records.watch(lambda record: seen.append(record.outcome))
+    record = Record("r", 0.0)
+    records.begin(record)
+    unwatch()
+    record.outcome = "done"
+    records.end(record)
+    assert seen == ["open", "done"]
+    assert [entry.getMessage() for entry in caplog.records] == ["a watcher of requests failed"]
+
+
 def test_an_answer_that_came_in_one_moment_has_no_speed():
     assert (
         Record("r", 0.0, streams=True, usage=Usage(tokens_out=9), first_token_s=1.0, seconds=1.01).tokens_per_s is None

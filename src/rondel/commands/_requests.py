@@ -25,7 +25,9 @@ def request_line(line: LogLine, zone: tzinfo | None = None) -> str:
     at = line.at.astimezone(zone)
     if line.event != "request":
         return f"{at:%H:%M:%S} {one_line(line.event, 20)}: {one_line(line.said, ERROR_MAX)}"
-    words = [f"{at:%H:%M:%S}", _status(line), _name(line.key), _models(line), f"({one_line(line.rule, 20) or '–'})"]
+    words = [f"{at:%H:%M:%S}", _status(line), _name(line.key), _models(line)]
+    if line.rule:
+        words.append(f"({one_line(line.rule, 20)})")
     if line.tokens_in or line.tokens_out:
         words.append(f"in {line.tokens_in:,} out {line.tokens_out:,} cached {line.tokens_cached:,}")
     if line.cost_nanousd is not None:

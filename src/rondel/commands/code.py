@@ -65,9 +65,10 @@ def _listen(port: int) -> socket.socket:
     """The configured port, or a free one where something else has it."""
     try:
         return bind(HOST, port)
-    except RondelError:
+    except RondelError as error:
         listening = bind(HOST, 0)
-        tell(f"Port {port} is taken by something else; this gateway has {listening.getsockname()[1]}.")
+        why = str(error).partition(";")[0]
+        tell(f"{why[0].upper()}{why[1:]}; this gateway has port {listening.getsockname()[1]}.")
         return listening
 
 

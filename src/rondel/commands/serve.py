@@ -107,8 +107,11 @@ async def _watch(running: Running) -> None:
     from ._requests import line_watcher
 
     def say(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+        except OSError:  # nobody reads any more; callers are served all the same
+            unwatch()
 
     unwatch = records.watch(line_watcher(say))
     try:

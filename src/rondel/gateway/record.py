@@ -5,6 +5,7 @@ No content: neither prompts nor answers. The newest are kept in memory for whoev
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from contextlib import suppress
 import msgspec
 
 from ..values import Usage
+
+log = logging.getLogger("rondel.gateway")
 
 RECORDS_MAX = 1_000
 SESSIONS_MAX = 100
@@ -179,4 +182,7 @@ class Records:
 
     def _tell(self, record: Record) -> None:
         for watcher in list(self._watchers):
-            watcher(record)
+            try:
+                watcher(record)
+            except Exception:  # whoever watches has no part in the request
+                log.exception("a watcher of requests failed")
