@@ -677,3 +677,22 @@ def test_a_stop_of_the_turn_does_not_stop_its_jobs():
             assert len([e for e in await app.conversation("c").entries() if isinstance(e.event, TurnStarted)]) == 1
 
     run(scene)
+
+
+def test_whoever_ordered_a_job_is_charged_for_it():
+    """L05: what an agent spends in the background counts for the person who asked; handing it on costs nothing."""
+
+    async def scene() -> None:
+        worker, _ = helper("done", name="worker")
+        agent, _ = helper(call("worker", input="tea"), "it has begun", tools=[worker.as_tool(background=True)])
+        async with app_of(agent, worker) as app:
+            turn = await app.conversation("talk").send("look up tea", author="ada")
+            await turn.result()
+            await app.drain()
+            rows = await app.ledger.top(by="person+kind", window="lifetime")
+            assert {tuple(row.value.split("\x1f")): row.totals.calls for row in rows} == {
+                ("chat", "ada"): 2,
+                ("agent", "ada"): 1,
+            }
+
+    run(scene)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..charge import Scope
 from ..events import Digest, JobFinished, JobMode, JobStatus
 from ..job import JobInfo
 from ..turn import Turn
@@ -36,6 +37,8 @@ class Order(Value, frozen=True):
     mode: JobMode = "background"
     path: tuple[str, ...] = ()
     input: str = ""
+    scope: Scope = Scope("job")
+    """What it is charged to: whoever ordered it pays."""
 
     @property
     def place(self) -> str:

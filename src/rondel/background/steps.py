@@ -17,6 +17,9 @@ class Steps:
     name = "job"
     facts = ModelFacts()
 
+    asks_no_model = True
+    """So nothing is charged for it, not even an estimate."""
+
     def __init__(self, order: Order, tools: dict[str, Tool]) -> None:
         self._order, self._tools = order, tools
 

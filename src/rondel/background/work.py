@@ -123,7 +123,7 @@ class Background:
     async def _start(self, turn: Turn, order: Order) -> None:
         """Submitted first, then told: a turn that is stopped between the two leaves a job that tells of itself."""
         root = await turn.root()
-        order = msgspec.structs.replace(order, conversation=root.conversation, path=turn.path)
+        order = msgspec.structs.replace(order, conversation=root.conversation, path=turn.path, scope=turn.scope("job"))
         jobs = root.transcript.jobs
         if order.id in jobs:
             order = msgspec.structs.replace(order, at=jobs[order.id].started_at)
@@ -190,7 +190,14 @@ class Background:
             crew = self._crew(order)
             task = user(order.task, id=f"{order.id}-task", author=f"agent:{order.agent}")
             turn = Turn(
-                self._app, journal, id=order.id, agent=order.agent, path=order.path, messages=(task,), crew=crew
+                self._app,
+                journal,
+                id=order.id,
+                agent=order.agent,
+                path=order.path,
+                messages=(task,),
+                crew=crew,
+                scope=order.scope,
             )
         except RondelError as error:
             return self._ended(order, "failed", str(error))

@@ -332,7 +332,9 @@ def _said_last(turn: Turn) -> str:
 
 async def _asked(turn: Turn, engine: str, prompt: Prompt) -> str:
     builder = ReplyBuilder()
-    async with contextlib.aclosing(cast(AsyncGenerator[Delta], turn.engine_named(engine).stream(prompt))) as deltas:
+    async with contextlib.aclosing(
+        cast(AsyncGenerator[Delta], turn.engine_named(engine, kind="image").stream(prompt))
+    ) as deltas:
         async for delta in deltas:
             builder.add(delta)
     return builder.reply().text
