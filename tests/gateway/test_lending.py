@@ -248,6 +248,15 @@ def test_a_tool_of_the_callers_that_has_a_lent_one_s_name_is_the_callers(
     assert sorted(asked(dialect, upstream.visit(name).body).tools) == ["add", "census", "never"]
 
 
+@pytest.mark.parametrize("streams", STREAMS)
+def test_rounds_are_no_attempts(streams: bool, upstream: Upstream, web: httpx2.Client) -> None:
+    """R11: the headers say how many engines were asked until one answered."""
+    name = plays(upstream, "anthropic", calls(Call("l1", "add", {"a": 1, "b": 1})), says("Two."))
+    got = web.post(**post_of("anthropic", f"a:{name}", text="[lend] Hi", streams=streams))
+    assert got.headers["x-rondel-attempts"] == "1"
+    assert got.headers["x-rondel-model"] == f"a:{name}"
+
+
 def test_a_request_that_no_lender_wants_to_see_is_relayed(upstream: Upstream, web: httpx2.Client) -> None:
     name = upstream.plays(played("anthropic", says("Hello"), False))
     got = web.post(**post_of("anthropic", f"a:{name}", streams=False))

@@ -71,6 +71,7 @@ class Exchange:
         self._own_words: EngineError | None = None
         """The first failure, in the caller's own dialect."""
         self._decided: set[str] = set()
+        self._rounds = 0
         self._asking: Turn | None = None
         self._given_head, outgoing.head = outgoing.head, self._head
 
@@ -257,9 +258,9 @@ class Exchange:
     def asks(self, engine: Engine) -> None:
         """The turn's own engine is asked: another one than was decided where a plugin handed the request over."""
         if self._asking is not None and self._asking.engine is engine:
-            self.record.engine = engine.name
+            self._rounds += 1
             if engine.name not in self._decided:  # those are noted when it is their turn
-                self.record.attempts += 1
+                self.note_engine(engine)
 
     def tell(self, event: Event) -> None:
         """What the ledger charged."""
@@ -268,7 +269,8 @@ class Exchange:
 
     def note_engine(self, engine: Engine) -> None:
         self.record.engine = engine.name
-        self.record.attempts += 1
+        if self._rounds < 2:  # later rounds are no attempts
+            self.record.attempts += 1
 
     def note_first_token(self) -> None:
         self.record.first_token_s = asyncio.get_running_loop().time() - self._began
