@@ -7,7 +7,6 @@ no keys and no paths.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import cast
 
@@ -65,7 +64,7 @@ class Exchange:
 
     def __init__(self, parts: Parts, request: Request, outgoing: Outgoing, record: Record) -> None:
         self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
-        self._began = asyncio.get_running_loop().time()
+        self._began = outgoing.time()
         self._writer: ReplyWriter | None = None
         self._upstream: Headers = []
         self._own_words: EngineError | None = None
@@ -273,7 +272,7 @@ class Exchange:
             self.record.attempts += 1
 
     def note_first_token(self) -> None:
-        self.record.first_token_s = asyncio.get_running_loop().time() - self._began
+        self.record.first_token_s = self.outgoing.time() - self._began
 
     def _head(self) -> Headers:
         """Who made the answer, and why."""
@@ -369,7 +368,7 @@ class _Listener:
         if self._say is not None:
             self._say(feed(delta))
             if self._speed is not None and isinstance(delta, PartDelta):
-                self._speed.add(tokens_of(len(delta.text)), asyncio.get_running_loop().time())
+                self._speed.add(tokens_of(len(delta.text)), self._exchange.outgoing.time())
 
     def _begin(self) -> Callable[[Delta], bytes]:
         self._exchange.note_first_token()

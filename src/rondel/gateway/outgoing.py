@@ -30,16 +30,17 @@ STREAM_HEADERS: Headers = [
 class Outgoing:
     """One answer. `head` gives headers to add, when it begins."""
 
-    __slots__ = ("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status")
+    __slots__ = ("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status", "time")
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, time: Callable[[], float]) -> None:
+        """`time` is the loop's."""
+        self._send, self.time = send, time
         self._buffer: list[bytes] = []
         self._busy = False
         self.head: Callable[[], Headers] = list
         self.started = self.ended = False
         self.status = 0
-        self.last_write = asyncio.get_running_loop().time()
+        self.last_write = time()
         self.ping = b""
         """What to say while nothing comes; empty when the answer is no stream."""
 
@@ -77,7 +78,7 @@ class Outgoing:
         self._busy = True
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self._busy = False
-        self.last_write = asyncio.get_running_loop().time()
+        self.last_write = self.time()
 
     async def end(self) -> None:
         if self.ended:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -54,6 +55,7 @@ class Gateway:
         self._dialects: dict[str, Dialect] = {}
         self._pings: dict[str, bytes] = {}
         self._streams: set[Outgoing] = set()
+        self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
 
@@ -69,6 +71,7 @@ class Gateway:
         async with contextlib.AsyncExitStack() as life:
             await life.enter_async_context(self._setup)
             self._group = await life.enter_async_context(asyncio.TaskGroup())
+            self._time = asyncio.get_running_loop().time
             ticker = self._group.create_task(self._keep_alive())
             life.callback(ticker.cancel)
             self._life = life.pop_all()
@@ -92,7 +95,7 @@ class Gateway:
         path: str = scope["path"]
         path = path.removeprefix("/v1") if path.startswith("/v1/") else path
         query = scope["query_string"].decode("latin-1")
-        out = Outgoing(send)
+        out = Outgoing(send, self._time)
         try:
             self._setup.access.check_place(headers)
             if origin := headers.get("origin"):
@@ -174,7 +177,7 @@ class Gateway:
         setup, now = self._setup, self.clock.now()
         key = setup.access.check_key(headers, now)
         record = self._record(dialect, key)
-        began = asyncio.get_running_loop().time()
+        began = self._time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
             request = Request(record.id, dialect, body, headers, key=key, at=now, query=query)
@@ -200,7 +203,7 @@ class Gateway:
                 record.outcome = "left"
         finally:
             self._streams.discard(out)
-            record.seconds = asyncio.get_running_loop().time() - began
+            record.seconds = self._time() - began
             self.records.end(record)
             await setup.leave(request)
 

@@ -12,7 +12,7 @@ import gc
 import logging
 import socket
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..errors import RondelError
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 KEEPALIVE_S = 75
 """How long an idle connection of a caller stays open; clients with a pool close theirs earlier."""
 BACKLOG = 2_048
+JOINED_BYTES_MAX = 64 * 1024
 DRAIN_S = 10
 """How long requests may go on after the server was told to stop."""
 
@@ -57,6 +58,49 @@ def address_of(listening: socket.socket) -> str:
     return f"http://{shown}:{port}"
 
 
+class _Joining:
+    """A transport that writes what is said in one pass of the loop in one piece: the head of an answer goes with its
+    body, and the last piece of a stream with its end. Each write is a call to the system."""
+
+    __slots__ = ("_loop", "_pieces", "_size", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > JOINED_BYTES_MAX:  # how much may wait is for the transport to say
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if pieces := self._pieces:
+            self._pieces, self._size = [], 0
+            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def _protocol() -> Any:
+    """uvicorn's own, over a transport that joins."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class Protocol(HttpToolsProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(cast(asyncio.Transport, _Joining(transport, self.loop)))
+
+    return Protocol
+
+
 class Server:
     """Serves an ASGI application on a socket until `stop` is called."""
 
@@ -75,6 +119,7 @@ class Server:
             timeout_keep_alive=KEEPALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
             ws="none",
+            http=_protocol(),
         )
         self._server: Any = uvicorn.Server(config)
         # Signals are the program's business: uvicorn would raise them again before what is below it is closed.

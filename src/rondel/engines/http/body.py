@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...deadline import Deadlines
@@ -38,10 +39,11 @@ class Body:
         faults: Faults,
         started: float,
         deadlines: Deadlines,
+        time: Callable[[], float],
     ) -> None:
         self._response, self._content, self._faults = response, response.content, faults
         self._first_due, self._idle_s = started + endpoint.first_token_s, endpoint.idle_s
-        self._deadlines, self._time = deadlines, asyncio.get_running_loop().time
+        self._deadlines, self._time = deadlines, time
         self.at = 0.0
         """When it is looked at next; never, as long as nobody has read."""
         self._waiting_since: float | None = None

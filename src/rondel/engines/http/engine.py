@@ -6,6 +6,7 @@ Knows no retry, no fallback, and no wire format.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -55,6 +56,7 @@ class HttpEngine:
         self._has_good_key = bool(key or not endpoint.needs_key) and key.isascii() and key.isprintable()
         self._deadlines = Deadlines()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._lease: AsyncGenerator[aiohttp.ClientSession, None] | None = None
         self._session: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
@@ -78,9 +80,9 @@ class HttpEngine:
         self._check_key()
         sent = self._written(prompt)
         session = await self._open()
-        started = asyncio.get_running_loop().time()
+        started = self._time()
         response = await self._post(session, self._url, sent, self._own_headers, started)
-        body = Body(response, self._endpoint, self._faults, started, self._deadlines)
+        body = Body(response, self._endpoint, self._faults, started, self._deadlines, self._time)
         try:
             if response.status >= 300:
                 raise await self._refusal(response, body)
@@ -119,11 +121,11 @@ class HttpEngine:
             sent |= self._more_fields
             sent = {name: value for name, value in sent.items() if self._endpoint.options.get(name, ...) is not None}
         session = await self._open()
-        started = asyncio.get_running_loop().time()
+        started = self._time()
         sent_headers = sent_on(self._own_headers, self._endpoint_headers, headers)
         url = self._url_of(path) if path else self._url
         response = await self._post(session, url, msgspec.json.encode(sent), sent_headers, started)
-        body = Body(response, self._endpoint, self._faults, started, self._deadlines)
+        body = Body(response, self._endpoint, self._faults, started, self._deadlines, self._time)
         try:
             if response.status >= 300:
                 raise await self._refusal(response, body)
@@ -155,6 +157,7 @@ class HttpEngine:
             # A loop that ends closes the asynchronous generators that are still open in it: an engine that is used from
             # one `asyncio.run` after another leaves nothing behind, even if nobody calls `aclose`.
             self._loop, self._lease, self._deadlines = loop, _client(self._endpoint.connect_s), Deadlines()
+            self._time = loop.time
             self._session = await anext(self._lease)
         return self._session
 
