@@ -42,8 +42,10 @@ _history = Growing(0, lambda total, messages: total + sum(map(message_tokens, me
 
 
 def meter(engine: EngineFace, counter: Counter, scope: Scope | Callable[[], Scope], tell: Tell | None = None) -> Engine:
-    """The engine with a meter around it, which relays when the engine does. One that has a meter gets no second one, and
-    one that says that it asks no model gets none."""
+    """The engine with a meter around it, which relays when the engine does.
+
+    One that has a meter gets no second one, and one that says that it asks no model gets none.
+    """
     inner = unsealed(engine)
     if isinstance(inner, Meter) or getattr(inner, "asks_no_model", False):
         return inner
