@@ -63,6 +63,22 @@ def test_a_key_that_is_written_out_where_others_can_read_it_is_warned_of(place: 
         assert serving.wait_end() == 0
 
 
+def test_a_gateway_never_asks_itself(place: Place, server: ModelServer):
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    url = f"http://localhost:{port}"
+    place.write("rondel.toml", f'[engines.me]\nbase_url = "{url}/v1"\nmodel = "m"\n[gateway]\nport = {port}\n')
+    done = place.spawn("serve")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "rondel.toml:2: the engine 'me' is this gateway itself; give its `base_url` another address" in done.err
+    place.write("rondel.toml", f'[engines.test]\nprovider = "anthropic"\nmodel = "m"\n[gateway]\nport = {port}\n')
+    done = place.spawn(
+        "serve", ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="rondel"
+    )  # as in a shell that is set up for it
+    assert done.code == 2
+    assert "the engine 'test' has no key: set the variable ANTHROPIC_API_KEY" in done.err
+
+
 def test_an_engine_that_a_route_names_and_that_cannot_be_made_is_warned_of(place: Place, server: ModelServer):
     _write(place, server, '[gateway.routes]\nthink = "openai:gpt-6.1-terra"\n')
     with Serving(place, "serve", "--port", "0") as serving:

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,7 +19,7 @@ from ..clock import SystemClock
 from ..config import SAME, canonical_engine, refuse_exposed, rules_of
 from ..endpoint import PROVIDERS
 from ..errors import ConfigError, RondelError
-from ..gateway.access import check_binding
+from ..gateway.access import check_binding, is_loopback
 from ..gateway.log import RequestLog, secrets_of
 from ..gateway.reload import Reloader
 from ..gateway.server import Gateway
@@ -79,21 +80,22 @@ async def open_gateway(
     """A gateway for whoever serves it on that socket of this host. `say` is told when its configuration changes."""
     reloader = Reloader(project.config)  # before anything takes time: what changes from now on is a change
     config = at_place(project.config, host, listening.getsockname()[1])
-    default = await _default(config, fetch=True)
+    env = without_itself(config, os.environ)
+    default = await _default(config, env, fetch=True)
     store = open_store(config)
     app = App(
         *with_plugins(project.agents, config),
         engine=default.name,
         store=store,
         ledger=Ledger(store.books, rules=rules_of(config)),
-        make_engine=lambda name: make_engine(name, config),
+        make_engine=lambda name: make_engine(name, config, env=env),
         recover=False,
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)
         log = await life.enter_async_context(RequestLog(state_folder() / "logs", SystemClock()))
         log.secrets = _secrets(config)
-        gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default)))
+        gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env)))
         life.callback(gateway.records.watch(log.ended))
         running = Running(gateway, log, address_of(listening), default, config)
         group = await life.enter_async_context(asyncio.TaskGroup())
@@ -104,22 +106,44 @@ async def open_gateway(
         yield running
 
 
-def _setup(app: App, config: Config, default: Default, before: Setup | None = None) -> Setup:
+def _setup(app: App, config: Config, default: Default, env: Mapping[str, str], before: Setup | None = None) -> Setup:
     found = "" if default.named else default.name
-    return Setup(app, config, make_engine=lambda name: make_engine(name, config), default=found, before=before)
+    return Setup(app, config, make_engine=lambda name: make_engine(name, config, env=env), default=found, before=before)
 
 
-async def _default(config: Config, *, fetch: bool = False) -> Default:
+async def _default(config: Config, env: Mapping[str, str], *, fetch: bool = False) -> Default:
     route = config.gateway.routes.default
     if route is not None and route not in SAME:
         name = canonical_engine(route, config.engines)
         return Default(name, f"{config.source('gateway.routes.default')} names it")
-    picked = await pick(config)
+    picked = await pick(config, env=env)
     if fetch and picked.needs_pull is not None:
         from ._weights import pull_with_bar
 
         await pull_with_bar(picked.needs_pull)
     return Default(picked.name, picked.why, picked.hints, named=bool(config.engine))
+
+
+def without_itself(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what `rondel activate` set in it: a gateway that asks itself would ask for ever."""
+    for name, engine in config.engines.items():
+        if _is_here(engine.base_url, config):
+            message = f"the engine {name!r} is this gateway itself; give its `base_url` another address"
+            raise config.source(f"engines.{name}.base_url").where.error(message)
+    theirs = dict(env)
+    for provider in PROVIDERS.values():
+        if _is_here(env.get(provider.base_url_variable, ""), config):
+            for variable in (provider.base_url_variable, *provider.key_variables):
+                theirs.pop(variable, None)
+    return theirs
+
+
+def _is_here(url: str, config: Config) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.port == config.gateway.port and is_loopback(parts.hostname or "")
+    except ValueError:
+        return False
 
 
 def unusable(config: Config) -> Iterator[str]:
@@ -132,7 +156,7 @@ def unusable(config: Config) -> Iterator[str]:
                 names[canonical_engine(name, config.engines)] = None
     for name in names:
         try:
-            make_engine(name, config)
+            make_engine(name, config, env=without_itself(config, os.environ))
         except RondelError as error:
             yield str(error)
 
@@ -161,7 +185,8 @@ async def _follow(app: App, running: Running, reloader: Reloader, say: Callable[
         new = at_place(config, place.host, place.port)
         check_place(new)
         try:
-            setup = _setup(app, new, await _default(new), gateway.setup)
+            env = without_itself(new, os.environ)
+            setup = _setup(app, new, await _default(new, env), env, gateway.setup)
             await gateway.adopt(setup)
         except ConfigError:
             raise
