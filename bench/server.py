@@ -16,6 +16,11 @@ from multiprocessing.connection import Connection
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
+USAGE = (
+    b'data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"bench","choices":[],'
+    b'"usage":{"prompt_tokens":10,"completion_tokens":100,"total_tokens":110}}\n\n'
+)
+
 
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
@@ -28,8 +33,7 @@ def text_events(pieces: int) -> list[bytes]:
         chunk({"role": "assistant", "content": ""}),
         *(chunk({"content": f"word{n} "}) for n in range(pieces)),
         chunk({}, "stop"),
-        b'data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"bench","choices":[],'
-        b'"usage":{"prompt_tokens":10,"completion_tokens":100,"total_tokens":110}}\n\n',
+        USAGE,
         b"data: [DONE]\n\n",
     ]
 
@@ -43,7 +47,7 @@ def call_events(count: int, salt: int) -> list[bytes]:
         )
         for piece in ('{"a": ', f"{n}, ", '"b": 1}'):
             events.append(chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]}))
-    return [*events, chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+    return [*events, chunk({}, "tool_calls"), USAGE, b"data: [DONE]\n\n"]
 
 
 def answer(body: dict[str, object]) -> list[bytes]:

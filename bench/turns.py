@@ -31,6 +31,7 @@ from rondel.values import (
     ReplyStarted,
     Text,
     ToolCall,
+    Usage,
 )
 
 SCENARIOS = [
@@ -139,7 +140,7 @@ class InProcess:
             call = ToolCall(f"c{rounds}_{n}", "add", {"a": n, "b": 1})
             yield PartStarted(n, call)
             yield PartFinished(n, call)
-        yield ReplyFinished("calls" if calls else "end")
+        yield ReplyFinished("calls" if calls else "end", Usage(10, 100))
 
 
 class BareInProcess(InProcess):
