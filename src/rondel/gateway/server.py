@@ -69,7 +69,8 @@ class Gateway:
 
     async def __aenter__(self) -> Gateway:
         async with contextlib.AsyncExitStack() as life:
-            await life.enter_async_context(self._setup)
+            await self._setup.open()
+            life.push_async_callback(lambda: self._setup.close())
             self._group = await life.enter_async_context(asyncio.TaskGroup())
             self._time = asyncio.get_running_loop().time
             ticker = self._group.create_task(self._keep_alive())
@@ -82,7 +83,7 @@ class Gateway:
 
     async def adopt(self, setup: Setup) -> None:
         """Answer what comes from now on by another setup; requests under way keep theirs until they end."""
-        await self._life.enter_async_context(setup)
+        await setup.open()
         old, self._setup = self._setup, setup
         await old.retire()
 

@@ -118,22 +118,18 @@ class Setup:
         self._retired = False
         self._life = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> Setup:
+    async def open(self) -> None:
         async with contextlib.AsyncExitStack() as life:
             for plugin in self.parts.lending.plugins:
                 if type(plugin).lifespan is not Plugin.lifespan:
                     await life.enter_async_context(plugin.lifespan(self._app))
             self._life = life.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._close()
 
     async def retire(self) -> None:
         """Close when the requests that are under way have ended."""
         self._retired = True
         if not self._open:
-            await self._close()
+            await self.close()
 
     def enter(self) -> None:
         """A request comes in: until it leaves, what it takes stays open."""
@@ -143,9 +139,9 @@ class Setup:
         self._open -= 1
         await self._pool.give_back(request.taken)
         if self._retired and not self._open:
-            await self._close()
+            await self.close()
 
-    async def _close(self) -> None:
+    async def close(self) -> None:
         await self._life.aclose()
         await self._pool.close()
 
@@ -205,8 +201,8 @@ class Setup:
             if engine.model and engine.model not in engine.models:
                 yield f"{name}:{engine.model}"
         routes = self.config.gateway.routes
-        for scenario in SCENARIOS:
-            if (named := getattr(routes, scenario)) and named not in SAME:
+        for named in (self._router.default, *(getattr(routes, scenario) for scenario in SCENARIOS)):
+            if named and named not in SAME:
                 name = canonical_engine(named, self.config.engines)
                 if name not in self.config.engines or not self.config.engines[name].model:  # else it is listed above
                     yield name
