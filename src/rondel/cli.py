@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+PORT_MAX = 65_535
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +40,17 @@ def _dispatch(arguments: list[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a byte that is no text is no reason to end
+    if arguments[:1] == ["serve"] and (options := _plain(arguments[1:])) is not None:
+        from .commands.serve import Choice, serve
+
+        code = serve(Choice(**options))
+    else:
+        code = _parse(arguments)
+    sys.stdout.flush()
+    return code
+
+
+def _parse(arguments: list[str]) -> int:
     from typer import Exit
     from typer.main import get_command
 
@@ -50,8 +62,24 @@ def _dispatch(arguments: list[str]) -> int:
             code: Any = command.invoke(context)
     except Exit as end:
         code = end.exit_code
-    sys.stdout.flush()
     return code if isinstance(code, int) else DONE
+
+
+def _plain(arguments: list[str]) -> dict[str, Any] | None:
+    """The options of `rondel serve`, where they are plain: the parser takes as long to load as the gateway. None leaves
+    them to the parser, which also knows what to say of those that are wrong."""
+    options: dict[str, Any] = {}
+    left = iter(arguments)
+    for word in left:
+        if word == "--watch":
+            options["watch"] = True
+        elif word == "--host" and (host := next(left, "")) and not host.startswith("-"):
+            options["host"] = host
+        elif word in ("--port", "-p") and (port := next(left, "")).isdecimal() and int(port) <= PORT_MAX:
+            options["port"] = int(port)
+        else:
+            return None
+    return options
 
 
 def _explain(error: Exception) -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:  # to draw is not cheap to learn, and most commands only write lines
+    from rich.console import Console, RenderableType
 
 WIDTH_WITHOUT_TERMINAL = 120
 
 
 def console(target: IO[str] | None = None) -> Console:
     """A console for stdout, or for what is given. What it prints is never read as markup."""
+    from rich.console import Console
+
     shown = target or sys.stdout
     return Console(
         file=shown,
