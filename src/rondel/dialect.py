@@ -18,6 +18,28 @@ from .values import Delta, Reply, Usage
 Json = dict[str, Any]
 
 
+class Reading:
+    """An object of a body, with what was `made` of it `by` the function that read it last."""
+
+    __slots__ = ("by", "made", "raw")
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.by: object = None
+        self.made: Any = None
+
+
+class Again(list[Any]):
+    """Objects of which some came before. What is made of one is kept in its reading: whoever has those of an earlier
+    body gives them again, and nothing that is in both is read twice. What is made must not be changed."""
+
+    __slots__ = ("readings",)
+
+    def __init__(self, readings: list[Reading]) -> None:
+        super().__init__([reading.raw for reading in readings])
+        self.readings = readings
+
+
 class ReplyReader(Protocol):
     """Reads the bytes of a streamed answer, split anywhere, into deltas."""
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..dialect import Json
+from ..dialect import Again, Json
 from ..errors import EngineGarbled, PromptRejected
 from ..values import (
     Delta,
@@ -72,6 +72,12 @@ def each(raws: Iterable[Json], where: str, read: Callable[[Json], T]) -> list[T]
     """What is read of each object. An error says in which place it was, which costs nothing while there is none."""
     values: list[T] = []
     try:
+        if type(raws) is Again:
+            for reading in raws.readings:
+                if reading.by is not read:
+                    reading.made, reading.by = read(reading.raw), read
+                values.append(reading.made)
+            return values
         for raw in raws:
             values.append(read(raw))
     except WireError as error:

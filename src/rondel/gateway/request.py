@@ -16,8 +16,10 @@ import msgspec
 from ..dialect import Dialect
 from ..errors import PromptRejected
 from ..prompt import Prompt
+from .reading import REMEMBERED, Readings
 
 _SESSION = re.compile(r"_session_([\w-]+)")
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TRUE = msgspec.Raw(b"true")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
@@ -36,6 +38,7 @@ class Request:
         key: str = "",
         at: float = 0.0,
         query: str = "",
+        readings: Readings | None = None,
     ) -> None:
         self.id, self.dialect, self.headers, self.at = id, dialect, headers, at
         self.query = query
@@ -44,6 +47,7 @@ class Request:
         """The name of the caller's key; empty where no key is needed."""
         self.taken: list[str] = []
         """The engines that may answer it, by name: they are given back when it has ended."""
+        self._readings = readings
         self.size_bytes = len(body)
         self._body = body
         try:
@@ -83,8 +87,16 @@ class Request:
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; decoded when first asked for."""
-        body = {name: _decoded(name, raw) for name, raw in self.fields.items()}
+        body = {name: self._recalled(name, raw) for name, raw in self.fields.items()}
         return self.dialect.read_prompt(body)
+
+    def _recalled(self, name: str, raw: msgspec.Raw) -> Any:
+        if self._readings is None or name not in REMEMBERED:
+            return _decoded(name, raw)
+        try:
+            return self._readings.decode(raw, self.key)
+        except _NOT_JSON as error:
+            raise _no_json(name, error) from None
 
     def _session(self) -> str:
         for name in _SESSION_HEADERS:
@@ -108,5 +120,9 @@ def _decoded(name: str, raw: msgspec.Raw) -> Any:
     """A field's value. Its bytes were only skipped so far, and may be no text at all."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PromptRejected(f"{name!r} of the body is not JSON: {error}", code="bad_body") from None
+    except _NOT_JSON as error:
+        raise _no_json(name, error) from None
+
+
+def _no_json(name: str, error: Exception) -> PromptRejected:
+    return PromptRejected(f"{name!r} of the body is not JSON: {error}", code="bad_body")

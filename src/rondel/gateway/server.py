@@ -27,6 +27,7 @@ from .inside import scope_of
 from .leaving import LEFT, Leaving, Receive
 from .models import listing
 from .outgoing import Headers, Outgoing, Send
+from .reading import Readings
 from .record import Record, Records
 from .request import Request
 from .routing import Decision
@@ -55,6 +56,7 @@ class Gateway:
         self._dialects: dict[str, Dialect] = {}
         self._pings: dict[str, bytes] = {}
         self._streams: set[Outgoing] = set()
+        self._readings = Readings()
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
@@ -181,7 +183,7 @@ class Gateway:
         began = self._time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
-            request = Request(record.id, dialect, body, headers, key=key, at=now, query=query)
+            request = Request(record.id, dialect, body, headers, key=key, at=now, query=query, readings=self._readings)
         except _Gone:
             return
         except PromptRejected as error:
