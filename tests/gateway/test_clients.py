@@ -107,7 +107,7 @@ def test_text_comes_piece_by_piece_while_the_model_still_speaks(
             pieces.append(piece)
             gate.open()
         assert "".join(pieces) == "Hello there"
-        assert len(pieces) == 3
+        assert len(pieces) > 1  # what arrives together may go on together
 
 
 def _pieces(callers: Callers, caller: str, model: str) -> Iterator[str]:

@@ -101,7 +101,7 @@ class HttpEngine:
                 pending = 0
                 if not body.token_seen and any(isinstance(delta, PartStarted | PartDelta) for delta in deltas):
                     body.expect_tokens()
-                for delta in deltas:
+                for delta in _joined(deltas) if len(deltas) > 2 else deltas:
                     yield delta
                 if type(deltas[-1]) is ReplyFinished:
                     await body.linger()
@@ -355,6 +355,28 @@ async def _beginning(response: aiohttp.ClientResponse, body: Body) -> bytes:
 
 def _is_stream(first: bytes) -> bool:
     return first.lstrip().startswith((b"data", b"event", b"id", b"retry", b":"))
+
+
+def _joined(deltas: list[Delta]) -> list[Delta]:
+    """What arrived together goes on together: each delta goes a long way, and a server that is ahead sends many."""
+    joined: list[Delta] = []
+    texts: list[str] = []
+    index = -1
+    for delta in deltas:
+        if type(delta) is PartDelta and delta.index == index:
+            texts.append(delta.text)
+            continue
+        if len(texts) > 1:
+            joined[-1] = PartDelta(index, "".join(texts))
+        index = -1
+        if type(delta) is PartDelta:
+            index, texts = delta.index, [delta.text]
+        else:
+            texts = []
+        joined.append(delta)
+    if len(texts) > 1:
+        joined[-1] = PartDelta(index, "".join(texts))
+    return joined
 
 
 async def _in_pieces(sent: bytes) -> AsyncIterator[memoryview]:
