@@ -1,8 +1,9 @@
 """A dialect's prompts as bytes. What was written of a conversation before is not written again.
 
 Rests on what dialect.py says of `messages_field`: what is written for a history is what is written for its parts, one
-after the other. A prompt that a foreign program sent (it has a `model`) comes anew with each request: it is written at
-once, and nothing of it is kept. Pure; knows no network.
+after the other. A prompt that a foreign program sent (it has a `model`) comes anew with each request. A short one is
+written at once, and nothing of it is kept; of the long ones, those of the last few conversations are. Pure; knows no
+network.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from .growing import Growing
 from .prompt import HISTORY, Node, Prompt, flatten, only_messages
 from .values import Message, user
 
+FOREIGN_MESSAGES_MIN = 16
+FOREIGN_MAX = 32
+FOREIGN_BYTES_MAX = 256 * 1024
+"""Of foreign programs' prompts, this many are kept, from this length on and up to that size."""
+FRAMES_MAX = 8
+
 _ANCHOR = user("-")
 """Written before a part of a history and left out again: so a part is never taken for a beginning."""
 
@@ -24,27 +31,41 @@ _ANCHOR = user("-")
 class PromptEncoder:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._frame: tuple[object, ...] = ()
-        self._ends = b"", b""
+        self._frames: list[tuple[tuple[object, ...], tuple[bytes, bytes]]] = []
         # Pieces, and not one text: joined once, in the end, because copying a long conversation is what it costs.
-        self._wire = Growing[tuple[bytes, ...]]((), self._add, whole=lambda message: message.role == "tool")
+        self._wire = Growing[tuple[bytes, ...]]((), self._add, whole=_is_tool)
+        self._foreign = Growing[tuple[bytes, ...]]((), self._add, whole=_is_tool, histories_max=FOREIGN_MAX)
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
-        if prompt.model:
+        instructions, history, rest = _parted(prompt)
+        if prompt.model and len(history) < FOREIGN_MESSAGES_MIN:
             body = self._dialect.write_prompt(prompt, model=model, stream=stream)
             return msgspec.json.encode(_with_more(body, more))
-        instructions, history, rest = _parted(prompt)
-        frame = (instructions, prompt.tools, prompt.options, prompt.opaque, model, more, stream)
-        if frame != self._frame:  # nearly always the same as in the round before
-            self._frame, self._ends = frame, self._write_frame(prompt.replace(nodes=instructions), model, more, stream)
-        head, tail = self._ends
-        pieces = self._wire.of(history)
+        head, tail = self._ends(prompt.replace(nodes=instructions), instructions, model, more, stream)
+        if prompt.model:
+            pieces = self._foreign.of(history)
+            if sum(map(len, pieces)) > FOREIGN_BYTES_MAX:
+                self._foreign.forget(history)
+        else:
+            pieces = self._wire.of(history)
         if rest:
             pieces = self._add(pieces, rest)
         if pieces and head.endswith(b"["):
             pieces = (pieces[0][1:], *pieces[1:])
         return b"".join((head, *pieces, tail))
+
+    def _ends(
+        self, prompt: Prompt, instructions: tuple[Message, ...], model: str, more: Json | None, stream: bool
+    ) -> tuple[bytes, bytes]:
+        """What stands around the history; nearly always the same as in the round before."""
+        frame = (instructions, prompt.tools, prompt.options, prompt.opaque, model, more, stream)
+        for known, ends in self._frames:
+            if known == frame:
+                return ends
+        ends = self._write_frame(prompt, model, more, stream)
+        self._frames = [(frame, ends), *self._frames[: FRAMES_MAX - 1]]
+        return ends
 
     def _write_frame(self, prompt: Prompt, model: str, more: Json | None, stream: bool) -> tuple[bytes, bytes]:
         """What stands before the history and behind it."""
@@ -57,6 +78,10 @@ class PromptEncoder:
         """One more piece, with a comma before it."""
         wire = self._dialect.write_prompt(Prompt.of(_ANCHOR, *messages), model="")[self._dialect.messages_field][1:]
         return (*written, b"," + msgspec.json.encode(wire)[1:-1]) if wire else written
+
+
+def _is_tool(message: Message) -> bool:
+    return message.role == "tool"
 
 
 def _with_more(body: Json, more: Json | None) -> Json:

@@ -31,8 +31,9 @@ class Growing(Generic[T]):
         add: Callable[[T, tuple[Message, ...]], T],
         *,
         whole: Callable[[Message], bool] = lambda message: False,
+        histories_max: int = HISTORIES_MAX,
     ) -> None:
-        self._nothing, self._add, self._whole = nothing, add, whole
+        self._nothing, self._add, self._whole, self._histories_max = nothing, add, whole, histories_max
         self._known: OrderedDict[int, tuple[tuple[Message, ...], T]] = OrderedDict()
         self._messages = 0
 
@@ -47,10 +48,15 @@ class Growing(Generic[T]):
             made = self._add(made, rest)
         self._known[key] = messages, made
         self._messages += len(messages)
-        while len(self._known) > HISTORIES_MAX or (self._messages > MESSAGES_MAX and len(self._known) > 1):
+        while len(self._known) > self._histories_max or (self._messages > MESSAGES_MAX and len(self._known) > 1):
             _, (forgotten, _) = self._known.popitem(last=False)
             self._messages -= len(forgotten)
         return made
+
+    def forget(self, messages: tuple[Message, ...]) -> None:
+        if messages:
+            known, _ = self._known.pop(id(messages[0]), ((), self._nothing))
+            self._messages -= len(known)
 
 
 def begins_with(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
