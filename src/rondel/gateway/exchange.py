@@ -78,12 +78,13 @@ class Exchange:
         """Ask the engines in order until one answers."""
         request = self.request
         rest = engines
-        if not opening.agent and not self._parts.lending.may_apply(request) and not await self._goes_on_here():
+        looked_at = bool(opening.agent) or self._parts.lending.may_apply(request)
+        if not looked_at and not await self._goes_on_here():
             rest = await self._relay(engines)
             if not rest:
                 return
         try:
-            await self._turn(rest, opening)
+            await self._turn(rest, opening, looked_at=looked_at)
         except EngineError:
             if self._own_words is not None and self.record.first_token_s is None:
                 raise self._own_words from None  # of all that failed, it is the one that was wanted
@@ -175,7 +176,7 @@ class Exchange:
 
     # --- through the loop ---------------------------------------------------------------------------------------------
 
-    async def _turn(self, engines: list[Engine], opening: Opening) -> None:
+    async def _turn(self, engines: list[Engine], opening: Opening, *, looked_at: bool) -> None:
         request, parts = self.request, self._parts
         asked = request.prompt
         if request.dialect.name == RESPONSES:
@@ -185,7 +186,9 @@ class Exchange:
         self._decided = {engine.name for engine in engines}
         noted = [_Noted(engine, self) for engine in engines]
         engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
-        opening = msgspec.structs.replace(opening, kept=parts.traced, dress=self._dress)
+        # What was kept here of earlier requests may be for plugins, even if nothing in this one is.
+        plain = not looked_at and asked is request.prompt
+        opening = msgspec.structs.replace(opening, kept=parts.traced, dress=self._dress, plain=plain)
         turn = self._asking = await parts.lending.open(request, asked, engine, opening)
         listener = _Listener(self, Splice(turn.tools), turn)
         given = len(turn.transcript.messages)

@@ -102,6 +102,8 @@ class Opening(msgspec.Struct, frozen=True):
     """One of ours, which answers instead of a bare model."""
     image: str = ""
     """The engine that sees images."""
+    plain: bool = False
+    """Nothing in it is for the gateway's plugins."""
     kept: bool = False
     """Keep the turn in the store, for a trace."""
     may_use: Callable[[str], bool] = _anybody
@@ -124,6 +126,7 @@ class Lending:
         self._app = app
         self._engine: Callable[[str], EngineFace] = engine or app.engine
         self._chains = {"": Chain((CallerTools(), LimitsGuard(), *plugins))}
+        self._plain = Chain((CallerTools(), LimitsGuard()))
         self._agent = Agent(GATEWAY, limits=limits or Limits())
         self._always_look = any(not plugin.looks_for for plugin in self.plugins)
         self._look_for = tuple(text for plugin in self.plugins for text in plugin.looks_for)
@@ -138,7 +141,7 @@ class Lending:
 
     async def open(self, request: Request, prompt: Prompt, engine: Engine, opening: Opening) -> Turn:
         """The turn that answers a request."""
-        crew = self._crew(prompt, engine, opening.agent)
+        crew = self._crew(prompt, engine, opening)
         conversation = f"gateway/{request.key}/{request.session}" if request.session else f"gateway/{request.id}"
         trail = Trail(self._app.store if opening.kept else None, f"gateway-{request.id}")
         journal = Journal(conversation, cast(Store, trail), self._app.clock)
@@ -150,7 +153,7 @@ class Lending:
             "dialect": request.dialect.name,
             "image": opening.image,
         }
-        history = Messages(message for message in prompt.nodes[_instructions(prompt) :] if isinstance(message, Message))
+        history = Messages(cast("tuple[Message, ...]", prompt.nodes[_instructions(prompt) :]))
         started = TurnStarted(request.id, crew.agent.name, inputs=inputs, scope=scope_of(request))
         await journal.append(started, HistoryGiven(history), wait=False)
 
@@ -164,17 +167,14 @@ class Lending:
         _lend(turn, prompt.tools)
         return turn
 
-    def _crew(self, prompt: Prompt, engine: Engine, agent: str) -> Crew:
-        told = tuple(
-            Node(f"caller-{n}", text=message.text, role="system")
-            for n, message in enumerate(cast("tuple[Message, ...]", prompt.nodes[: _instructions(prompt)]))
-        )
+    def _crew(self, prompt: Prompt, engine: Engine, opening: Opening) -> Crew:
+        agent, instructions = opening.agent, prompt.nodes[: _instructions(prompt)]
         if not agent:
-            nodes = cast("tuple[Node, ...]", prompt.nodes[: _instructions(prompt)])
+            nodes = cast("tuple[Node, ...]", instructions)
             return Crew(
                 self._agent,
                 engine,
-                self._chains[""],
+                self._plain if opening.plain else self._chains[""],
                 {},
                 (),
                 (*nodes, Node(HISTORY)),
@@ -182,6 +182,10 @@ class Lending:
                 "",
                 prompt.opaque,
             )
+        told = tuple(
+            Node(f"caller-{n}", text=message.text, role="system")
+            for n, message in enumerate(cast("tuple[Message, ...]", instructions))
+        )
         ours = self._app.crew(agent)
         if agent not in self._chains:
             self._chains[agent] = Chain((CallerTools(), *ours.chain.plugins))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -74,7 +74,8 @@ class Request:
 
     def holds(self, *texts: bytes) -> bool:
         """Whether the body has one of these texts anywhere: a cheap question before a dear one."""
-        return any(map(self._body.__contains__, texts))
+        common = _common(texts)
+        return (not common or common in self._body) and any(map(self._body.__contains__, texts))
 
     def count(self, *texts: bytes) -> int:
         """How often the body has these texts."""
@@ -114,6 +115,15 @@ class Request:
     def project(self) -> str:
         """The project that the caller works on, where it says so."""
         return self.headers.get("x-rondel-project", "")
+
+
+@lru_cache(maxsize=64)
+def _common(texts: tuple[bytes, ...]) -> bytes:
+    """The longest bytes that all of them have: to search a long body once is better than for each."""
+    first = min(texts, key=len, default=b"")
+    sizes = range(len(first), 2, -1)
+    pieces = (first[at : at + size] for size in sizes for at in range(len(first) - size + 1))
+    return next((piece for piece in pieces if len(texts) > 1 and all(piece in text for text in texts)), b"")
 
 
 def _decoded(name: str, raw: msgspec.Raw) -> Any:

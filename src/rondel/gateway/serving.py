@@ -84,7 +84,8 @@ class _Joining:
     def _flush(self) -> None:
         if pieces := self._pieces:
             self._pieces, self._size = [], 0
-            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            if not self._transport.is_closing():  # the caller may have left since
+                self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
