@@ -15,11 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.load import Caller, Process, ask_all, connect, python, request
+from bench.load import Asked, Caller, Process, ask_all, connect, python, request
 from bench.measure import Ratio, shown
 
 ROUNDS = 7
@@ -63,10 +65,10 @@ key = "bench"
 
 class Case(NamedTuple):
     what: str
-    path: str
     engine: str
     """The gateway's route; the relay asks the same of the upstream, in the caller's dialect."""
-    body: dict[str, Any]
+    asked: Callable[..., Asked]
+    """What the callers ask; the fields that it is given are the body's."""
     limit: float
     requests: int = 400
     at_once: int = AT_ONCE
@@ -75,6 +77,9 @@ class Case(NamedTuple):
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 QUESTION = "Please explain in a few words what a gateway does, and why somebody would want to have one. " * 4
+NEW = "new-text"
+"""Stands in a body for what is another text in each conversation."""
+ROUNDS_BEFORE, GROWS = 44, 20
 TOOL_TEXT = "Looks a thing up by its name and gives what is known of it, with its place, its time and its source. " * 4
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg=="
 
@@ -89,18 +94,35 @@ def body(path: str, *, streams: bool) -> dict[str, Any]:
     return {**asked, "messages": [{"role": "system", "content": "You are helpful."}, *messages]}
 
 
-def large_body() -> dict[str, Any]:
-    """78 KB: 24 tools and 60 rounds of calls and results, as coding agents send them."""
+def large_body(rounds: int = 54, who: int = 0) -> dict[str, Any]:
+    """78 KB: 24 tools, and many rounds of calls and results, as coding agents send them."""
     properties = {f"field_{n}": {"type": "string", "description": TOOL_TEXT[:120]} for n in range(8)}
     schema = {"type": "object", "properties": properties, "required": ["field_0"]}
     tools = [{"name": f"tool_{n}", "description": TOOL_TEXT, "input_schema": schema} for n in range(24)]
-    messages: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
-    for n in range(54):
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"{who} {QUESTION}"}]
+    for n in range(rounds):
         use = {"type": "tool_use", "id": f"toolu_{n}", "name": f"tool_{n % 24}", "input": {"field_0": f"thing {n}"}}
         messages.append({"role": "assistant", "content": [{"type": "text", "text": "I will look that up."}, use]})
-        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": QUESTION}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{who} {n} {NEW} {QUESTION}"}
         messages.append({"role": "user", "content": [result]})
     return {**body(MESSAGES, streams=True), "tools": tools, "messages": messages}
+
+
+def conversations(path: str, *, fresh: bool, **fields: Any) -> Callable[[int, int], bytes]:
+    """Each caller has a conversation that grows by a round with each request; after some, another one goes on that was
+    never heard of. Where it is `fresh`, that is so with each request."""
+    numbers, of_callers = count(), dict[int, bytes]()
+
+    @cache
+    def written(who: int, rounds: int) -> bytes:
+        return request(path, {**large_body(rounds, who), **fields})
+
+    def asked(who: int, time: int) -> bytes:
+        if fresh or time % GROWS == 0:
+            of_callers[who] = f"{next(numbers):0{len(NEW)}}".encode()
+        return written(who, ROUNDS_BEFORE + time % GROWS).replace(NEW.encode(), of_callers[who])
+
+    return asked
 
 
 def body_with_image() -> dict[str, Any]:
@@ -115,18 +137,24 @@ def body_with_image() -> dict[str, Any]:
     }
 
 
+def said(path: str, what: dict[str, Any], **fields: Any) -> bytes:
+    return request(path, {**what, **fields})
+
+
 def cases() -> list[Case]:
-    whole, streamed = (body(MESSAGES, streams=streams) for streams in (False, True))
-    chat = body(CHAT, streams=True)
+    whole, streamed = (partial(said, MESSAGES, body(MESSAGES, streams=streams)) for streams in (False, True))
+    chat = partial(said, CHAT, body(CHAT, streams=True))
+    grows, fresh = (partial(conversations, MESSAGES, fresh=fresh) for fresh in (False, True))
     return [
-        Case("same dialect, whole", MESSAGES, f"claude:burst-{WORDS}", whole, 1.5),
-        Case("same dialect, streamed in one piece", MESSAGES, f"claude:burst-{WORDS}", streamed, 1.5),
-        Case("same dialect, streamed word by word", MESSAGES, f"claude:paced-{WORDS}", streamed, 1.5, 200, 20),
-        Case("same dialect, OpenAI Chat, streamed word by word", CHAT, f"chat:paced-{WORDS}", chat, 1.5, 200, 20),
-        Case("Anthropic in, OpenAI Chat out, streamed", MESSAGES, f"chat:paced-{WORDS}", streamed, 3, 200, 20),
-        Case("OpenAI Chat in, Anthropic out, streamed", CHAT, f"claude:paced-{WORDS}", chat, 3, 200, 20),
-        Case("Anthropic in, OpenAI Chat out, in one piece", MESSAGES, f"chat:burst-{WORDS}", streamed, 3),
-        Case("78 KB, 24 tools, a long history, across", MESSAGES, f"chat:burst-{WORDS}", large_body(), 4, 120),
+        Case("same dialect, whole", f"claude:burst-{WORDS}", whole, 1.5),
+        Case("same dialect, streamed in one piece", f"claude:burst-{WORDS}", streamed, 1.5),
+        Case("same dialect, streamed word by word", f"claude:paced-{WORDS}", streamed, 1.5, 200, 20),
+        Case("same dialect, OpenAI Chat, streamed word by word", f"chat:paced-{WORDS}", chat, 1.5, 200, 20),
+        Case("Anthropic in, OpenAI Chat out, streamed", f"chat:paced-{WORDS}", streamed, 3, 200, 20),
+        Case("OpenAI Chat in, Anthropic out, streamed", f"claude:paced-{WORDS}", chat, 3, 200, 20),
+        Case("Anthropic in, OpenAI Chat out, in one piece", f"chat:burst-{WORDS}", streamed, 3),
+        Case("78 KB, 24 tools, a long history, across", f"chat:burst-{WORDS}", grows, 4, 160),
+        Case("78 KB of which nothing came before, across", f"chat:burst-{WORDS}", fresh, 10, 160),
     ]
 
 
@@ -150,19 +178,19 @@ class Side(NamedTuple):
 
     process: Process
     callers: list[Caller]
-    data: bytes
+    asked: Asked
 
     async def cpu_of(self, requests: int) -> float:
         before = self.process.cpu_s
-        await ask_all(self.callers, self.data, requests)
+        await ask_all(self.callers, self.asked, requests)
         return (self.process.cpu_s - before) / requests
 
 
 @contextlib.asynccontextmanager
-async def side(process: Process, data: bytes, at_once: int) -> AsyncGenerator[Side]:
+async def side(process: Process, asked: Asked, at_once: int) -> AsyncGenerator[Side]:
     callers = await connect(process.port, at_once)
     try:
-        yield Side(process, callers, data)
+        yield Side(process, callers, asked)
     finally:
         for caller in callers:
             caller.leave()
@@ -184,14 +212,15 @@ def compared(what: str, ours: list[float], theirs: list[float], limit: float) ->
     return Ratio(what, ratio, limit, *(f"{shown(min(spent))} CPU" for spent in (ours, theirs)))
 
 
-def relayed(case: Case) -> bytes:
-    return request(case.path, {**case.body, "model": case.engine.partition(":")[2]})
+def relayed(case: Case) -> Asked:
+    """The same for the relay, which sends on the model's name as it comes."""
+    return case.asked(model=case.engine.partition(":")[2])
 
 
 async def against_relay(case: Case, upstream: Process, relay: Process) -> Ratio:
     with gateway(upstream, case.engine) as process:
         async with (
-            side(process, request(case.path, case.body), case.at_once) as ours,
+            side(process, case.asked(), case.at_once) as ours,
             side(relay, relayed(case), case.at_once) as theirs,
         ):
             spent = await in_turn([ours, theirs], case.requests)
