@@ -158,7 +158,11 @@ class Exchange:
             if self.request.streams:
                 speed = record.speed
                 async for data in relayed:
-                    await out.write(data)
+                    if relayed.finished:  # the end goes with it, and need not wait for the upstream's
+                        out.say(data)
+                        await out.end()
+                    else:
+                        await out.write(data)
                     if speed is not None:
                         speed.add(tokens_in(data), out.last_write)
                 await out.end()

@@ -21,7 +21,6 @@ T = TypeVar("T")
 KEEPALIVE_S = 75
 """How long an idle connection of a caller stays open; clients with a pool close theirs earlier."""
 BACKLOG = 2_048
-JOINED_BYTES_MAX = 64 * 1024
 DRAIN_S = 10
 """How long requests may go on after the server was told to stop."""
 
@@ -59,33 +58,31 @@ def address_of(listening: socket.socket) -> str:
 
 
 class _Joining:
-    """A transport that writes what is said in one pass of the loop in one piece: the head of an answer goes with its
-    body, and the last piece of a stream with its end. Each write is a call to the system."""
+    """A transport that writes the head of an answer together with what comes next: each write is a call to the system.
+    A head with which nothing comes in the same pass of the loop goes alone."""
 
-    __slots__ = ("_loop", "_pieces", "_size", "_transport")
+    __slots__ = ("_head", "_loop", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._transport, self._loop, self._head = transport, loop, b""
 
     def write(self, data: bytes) -> None:
-        if not self._pieces:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1."):
+            self._head = data
             self._loop.call_soon(self._flush)
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > JOINED_BYTES_MAX:  # how much may wait is for the transport to say
-            self._flush()
+            return
+        self._transport.write(data)
 
     def close(self) -> None:
         self._flush()
         self._transport.close()
 
     def _flush(self) -> None:
-        if pieces := self._pieces:
-            self._pieces, self._size = [], 0
-            if not self._transport.is_closing():  # the caller may have left since
-                self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        head, self._head = self._head, b""
+        if head and not self._transport.is_closing():  # the caller may have left since
+            self._transport.write(head)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
