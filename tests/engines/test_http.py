@@ -202,6 +202,26 @@ def test_the_first_delta_comes_before_the_answer_has_ended() -> None:
     assert run(first_words()) == "Grüße"
 
 
+def test_pieces_that_arrive_together_go_on_together() -> None:
+    """What a part is made of stays in its order; other parts and other kinds of deltas are never joined."""
+
+    async def deltas() -> list[Delta]:
+        writer = dialect().reply_writer(model="m", id="r")
+        said = [PartDelta(0, "one "), PartDelta(0, "two "), PartDelta(0, "three")]
+        first, *rest = deltas_of(Reply(assistant(Text("one two three")), usage=Usage(1, 1)))
+        told = [first, rest[0], *said, *(delta for delta in rest[1:] if not isinstance(delta, PartDelta))]
+        body = b"".join(map(writer.feed, told))
+        async with ScriptedServer([CHUNKED + chunk(body) + LAST_CHUNK]) as server:
+            engine = engine_at(server.url)
+            heard = [delta async for delta in engine.stream(PROMPT)]
+            await engine.aclose()
+            return heard
+
+    heard = run(deltas())
+    assert [delta.text for delta in heard if isinstance(delta, PartDelta)] == ["one two three"]
+    assert isinstance(heard[-1], ReplyFinished)
+
+
 def test_prompts_one_after_the_other_share_a_connection() -> None:
     async def connections() -> int:
         async with ScriptedServer(streamed(), streamed(), streamed()) as server:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rondel.dialects import DIALECTS
-from rondel.encoder import PromptEncoder
+from rondel.encoder import FOREIGN_BYTES_MAX, FOREIGN_MAX, PromptEncoder
 from rondel.growing import Growing
 from rondel.prompt import Node, Prompt
 from rondel.values import Media, Message, Text, ToolCall, ToolResult, assistant, system, user
@@ -98,3 +100,40 @@ def test_more_fields_win_and_none_leaves_a_field_out():
     body = msgspec.json.decode(encoder.encode(Prompt.of(user("hi")), model="m", more={"stream": None, "x": 1}))
     assert body["x"] == 1
     assert "stream" not in body
+
+
+def test_a_long_prompt_of_a_foreign_program_is_written_in_pieces_and_the_same():
+    dialect = DIALECTS["openai-chat"]()
+    encoder = PromptEncoder(dialect)
+    history = [user(str(n)) for n in range(40)]
+    for size in (30, 40, 39, 40):
+        prompt = Prompt.of(system("be kind"), *history[:size]).replace(model="m")
+        body = dialect.write_prompt(prompt, model="m")
+        assert msgspec.json.decode(encoder.encode(prompt, model="m")) == msgspec.json.decode(msgspec.json.encode(body))
+
+
+def test_of_foreign_programs_prompts_only_some_are_kept_and_no_huge_one():
+    encoder = PromptEncoder(DIALECTS["openai-chat"]())
+    firsts: list[Message] = []
+    for n in range(FOREIGN_MAX + 5):
+        history = [user(f"{n} {m}") for m in range(20)]
+        firsts.append(history[0])
+        encoder.encode(Prompt.of(*history).replace(model="m"), model="m")
+    counts = [sys.getrefcount(message) for message in firsts]
+    assert counts[0] < counts[-2]
+    huge = [user("x" * FOREIGN_BYTES_MAX), *(user(str(m)) for m in range(20))]
+    before = sys.getrefcount(huge[0])
+    encoder.encode(Prompt.of(*huge).replace(model="m"), model="m")
+    after = sys.getrefcount(huge[0])
+    assert after == before
+
+
+def test_what_is_forgotten_is_worked_on_anew():
+    seen: list[int] = []
+    growing = Growing(0, lambda total, messages: seen.append(len(messages)) or total + len(messages))
+    history = tuple(user(str(n)) for n in range(10))
+    growing.of(history)
+    growing.forget(history)
+    growing.forget(())
+    assert growing.of(history) == 10
+    assert seen == [10, 10]

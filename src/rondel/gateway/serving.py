@@ -57,7 +57,7 @@ def address_of(listening: socket.socket) -> str:
     return f"http://{shown}:{port}"
 
 
-class _Joining:
+class Joining:
     """A transport that writes the head of an answer together with what comes next: each write is a call to the system.
     A head with which nothing comes in the same pass of the loop goes alone."""
 
@@ -94,7 +94,7 @@ def _protocol() -> Any:
 
     class Protocol(HttpToolsProtocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(cast(asyncio.Transport, _Joining(transport, self.loop)))
+            super().connection_made(cast(asyncio.Transport, Joining(transport, self.loop)))
 
     return Protocol
 

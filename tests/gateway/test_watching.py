@@ -1,0 +1,199 @@
+"""How the gateway notices that a caller left, and how it writes: without a task, and without a write too many."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any, cast
+
+import pytest
+
+from rondel.gateway.leaving import Leaving
+from rondel.gateway.serving import Joining
+
+LEFT, MORE = {"type": "http.disconnect"}, {"type": "http.request", "body": b""}
+
+
+class Caller:
+    """Receives what is put into its queue."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[Any] = asyncio.Queue()
+        self.over = False
+        self.ended = 0
+
+    async def receive(self) -> Any:
+        try:
+            return await self.messages.get()
+        finally:
+            self.ended += 1
+
+    def is_over(self) -> bool:
+        return self.over
+
+
+def test_a_caller_who_leaves_ends_what_is_made_for_it() -> None:
+    async def main() -> None:
+        caller = Caller()
+        asyncio.get_running_loop().call_soon(caller.messages.put_nowait, LEFT)
+        with Leaving(caller.receive, caller.is_over) as leaving:
+            await asyncio.Event().wait()
+        assert leaving.has_left
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_what_else_a_caller_sends_ends_nothing() -> None:
+    async def main() -> None:
+        caller = Caller()
+        with Leaving(caller.receive, caller.is_over) as leaving:
+            for _ in range(3):
+                caller.messages.put_nowait(MORE)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        assert not leaving.has_left
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_a_caller_who_has_its_answer_may_leave() -> None:
+    async def main() -> None:
+        caller = Caller()
+        with Leaving(caller.receive, caller.is_over) as leaving:
+            caller.over = True
+            caller.messages.put_nowait(LEFT)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert not leaving.has_left
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_nobody_waits_any_more_once_the_answer_is_made() -> None:
+    async def main() -> None:
+        caller = Caller()
+        with Leaving(caller.receive, caller.is_over) as leaving:
+            assert caller.ended == 0
+        assert caller.ended == 1
+        caller.messages.put_nowait(LEFT)
+        await asyncio.sleep(0)
+        assert not leaving.has_left
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_somebody_elses_cancelling_goes_on() -> None:
+    async def main() -> None:
+        caller = Caller()
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with Leaving(caller.receive, caller.is_over):
+            await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+
+
+def test_an_error_of_the_answer_goes_on() -> None:
+    async def main() -> None:
+        caller = Caller()
+        with Leaving(caller.receive, caller.is_over):
+            raise ValueError("it failed")
+
+    with pytest.raises(ValueError, match="it failed"):
+        asyncio.run(main())
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+class Written:
+    """A transport that remembers each write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed, "nothing is written to what is closed"
+        self.writes.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def joining(written: Written) -> Joining:
+    return Joining(cast(asyncio.Transport, written), asyncio.get_running_loop())
+
+
+def test_a_head_goes_with_the_first_piece_and_pieces_go_at_once() -> None:
+    async def main() -> list[bytes]:
+        written = Written()
+        transport = joining(written)
+        for data in (HEAD, b"one", b"two"):
+            transport.write(data)
+        await asyncio.sleep(0)
+        return written.writes
+
+    assert asyncio.run(main()) == [HEAD + b"one", b"two"]
+
+
+def test_a_head_with_which_nothing_comes_goes_alone() -> None:
+    async def main() -> list[bytes]:
+        written = Written()
+        transport = joining(written)
+        transport.write(HEAD)
+        assert written.writes == []
+        await asyncio.sleep(0)
+        transport.write(b"late")
+        return written.writes
+
+    assert asyncio.run(main()) == [HEAD, b"late"]
+
+
+def test_what_was_said_is_written_before_the_end() -> None:
+    async def main() -> Written:
+        written = Written()
+        transport = joining(written)
+        transport.write(HEAD)
+        transport.close()
+        await asyncio.sleep(0)
+        return written
+
+    written = asyncio.run(main())
+    assert written.writes == [HEAD]
+    assert written.closed
+
+
+def test_nothing_is_written_to_a_caller_who_has_left_since() -> None:
+    async def main() -> list[bytes]:
+        written = Written()
+        joining(written).write(HEAD)
+        written.closed = True
+        await asyncio.sleep(0)
+        return written.writes
+
+    assert asyncio.run(main()) == []
+
+
+# --- starting ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_gateway_starts_without_what_draws_and_parses() -> None:
+    code = (
+        "import sys, rondel.cli, rondel.commands.serve, rondel.gateway.serving;"
+        "print(*sorted({'typer', 'pydantic', 'rich', 'prompt_toolkit', 'aiohttp', 'genai_prices'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""
