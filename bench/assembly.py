@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 import msgspec
 
 import rondel
+from bench.measure import ROUNDS as SAMPLES_TAKEN
 from bench.measure import Ratio, compare
 from rondel.dialects import DIALECTS
 from rondel.events import CallFinished, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
@@ -122,7 +123,7 @@ def encoded(prompt: Prompt) -> bytes:
 async def against_encoding(*, cold: bool) -> Ratio:
     async with AsyncExitStack() as stack:
         times = 5
-        turns = iter([await opened(stack, MESSAGES) for _ in range(times * 6)] if cold else ())
+        turns = iter([await opened(stack, MESSAGES) for _ in range(times * (SAMPLES_TAKEN + 1))] if cold else ())
         warm = await opened(stack, MESSAGES)
         prompt = await assembled(warm)
 
