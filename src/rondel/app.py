@@ -17,7 +17,6 @@ import msgspec
 
 from .agent import Agent
 from .assembly import Step, assemble
-from .background import Background
 from .charge import Scope, Tell
 from .clock import Clock, SystemClock
 from .conversation import Conversation
@@ -34,13 +33,14 @@ from .question import Answer, Hold, Question, check_answer
 from .recruiting import recruit
 from .roster import Roster, default_plugins
 from .store import Store
-from .timetable import Timetable
 from .tool import CallContext, Tool
 from .turn import Turn
 from .values import AgentResult, Message
 
 if TYPE_CHECKING:
+    from .background import Background
     from .ledger import Ledger
+    from .timetable import Timetable
 
 __all__ = ["App", "ask", "default_plugins", "run"]
 
@@ -81,8 +81,8 @@ class App:
         self._turns: dict[str, Turn] = {}
         self._results: dict[str, asyncio.Future[AgentResult]] = {}
         self._messages: dict[str, Message] = {}
-        self.background = Background(self)
-        self.timetable = Timetable(self)
+        self.background = _background(self)
+        self.timetable = _timetable(self)
         self._life = contextlib.AsyncExitStack()
         self._id_seed = os.urandom(5).hex()
         self._id_count = 0
@@ -418,6 +418,18 @@ def _ledger(store: Store, clock: Clock) -> Ledger:
     from .ledger import Ledger
 
     return Ledger(store.books, clock=clock)
+
+
+def _background(app: App) -> Background:
+    from .background import Background
+
+    return Background(app)
+
+
+def _timetable(app: App) -> Timetable:
+    from .timetable import Timetable
+
+    return Timetable(app)
 
 
 def _local_runtime(store: Store, clock: Clock) -> Runtime:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from hashlib import blake2s
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -174,6 +173,8 @@ class Timetable:
 
 
 def scheduled_id(*said: str) -> str:
+    from hashlib import blake2s  # here, because it loads a library that few programs need
+
     return f"s_{blake2s(chr(0).join(said).encode(), digest_size=6).hexdigest()}"
 
 

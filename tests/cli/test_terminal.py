@@ -159,6 +159,7 @@ def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place:
         terminal.wait_for("second line")
         terminal.press("\r")
         terminal.wait_for("first line second line")  # one answer, as Markdown joins lines
+        terminal.wait_for_rest()
         terminal.press("\x04")
         terminal.wait_end()
     history = Path(place.env["XDG_STATE_HOME"], "rondel", "history")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2s
 from typing import Any
 
 import msgspec
@@ -82,6 +81,8 @@ def line_of(conversation: str, number: int) -> str:
 def job_id(turn: Turn, call_id: str) -> str:
     """The same for every attempt at a call, and for no other: models repeat the ids of their calls."""
     said = f"{turn.conversation}:{turn.id}:{turn.transcript.rounds}:{call_id}"
+    from hashlib import blake2s  # here, because it loads a library that few programs need
+
     return f"j_{blake2s(said.encode(), digest_size=7).hexdigest()}"
 
 
