@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
@@ -451,6 +452,16 @@ class Ledger:
         waiting, self._unpriced = self._unpriced, []
         for keep in waiting:
             keep()
+
+    def price_of(self, provider: str, model: str) -> tuple[Decimal | None, Decimal | None]:
+        """What a million tokens in and out cost in dollars, in prompts of usual length; None where nobody knows, or the
+        price lists are not at hand."""
+        if not self._prices.loaded:
+            return None, None
+        now = self._clock.now()
+        costs = (self._prices.cost_nanousd(provider, model, usage, now) for usage in (Usage(1_000), Usage(0, 1_000)))
+        told, said = (None if cost is None else Decimal(cost) / 1_000_000 for cost in costs)
+        return told, said
 
     async def ready(self) -> None:
         """Have the price lists at hand before the first call; else they come while it is made."""

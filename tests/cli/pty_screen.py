@@ -63,6 +63,16 @@ class PtyScreen:
         """Read until the chat waits for a line: the agent and its engine stand above an empty prompt."""
         self._wait(lambda: REST.search(self.text) is not None, "an empty prompt")
 
+    def wait_for_line(self, *pieces: str, end: str) -> str:
+        """Read until some line has these pieces and ends so; that line."""
+
+        def found() -> str:
+            lines = (line.rstrip() for line in self.text.splitlines())
+            return next((line for line in lines if line.endswith(end) and all(piece in line for piece in pieces)), "")
+
+        self._wait(lambda: bool(found()), f"a line with {pieces}")
+        return found()
+
     def _wait(self, is_there: Callable[[], bool], wanted: str) -> None:
         deadline = time.monotonic() + WAIT_S
         while not is_there():

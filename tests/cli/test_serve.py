@@ -216,9 +216,8 @@ def test_watch_shows_a_table_in_a_terminal(place: Place, server: ModelServer):
         serving.ask("Hi.", session="s-1").rest()
         screen.wait_for("claude-x → test:model")
         screen.wait_for("session s-1: ")
-        row = next(line for line in screen.text.splitlines() if "claude-x" in line)
+        row = screen.wait_for_line("claude-x", "900", end=" 200")
         assert row.split()[1:8] == ["claude-x", "→", "test:model", "default", "1,200", "40", "900"]
-        assert row.endswith("200")
         screen.press("\x03")
         assert screen.wait_end() == 0
 

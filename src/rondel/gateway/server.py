@@ -138,6 +138,7 @@ class Gateway:
         key = self._setup.access.check_key(headers, self.clock.now())
         dialect = self._dialect_of(path, headers).name
         name = path.removeprefix("/models").strip("/")
+        await self._app.ledger.ready()  # the price lists, once
         answer = listing(self._setup.models(key), dialect, name)
         if answer is None:
             await self._say(out, headers, path, 404, f"there is no model {name!r}; GET /v1/models lists them")

@@ -17,7 +17,7 @@ from ..endpoint import facts_of
 from ..engine import Engine, unsealed
 from ..errors import EngineDenied, RondelError
 from ..plugin import Plugin
-from ..settings import SCENARIOS, Config, KeySettings
+from ..settings import SCENARIOS, Config, EngineSettings, KeySettings
 from .access import Access, may_use
 from .exchange import Parts
 from .inside import Lending, Opening
@@ -191,9 +191,16 @@ class Setup:
         """The models that a caller may ask for by name: those that engines list, those of routes, and our agents."""
         settings = self.key(key)
         names = dict.fromkeys(self._model_names())
-        listed = [_listed(name) for name in names if may_use(settings, name)]
+        listed = [self._listed(name) for name in names if may_use(settings, name)]
         agents = (Listed(f"agent:{agent.name}", "rondel", title=agent.description) for agent in self._app.agents)
         return [*listed, *(agent for agent in agents if may_use(settings, agent.id))]
+
+    def _listed(self, name: str) -> Listed:
+        head, _, model = name.partition(":")
+        settings = self.config.engines.get(head, EngineSettings())
+        provider, model = settings.provider or head, model or settings.model
+        price_in, price_out = self._app.ledger.price_of(provider, model)
+        return Listed(name, head, facts_of(provider, model), model or name, price_in, price_out)
 
     def _model_names(self) -> Iterable[str]:
         for name, engine in self.config.engines.items():
@@ -215,8 +222,3 @@ def lenders(config: Config) -> Registry:
         if entry.enabled:
             registry.register(entry.make(config.project))
     return registry
-
-
-def _listed(name: str) -> Listed:
-    provider, _, model = name.partition(":")
-    return Listed(name, provider, facts_of(provider, model), title=model)
