@@ -19,12 +19,12 @@ from ..errors import EngineDenied, RondelError
 from ..plugin import Plugin
 from ..settings import SCENARIOS, Config, EngineSettings, KeySettings
 from .access import Access, may_use
-from .exchange import Parts
 from .inside import Lending, Opening
 from .models import Listed
 from .record import Record
 from .registry import Registry
 from .request import Request
+from .retelling import Parts
 from .routing import Decision, Router
 
 ENGINES_MAX = 256

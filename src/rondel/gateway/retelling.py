@@ -1,0 +1,275 @@
+"""A request that is a turn of the loop: what the turn says is retold to the caller in its own dialect, as it comes.
+
+Nothing is said before there is a token: until then a failure is an answer with a status of its own, and whoever asked
+for the turn tells it. Knows no keys, no paths, and nothing of answers that are passed on as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from ..app import App
+from ..dialect import ReplyWriter
+from ..engine import Engine
+from ..engines.fallback import Fallback
+from ..errors import EngineError, EngineOverloaded, LimitReached, RondelError, TokenLimitError
+from ..events import Event, LimitHit, Outcome, UsageRecorded, Warned
+from ..loop import run_turn
+from ..prompt import Prompt
+from ..turn import Turn
+from ..values import (
+    Delta,
+    ModelFacts,
+    Notice,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    ReplyBuilder,
+    ReplyFinished,
+    ReplyStarted,
+    Text,
+)
+from .inside import Joins, Lending, Opening
+from .outgoing import Flushing, Outgoing
+from .record import Record, tokens_of
+from .request import Request
+from .responses import DIALECT as RESPONSES
+from .responses import PREVIOUS, Responses
+from .splice import Splice
+
+DELTAS = (ReplyStarted, PartStarted, PartDelta, PartFinished, ReplyFinished, Notice)
+_JSON = [(b"content-type", b"application/json")]
+_ID_PREFIXES = {"anthropic": "msg_", "openai-chat": "chatcmpl-", RESPONSES: "resp_"}
+
+
+class Parts:
+    """What every exchange shares."""
+
+    def __init__(self, app: App, lending: Lending, *, traced: bool = False) -> None:
+        self.app, self.lending, self.traced = app, lending, traced
+        self.joins = Joins(app.store, app.clock)
+        self.responses = Responses(app.store, app.clock)
+
+
+class Retelling:
+    """Answers one request with a turn; `record` is filled in on the way. `began` is when the request came, by the
+    loop's time."""
+
+    def __init__(self, parts: Parts, request: Request, outgoing: Outgoing, record: Record, began: float) -> None:
+        self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
+        self._began = began
+        self.writer: ReplyWriter | None = None
+        """Writes the caller's stream; made when the first delta is there, and with it the model's name."""
+        self._decided: set[str] = set()
+        self._rounds = 0
+        self._asking: Turn | None = None
+
+    async def answer(self, engines: list[Engine], opening: Opening, *, looked_at: bool) -> None:
+        """Ask the engines in order until one answers. `looked_at` says that some plugin may want to see the request."""
+        request, parts = self.request, self._parts
+        asked = request.prompt
+        if request.dialect.name == RESPONSES:
+            required = any(getattr(engine, "dialect", "") != RESPONSES for engine in engines)
+            asked = await parts.responses.continued(request.key, asked, required=required)
+        asked = await parts.joins.restore(request.key, asked)
+        self._decided = {engine.name for engine in engines}
+        noted = [_Noted(engine, self) for engine in engines]
+        engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
+        # What was kept here of earlier requests may be for plugins, even if nothing in this one is.
+        plain = not looked_at and asked is request.prompt
+        opening = msgspec.structs.replace(opening, kept=parts.traced, dress=self._dress, plain=plain)
+        turn = self._asking = await parts.lending.open(request, asked, engine, opening)
+        listener = _Listener(self, Splice(turn.tools), turn)
+        given = len(turn.transcript.messages)
+        with turn.journal.listen(listener):
+            outcome = await run_turn(turn)
+        self.record.rounds = listener.splice.rounds
+        self.record.usage = listener.splice.usage
+        self.record.agents = tuple(plugin.name for plugin in turn.plugins.plugins[2:])
+        if outcome is Outcome.FAILED or isinstance(turn.error, TokenLimitError):
+            raise listener.failure(turn)
+        if outcome is Outcome.WAITING:
+            await parts.joins.remember(request.key, turn, given)
+            listener.ask(turn)
+        final = listener.end()
+        await self._finish(listener, final)
+
+    async def _finish(self, listener: _Listener, final: ReplyFinished) -> None:
+        request, out, record = self.request, self.outgoing, self.record
+        listener.builder.add(final)
+        reply = listener.builder.reply()
+        if request.dialect.name == RESPONSES and request.field("store") is not False:
+            previous = request.field(PREVIOUS)
+            await self._parts.responses.keep(
+                request.key,
+                self._reply_id,
+                request.prompt,
+                reply.message,
+                previous if isinstance(previous, str) else "",
+            )
+        if self.writer is not None:
+            out.say(self.writer.feed(final))
+            await out.end()
+        else:
+            body = request.dialect.write_reply(
+                reply, model=self._model, id=self._reply_id, prompt=request.prompt, created_s=int(record.at)
+            )
+            await out.whole(200, msgspec.json.encode(body), _JSON)
+        record.status, record.outcome = out.status, "done"
+
+    @property
+    def _model(self) -> str:
+        """The model's name as the caller reads it."""
+        return self.record.model or self.record.engine.partition(":")[2] or self.request.model
+
+    @property
+    def _reply_id(self) -> str:
+        return _ID_PREFIXES[self.request.dialect.name] + self.request.id
+
+    # --- what the turn tells ------------------------------------------------------------------------------------------
+
+    def begin(self) -> ReplyWriter | None:
+        """The first token is there. What writes the stream, for a caller who wants one."""
+        request, record = self.request, self.record
+        record.first_token_s = self.outgoing.time() - self._began
+        if request.streams:
+            self.writer = request.dialect.reply_writer(
+                model=self._model, id=self._reply_id, prompt=request.prompt, created_s=int(record.at)
+            )
+        return self.writer
+
+    def _dress(self, engine: Engine) -> Engine:
+        return _Asked(Flushing(engine, self.outgoing) if self.request.streams else engine, self)
+
+    def asks(self, engine: Engine) -> None:
+        """The turn's own engine is asked: another one than was decided where a plugin handed the request over."""
+        if self._asking is not None and self._asking.engine is engine:
+            self._rounds += 1
+            if engine.name not in self._decided:  # those are noted when it is their turn
+                self.note_engine(engine)
+
+    def note_engine(self, engine: Engine) -> None:
+        self.record.engine = engine.name
+        if self._rounds < 2:  # later rounds are no attempts
+            self.record.attempts += 1
+
+
+class _Asked:
+    """An engine that a turn asks. Whether it is the turn's own is known when it is asked."""
+
+    def __init__(self, engine: Engine, retelling: Retelling) -> None:
+        self._engine, self._retelling = engine, retelling
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        self._retelling.asks(self)
+        # With the caller's model in it the prompt is known for a foreign one, of which no engine keeps anything.
+        return self._engine.stream(prompt.replace(model=self._retelling.request.model))
+
+
+class _Noted:
+    """An engine whose asking is noted: the one that was asked last is the one that answered."""
+
+    def __init__(self, engine: Engine, retelling: Retelling) -> None:
+        self._engine, self._retelling = engine, retelling
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        self._retelling.note_engine(self._engine)
+        return self._engine.stream(prompt)
+
+
+class _Listener:
+    """Hears a turn's events and says the caller's part of them."""
+
+    def __init__(self, retelling: Retelling, splice: Splice, turn: Turn) -> None:
+        self._retelling, self.splice, self._turn = retelling, splice, turn
+        self._say = retelling.outgoing.say if retelling.request.streams else None
+        self._speed = retelling.record.speed
+        self._feed: Callable[[Delta], bytes] | None = None
+        self._begun = ReplyStarted("")
+        self._cut = False
+        self.builder = ReplyBuilder()
+
+    def put(self, event: Event, seq: int) -> None:
+        if isinstance(event, DELTAS):
+            if (delta := self.splice.feed(event)) is not None:
+                self._pass(delta)
+        elif isinstance(event, LimitHit):
+            self._cut = True
+        elif isinstance(event, UsageRecorded):
+            note_charge(self._retelling.record, event)
+        elif isinstance(event, Warned):
+            self._retelling.record.warnings += (event.message,)
+
+    def _pass(self, delta: Delta) -> None:
+        self.builder.add(delta)
+        feed = self._feed
+        if feed is None:
+            if isinstance(delta, ReplyStarted):
+                # Held back until there is a token: until then a failure is an answer with a status of its own.
+                self._begun, self._retelling.record.model = delta, delta.model
+                return
+            feed = self._begin()
+        if self._say is not None:
+            self._say(feed(delta))
+            if self._speed is not None and isinstance(delta, PartDelta):
+                self._speed.add(tokens_of(len(delta.text)), self._retelling.outgoing.time())
+
+    def _begin(self) -> Callable[[Delta], bytes]:
+        writer = self._retelling.begin()
+        feed = self._feed = _nothing if writer is None else writer.feed
+        if self._say is not None:
+            self._say(feed(self._begun))
+        return feed
+
+    def ask(self, turn: Turn) -> None:
+        """Our own agent asks the person something: the question is the answer, and the next request goes on from it."""
+        for question in turn.held:
+            if not question.id.startswith("caller-"):
+                options = "".join(f"\n- {option}" for option in question.options)
+                place = self.splice.next_place()
+                for delta in (PartStarted(place, Text("")), PartDelta(place, question.text + options)):
+                    self._pass(delta)
+                self._pass(PartFinished(place, Text(question.text + options)))
+
+    def end(self) -> ReplyFinished:
+        if self._feed is None:
+            self._begin()
+        return self.splice.finish(cut=self._cut)
+
+    def failure(self, turn: Turn) -> EngineError:
+        """Why the turn failed, as an error that a dialect can write."""
+        error = turn.error
+        if isinstance(error, EngineError):
+            return error
+        said = turn.failure.message if turn.failure else "the turn failed"
+        if isinstance(error, LimitReached):
+            return EngineOverloaded(said, code="429")
+        return EngineError(said) if isinstance(error, RondelError) else EngineError("the gateway failed; see its log")
+
+
+def note_charge(record: Record, event: Event) -> None:
+    """What the ledger charged."""
+    if isinstance(event, UsageRecorded) and (cost := event.charge.cost_nanousd) is not None:
+        record.cost_nanousd = (record.cost_nanousd or 0) + cost
+
+
+def _nothing(_: Delta) -> bytes:
+    return b""
