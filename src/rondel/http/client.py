@@ -1,0 +1,173 @@
+"""Connections to one server, kept and used again.
+
+The one that was used last is taken first, so that those which a burst needed grow old and are closed. A server may
+close a connection just as it is used again: where nothing of an answer came, it is asked once more, on a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..deadline import Deadlines
+from .connection import FOREVER, PIECE_BYTES, Answer, Connection
+from .dialing import Place, Proxy, dial, resolve
+from .errors import Broken, ConnectTimeout, HttpError
+
+if TYPE_CHECKING:
+    import ssl
+
+IDLE_S = 45.0
+"""How long a connection that nobody uses stays open."""
+ADDRESSES_S = 60.0
+"""How long a name's addresses are taken for known."""
+
+
+class Client:
+    """Asks one server. Belongs to the event loop in which it was made, and is closed there.
+
+    `proxy` is a proxy's URL; `addresses` are connected to instead of whatever the URL's host stands for; `tls` says
+    which certificates are trusted, the machine's own when nothing is given.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_s: float = 10.0,
+        proxy: str = "",
+        addresses: Sequence[str] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._place, self._proxy = Place.of(url), Proxy.of(proxy) if proxy else None
+        self._connect_s, self._tls = connect_s, tls
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines()
+        self._given, self._known, self._known_until = addresses, list[str](), 0.0
+        self._free: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._before, self._host = "", f"host: {self._place.authority}\r\n"
+        if self._proxy is not None and not self._place.is_secure:
+            # A proxy for plain HTTP is told the whole address.
+            self._before = f"{self._place.scheme}://{self._place.authority}"
+            if self._proxy.authorization:
+                self._host += f"proxy-authorization: {self._proxy.authorization}\r\n"
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        first_due: float = FOREVER,
+        idle_s: float = FOREVER,
+    ) -> Answer:
+        """The answer, as soon as its head is there. `target` is path and query. Raises HttpError."""
+        head = self._head(method, target, headers, len(body))
+        if (connection := self._taken()) is not None:
+            try:
+                return await _answer(connection, head, body, first_due, idle_s)
+            except Broken:
+                if connection.head_size:
+                    raise
+        return await _answer(await self._new(), head, body, first_due, idle_s)
+
+    def close(self) -> None:
+        """Close all connections, whoever waits for an answer."""
+        self._closed = True
+        self._deadlines.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._open):
+            connection.abort()
+
+    def _head(self, method: str, target: str, headers: Mapping[str, str], size: int) -> bytes:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
+            raise HttpError("a header has a line break in it")
+        if not target.isascii() or not target.isprintable() or " " in target:
+            raise HttpError("the address has a character in it that no address has")
+        length = f"content-length: {size}\r\n" if size or method != "GET" else ""
+        head = f"{method} {self._before}{target} HTTP/1.1\r\n{self._host}{lines}{length}\r\n"
+        try:
+            return head.encode("latin-1")
+        except UnicodeEncodeError:
+            return head.encode()
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def _taken(self) -> Connection | None:
+        while self._free:
+            connection = self._free.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def _new(self) -> Connection:
+        if self._closed:
+            raise Broken("the client is closed")
+        try:
+            async with asyncio.timeout(self._connect_s):
+                addresses = await self._addresses()
+                connection = await dial(self._make, self._place, addresses, proxy=self._proxy, tls=self._tls)
+        except TimeoutError:
+            raise ConnectTimeout(f"no connection within {self._connect_s:g} s") from None
+        except HttpError:
+            self._known = []  # it may be somewhere else by now
+            raise
+        if self._closed:
+            connection.abort()
+            raise Broken("the client is closed")
+        self._open.add(connection)
+        return connection
+
+    def _make(self) -> Connection:
+        return Connection(self._loop, self._deadlines, self._freed)
+
+    async def _addresses(self) -> Sequence[str]:
+        if self._given:
+            return self._given
+        now = self._loop.time()
+        if not self._known or now > self._known_until:
+            whom = self._proxy.place if self._proxy is not None else self._place
+            self._known = await resolve(whom.host, whom.port)
+            self._known_until = now + ADDRESSES_S
+        return self._known
+
+    def _freed(self, connection: Connection) -> None:
+        """A connection has brought its answer, or is no more."""
+        if not connection.is_open:
+            self._open.discard(connection)
+            if connection in self._free:
+                self._free.remove(connection)
+            return
+        connection.free_since = self._loop.time()
+        self._free.append(connection)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(IDLE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close the connections that were not used for too long; those stand first."""
+        self._sweeper = None
+        old = self._loop.time() - IDLE_S
+        while self._free and self._free[0].free_since <= old:
+            self._free[0].abort()
+        if self._free:
+            wait_s = max(0.1, self._free[0].free_since - old)
+            self._sweeper = self._loop.call_later(wait_s, self._sweep)
+
+
+async def _answer(connection: Connection, head: bytes, body: bytes, first_due: float, idle_s: float) -> Answer:
+    try:
+        answer = connection.ask(head, body, first_due, idle_s)
+        if len(body) > PIECE_BYTES:
+            await connection.send_rest(body)
+        await answer.wait_for_head()
+        return answer
+    except BaseException:
+        connection.abort()
+        raise
