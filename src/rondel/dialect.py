@@ -7,37 +7,27 @@ and no clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
 from .errors import EngineError
 from .prompt import Prompt
-from .values import Delta, Reply, Usage
+from .values import Delta, Media, Reply, Usage
 
 Json = dict[str, Any]
 
 
-class Reading:
-    """An object of a body, with what was `made` of it `by` the function that read it last."""
-
-    __slots__ = ("by", "made", "raw")
-
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
-        self.by: object = None
-        self.made: Any = None
-
-
 class Again(list[Any]):
-    """Objects of which some came before. What is made of one is kept in its reading: whoever has those of an earlier
-    body gives them again, and nothing that is in both is read twice. What is made must not be changed."""
+    """The new objects of a list whose beginning came before. `made` is what was made of that: whoever reads the new
+    ones adds to it what it makes of them, and then nobody may change it."""
 
-    __slots__ = ("readings",)
+    __slots__ = ("made",)
 
-    def __init__(self, readings: list[Reading]) -> None:
-        super().__init__([reading.raw for reading in readings])
-        self.readings = readings
+    def __init__(self, new: list[Any], made: list[Any]) -> None:
+        super().__init__(new)
+        self.made = made
 
 
 class ReplyReader(Protocol):
@@ -141,6 +131,11 @@ class Dialect(Protocol):
     def write_failure(self, error: EngineError) -> bytes:
         """The event that ends a stream that is under way with an error, for a caller of whose stream nothing else is
         known; `Meter.fail` and `ReplyWriter.fail` know more."""
+        ...
+
+    def edit_images(self, messages: Any, edit: Callable[[Media], Media]) -> None:
+        """Put what `edit` makes of each image in its place in `messages`, which are those of a body that is passed on:
+        all else in them stays as it is, also what is not as this dialect says."""
         ...
 
     def headers(self, key: str) -> dict[str, str]:

@@ -109,6 +109,8 @@ class Provider(Value, frozen=True):
     base_url_variable: str = ""
     model: str = ""
     """The model to take when none is named; empty where only the server knows which it has."""
+    image_urls: bool = True
+    """Its models may be given images by their address; where not, as data only."""
 
     @property
     def is_local(self) -> bool:
@@ -150,10 +152,12 @@ PROVIDERS: dict[str, Provider] = {
         model="gemini-3.8-flash",
     ),
     "xai": Provider("https://api.x.ai/v1", key_variables=("XAI_API_KEY",), model="grok-4.7"),
-    "ollama": Provider("http://127.0.0.1:11434/v1"),
+    # "Image URL" is not among what Ollama supports: docs.ollama.com/api/openai-compatibility
+    "ollama": Provider("http://127.0.0.1:11434/v1", image_urls=False),
     "vllm": Provider("http://127.0.0.1:8000/v1"),
     "llamacpp": Provider("http://127.0.0.1:8080/v1"),
-    "lmstudio": Provider("http://127.0.0.1:1234/v1"),
+    # LM Studio answers 400, "'url' field must be a base64 encoded image": lmstudio-bug-tracker 1120
+    "lmstudio": Provider("http://127.0.0.1:1234/v1", image_urls=False),
 }
 
 
@@ -244,6 +248,7 @@ def facts_of(provider: str, model: str) -> ModelFacts:
     """What is known about a model; permissive where nothing is. On a local server the window is the server's own."""
     name = model.lower().rpartition("/")[2].replace(".", "-")
     facts = next((facts for pattern, facts in FACTS if fnmatchcase(name, pattern)), ModelFacts())
-    if facts.window_tokens is not None and provider in PROVIDERS and PROVIDERS[provider].is_local:
-        return msgspec.structs.replace(facts, window_tokens=None)
-    return facts
+    if (known := PROVIDERS.get(provider)) is None:
+        return facts
+    window_tokens = None if known.is_local else facts.window_tokens
+    return msgspec.structs.replace(facts, window_tokens=window_tokens, image_urls=known.image_urls)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .config import engine_problem
+from .dialect import Dialect
 from .endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
 from .engine import Engine
 from .errors import ConfigError
@@ -149,9 +150,20 @@ def _over_http(endpoint: Endpoint, model: str, settings: EngineSettings) -> Engi
 
     known = {key: v for key, v in msgspec.structs.asdict(settings.facts).items() if v is not None}
     facts = msgspec.structs.replace(facts_of(endpoint.provider, model), **known)
-    engine = HttpEngine(endpoint, DIALECTS[endpoint.dialect](), model, facts)
+    dialect = DIALECTS[endpoint.dialect]()
+    engine: Engine = HttpEngine(endpoint, dialect, model, facts)
     retry = settings.retry
-    return Retry(engine, retry.attempts, retry.base_s, retry.cap_s) if retry.attempts > 1 else engine
+    if retry.attempts > 1:
+        engine = Retry(engine, retry.attempts, retry.base_s, retry.cap_s)
+    return engine if facts.image_urls else _given_data(engine, dialect, settings)
+
+
+def _given_data(engine: Engine, dialect: Dialect, settings: EngineSettings) -> Engine:
+    """An engine whose model cannot fetch images itself."""
+    from .engines.images import FetchImages
+    from .fetching.http import HttpFetcher
+
+    return FetchImages(engine, dialect, HttpFetcher(allowed=settings.image_networks))
 
 
 # --- the embedded model -----------------------------------------------------------------------------------------------

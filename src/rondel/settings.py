@@ -34,6 +34,7 @@ class FactSettings(Value, frozen=True):
     files: bool | None = None
     thinking: bool | None = None
     output_schema: bool | None = None
+    image_urls: bool | None = None
 
 
 class EngineSettings(Value, frozen=True):
@@ -59,6 +60,8 @@ class EngineSettings(Value, frozen=True):
     transform: tuple[TransformEntry, ...] = ()
     model_transform: dict[str, tuple[TransformEntry, ...]] = {}
     """Patterns of models' names, and what is done for those models beside the engine's own transforms."""
+    image_networks: tuple[str, ...] = ()
+    """Networks that images may be fetched from although they are not public: `10.1.0.0/16`."""
 
     def __repr__(self) -> str:
         return f"EngineSettings({self.provider!r}, {shown_url(self.base_url)!r}, {self.model!r})"

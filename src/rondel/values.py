@@ -354,6 +354,8 @@ class ModelFacts(Value, frozen=True):
     files: bool = False
     thinking: bool = False
     output_schema: bool = False
+    image_urls: bool = True
+    """Images may be given by their address. Where not, they are fetched first."""
 
 
 class AgentResult(Value, frozen=True):

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from rondel import Node, Prompt
-from rondel.fetching import FetchError, with_images_fetched
+from rondel.fetching import FetchError, image_urls, with_images
 from rondel.fetching.http import HttpFetcher, Resolve
+from rondel.fetching.many import Bounds, fetch_all
 from rondel.values import Media, Message, Text, ToolResult, user
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 10
@@ -281,7 +282,7 @@ def test_the_images_of_a_prompt_are_fetched_each_once_wherever_they_stand():
 
     async def main() -> None:
         for prompt in (Prompt.of(*history), Prompt((Node("history", children=history),))):
-            made = await with_images_fetched(prompt, shelf)
+            made = with_images(prompt, await fetch_all(image_urls(prompt), shelf))
             assert made.messages[0] is plain
             assert made.messages[1].parts[1:] == (Media("image", "image/png", PNG), here, paper)
             (inner,) = made.messages[2].parts
@@ -289,7 +290,7 @@ def test_the_images_of_a_prompt_are_fetched_each_once_wherever_they_stand():
             assert inner.parts[1] == here
             assert "was not fetched: there is none.)" in inner.text
         untouched = Prompt.of(user("hello", here))
-        assert await with_images_fetched(untouched, shelf) is untouched
+        assert with_images(untouched, await fetch_all(image_urls(untouched), shelf)) is untouched
 
     asyncio.run(main())
     assert shelf.asked == ["https://a.example/cat.png", "https://a.example/gone.png"] * 2

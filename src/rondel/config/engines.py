@@ -88,8 +88,21 @@ def _mistakes_of_engine(document: Document, name: str, engine: EngineSettings, c
             yield document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; it must be more than 0")
     if engine.retry.attempts < 1:
         yield document.error((*path, "retry", "attempts"), "an engine is asked at least once: attempts is 1 or more")
+    for index, network in enumerate(cast("tuple[str | None, ...]", engine.image_networks)):
+        if network is not None and (problem := _network_problem(network)):
+            yield document.error((*path, "image_networks", index), problem)
     yield from _mistakes_of_transforms(document, path, engine, config)
     yield from _mistakes_of_fallback(document, name, engine, config)
+
+
+def _network_problem(text: str) -> str:
+    from ipaddress import ip_network
+
+    try:
+        ip_network(text)
+    except ValueError as error:
+        return f"{text!r} is no network ({error}); write it as 10.1.0.0/16, or one address as 10.1.2.3"
+    return ""
 
 
 def _mistakes_of_transforms(

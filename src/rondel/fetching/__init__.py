@@ -6,8 +6,8 @@ fetched unless somebody asks. Knows no HTTP client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -27,6 +27,19 @@ class Fetcher(Protocol):
         ...
 
 
+Found: TypeAlias = Mapping[str, Media | FetchError]
+"""By its address, each image, or why it was not fetched."""
+
+
+def not_fetched(url: str, why: str, what: str = "image") -> FetchError:
+    """Names the address without its query, as addresses that are signed carry their keys there, and without a user."""
+    shown = url.partition("?")[0].partition("#")[0]
+    scheme, mark, rest = shown.partition("://")
+    host, slash, path = rest.partition("/")
+    shown = f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+    return FetchError(f"the {what} at {shown[:200]!r} was not fetched: {why}")
+
+
 def needs_fetching(part: object) -> bool:
     """Whether this is an image of which only the address is known."""
     return isinstance(part, Media) and part.kind == "image" and bool(part.url) and not part.data and not part.file_id
@@ -34,35 +47,40 @@ def needs_fetching(part: object) -> bool:
 
 async def fetched(part: Media, fetcher: Fetcher) -> Media:
     """The same image with its data in the place of its address; what only a dialect knows of it stays."""
-    return _with_data(part, await fetcher.image(part.url))
+    return with_data(part, await fetcher.image(part.url))
 
 
-async def with_images_fetched(prompt: Prompt, fetcher: Fetcher) -> Prompt:
-    """The prompt with every image as data, for models that cannot take addresses. One that cannot be fetched becomes a
-    sentence that says so: the rest of the prompt is still worth an answer."""
-    found: dict[str, Media | Text] = {}
-    for part in _leaves(prompt.messages):
-        if isinstance(part, Media) and needs_fetching(part) and part.url not in found:
-            try:
-                found[part.url] = await fetcher.image(part.url)
-            except FetchError as error:
-                found[part.url] = Text(f"(An image stood here: {error}.)")
-    if not found:
-        return prompt
+def with_data(part: Media, found: Media) -> Media:
+    return msgspec.structs.replace(part, data=found.data, mime=found.mime, url="")
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+def image_urls(prompt: Prompt) -> list[str]:
+    """The addresses of images that would have to be fetched, each once, in their order."""
+    return list(dict.fromkeys(part.url for part in _media(prompt.messages) if needs_fetching(part)))
+
+
+def with_images(prompt: Prompt, found: Found) -> Prompt:
+    """The prompt with the images that were found as data. One that was not becomes a sentence that says so: the rest of
+    the prompt is still worth an answer."""
 
     def leaf(part: Part) -> Part:
-        if not (isinstance(part, Media) and needs_fetching(part) and part.url in found):
+        if not (isinstance(part, Media) and needs_fetching(part)) or (made := found.get(part.url)) is None:
             return part
-        made = found[part.url]
-        return made if isinstance(made, Text) else _with_data(part, made)
+        return with_data(part, made) if isinstance(made, Media) else Text(f"(An image stood here: {made}.)")
 
     return rewrite_runs(prompt, lambda run: tuple(_mapped(message, leaf) for message in run))
 
 
-def _leaves(messages: Iterable[Message]) -> Iterator[Part]:
+def _media(messages: Iterable[Message]) -> Iterator[Media]:
     for message in messages:
         for part in message.parts:
-            yield from part.parts if isinstance(part, ToolResult) else (part,)
+            if type(part) is Media:
+                yield part
+            elif type(part) is ToolResult:
+                yield from (inner for inner in part.parts if type(inner) is Media)
 
 
 def _mapped(message: Message, leaf: Callable[[Part], Part]) -> Message:
@@ -74,7 +92,3 @@ def _mapped(message: Message, leaf: Callable[[Part], Part]) -> Message:
         parts.append(leaf(part))
     same = all(new is old for new, old in zip(parts, message.parts, strict=True))
     return message if same else msgspec.structs.replace(message, parts=tuple(parts))
-
-
-def _with_data(part: Media, found: Media) -> Media:
-    return msgspec.structs.replace(part, data=found.data, mime=found.mime, url="")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import __version__
 from ..values import Media
-from . import FetchError
+from . import FetchError, not_fetched
 from .address import as_address, why_not_public
 from .image import KINDS, image_type
 
@@ -160,12 +160,7 @@ class HttpFetcher:
         return why_not_public(address)
 
     def _error(self, url: str, why: str) -> FetchError:
-        """Without the query: addresses that are signed carry their keys there."""
-        shown = url.partition("?")[0].partition("#")[0]
-        scheme, mark, rest = shown.partition("://")
-        host, slash, path = rest.partition("/")
-        shown = f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
-        return FetchError(f"the {self._what} at {shown[:200]!r} was not fetched: {why}")
+        return not_fetched(url, why, self._what)
 
 
 class PageFetcher(HttpFetcher):

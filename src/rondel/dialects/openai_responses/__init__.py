@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from ...dialect import Json
 from ...errors import EngineError
 from ...prompt import Prompt
-from ...values import Reply
+from ...values import Media, Reply
 from .._failures import error_of_answer
 from .._openai import error_fields, error_status
 from .._wire import reading_prompt, reading_reply
+from .images import edit_images
 from .meter import Meter
 from .parts import NAME
 from .prompt import read_prompt, write_prompt
@@ -60,6 +64,9 @@ class OpenAIResponses:
 
     def write_failure(self, error: EngineError) -> bytes:
         return self.meter({}).fail(error)
+
+    def edit_images(self, messages: Any, edit: Callable[[Media], Media]) -> None:
+        edit_images(messages, edit)
 
     def headers(self, key: str) -> dict[str, str]:
         """A local server may have no key."""
