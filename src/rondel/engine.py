@@ -82,7 +82,7 @@ class Relayed(Protocol):
     """An answer that is passed on as it comes, to a caller who speaks the engine's own dialect.
 
     It is there when the first token is (or the whole body, when nothing streams): until then another attempt, or
-    another engine, could still have answered. Iterating gives whole events, never a half one; it raises an EngineError
+    another engine, could still have answered. Reading gives whole events, never a half one; it raises an EngineError
     when the upstream breaks off before its answer has ended. Whoever has one closes it, however far it was read.
     """
 
@@ -114,14 +114,16 @@ class Relayed(Protocol):
         """The error that was that terminal event, where the upstream wrote one into its stream."""
         ...
 
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def read(self) -> bytes:
+        """The next events, as soon as there are any; nothing at the end."""
+        ...
 
     def fail(self, error: EngineError) -> bytes:
-        """The event that ends the caller's stream with an error, in its own dialect and numbering: for when iterating
+        """The event that ends the caller's stream with an error, in its own dialect and numbering: for when reading
         raised. Nothing when the answer has ended already."""
         ...
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close the request, at once when it has not ended."""
         ...
 

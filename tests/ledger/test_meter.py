@@ -229,21 +229,23 @@ class Answer:
     status, headers, model = 200, {"x": "y"}, "gpt-9"
 
     def __init__(self, usage: Usage, *, breaks: bool = False) -> None:
-        self._usage, self._breaks = usage, breaks
+        self._usage, self._breaks, self._reads = usage, breaks, 0
         self.usage, self.finished, self.closed = Usage(), False, 0
         self.failure: EngineError | None = None
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield b"data: 1\n\ndata: 2\n\n"
+    async def read(self) -> bytes:
+        self._reads += 1
+        if self._reads == 1:
+            return b"data: 1\n\ndata: 2\n\n"
         if self._breaks:
             raise EngineUnreachable("gone")
         self.usage, self.finished = self._usage, True
-        yield b"data: [DONE]\n\n"
+        return b"data: [DONE]\n\n" if self._reads == 2 else b""
 
     def fail(self, error: EngineError) -> bytes:
         return f"error: {error}".encode()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         self.closed += 1
 
 
@@ -267,12 +269,10 @@ async def pass_on(engine: Any, *, chunks: int = 99) -> list[bytes]:
     relayed = await engine.relay(FIELDS, {})
     got: list[bytes] = []
     try:
-        async for data in relayed:
+        while len(got) < chunks and (data := await relayed.read()):
             got.append(data)
-            if len(got) == chunks:
-                break
     finally:
-        await relayed.aclose()
+        relayed.close()
     return got
 
 

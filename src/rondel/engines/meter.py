@@ -188,19 +188,17 @@ class _MeteredAnswer:
     def fail(self, error: EngineError) -> bytes:
         return self._relayed.fail(error)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for data in self._relayed:
-                self._events += data.count(b"\n\n") or 1
-                yield data
-        finally:
+    async def read(self) -> bytes:
+        data = await self._relayed.read()
+        if data:
+            self._events += data.count(b"\n\n") or 1
+        else:
             self._settle()
+        return data
 
-    async def aclose(self) -> None:
-        try:
-            await self._relayed.aclose()
-        finally:
-            self._settle()
+    def close(self) -> None:
+        self._relayed.close()
+        self._settle()
 
     def _settle(self) -> None:
         relayed, sent = self._relayed, self._sent

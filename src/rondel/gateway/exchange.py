@@ -126,7 +126,7 @@ class Exchange:
         try:
             if self.request.streams:
                 speed = record.speed
-                async for data in relayed:
+                while data := await relayed.read():
                     if relayed.finished:  # the end goes with it, and need not wait for the upstream's
                         out.say(data)
                         await out.end()
@@ -136,15 +136,14 @@ class Exchange:
                         speed.add(tokens_in(data), out.last_write)
                 await out.end()
             else:
-                body = b"".join([data async for data in relayed])
-                await out.whole(relayed.status, body, _JSON)
+                await out.whole(relayed.status, await relayed.read(), _JSON)
             self._done(relayed.failure)
         except EngineError as error:
             out.say(relayed.fail(error))
             await out.end()
             self._done(error)
         finally:
-            await relayed.aclose()
+            relayed.close()
             record.model, record.usage, record.rounds = relayed.model, relayed.usage, 1
 
     # --- what is known of it ------------------------------------------------------------------------------------------

@@ -241,8 +241,10 @@ class Gateway:
                     path = "/v1/messages/count_tokens" + (f"?{request.query}" if request.query else "")
                     metered = self._app.meter(engine, msgspec.structs.replace(scope_of(request), kind="count"))
                     relayed = await cast(RelayEngine, metered).relay(request.fields, request.headers, path=path)
-                    body = b"".join([data async for data in relayed])
-                    await out.whole(200, body, [_JSON])
+                    try:
+                        await out.whole(200, await relayed.read(), [_JSON])
+                    finally:
+                        relayed.close()
                     record.outcome, record.status = "done", 200
                     return
             tokens, tokenizer = setup.count(request, engine.name)

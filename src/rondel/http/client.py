@@ -63,10 +63,14 @@ class Client:
         headers: Mapping[str, str],
         body: bytes = b"",
         *,
-        first_due: float = FOREVER,
+        wait_s: float = FOREVER,
         idle_s: float = FOREVER,
     ) -> Answer:
-        """The answer, as soon as its head is there. `target` is path and query. Raises HttpError."""
+        """The answer, as soon as its head is there. `target` is path and query. Raises HttpError.
+
+        Something has to come within `wait_s`, and then again and again within `idle_s`.
+        """
+        first_due = self._loop.time() + wait_s
         head = self._head(method, target, headers, len(body))
         if (connection := self._taken()) is not None:
             try:
@@ -75,6 +79,11 @@ class Client:
                 if connection.head_size:
                     raise
         return await _answer(await self._new(), head, body, first_due, idle_s)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it belongs to the running loop."""
+        return not self._closed and self._loop is asyncio.get_running_loop()
 
     def close(self) -> None:
         """Close all connections, whoever waits for an answer."""

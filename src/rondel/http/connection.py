@@ -83,8 +83,8 @@ class Answer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Give the rest up, and close the connection at once; one whose answer has ended is not ours any more."""
-        if not self.ended:
+        """Give the rest up, and close the connection at once, unless the answer has ended or was let go."""
+        if not self.ended and not self._connection.discard:
             self._connection.abort()
 
     def let_go(self) -> None:

@@ -5,21 +5,19 @@ Knows no retry, no fallback, and no wire format.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, TypeVar, cast
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from ... import __version__
-from ...deadline import Deadlines
 from ...dialect import Dialect, Meter
 from ...encoder import PromptEncoder
 from ...endpoint import Endpoint, facts_of
 from ...engine import Relayed
 from ...errors import EngineDenied, EngineError, EngineGarbled, EngineUnreachable
+from ...http import Answer, Client, ConnectTimeout, HttpError, Silence
 from ...prompt import Prompt
 from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, deltas_of
 from .body import Body
@@ -27,12 +25,7 @@ from .faults import Faults
 from .headers import retry_after_s, sent_on, shown
 from .relayed import StreamedAnswer, WholeAnswer
 
-if TYPE_CHECKING:
-    import aiohttp
-
-KEEPALIVE_S = 45.0
-PIECE_BYTES = 256 * 1024
-"""Bodies are written in pieces of this size, so that one with many pictures does not hold up the loop."""
+_encode = msgspec.json.Encoder().encode
 _TRUE = msgspec.Raw(b"true")
 _STREAM, _JSON = "text/event-stream; charset=utf-8", "application/json"
 
@@ -47,6 +40,8 @@ class HttpEngine:
         self._facts = facts if facts is not None else facts_of(endpoint.provider, model)
         self._faults = Faults(endpoint, model)
         self._url = endpoint.url(dialect.path)
+        parts = urlsplit(self._url)
+        self._target = _target(parts.path, parts.query)
         self._encoder = PromptEncoder(dialect)
         self._own_headers = self._headers()
         self._endpoint_headers = {name.lower(): value for name, value in endpoint.headers.items()}
@@ -54,12 +49,8 @@ class HttpEngine:
         self._more_fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in endpoint.options.items()}
         key = endpoint.key
         self._has_good_key = bool(key or not endpoint.needs_key) and key.isascii() and key.isprintable()
-        self._deadlines = Deadlines()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
-        self._lease: AsyncGenerator[aiohttp.ClientSession, None] | None = None
-        self._session: aiohttp.ClientSession | None = None
-        self._proxy: str | None = None
+        self._lease: AsyncGenerator[Client] | None = None
+        self._client: Client | None = None
 
     def __repr__(self) -> str:
         return f"HttpEngine({self._endpoint!r}, {self._dialect.name!r}, {self._model!r})"
@@ -79,14 +70,12 @@ class HttpEngine:
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._check_key()
         sent = self._written(prompt)
-        session = await self._open()
-        started = self._time()
-        response = await self._post(session, self._url, sent, self._own_headers, started)
-        body = Body(response, self._endpoint, self._faults, started, self._deadlines, self._time)
+        answer = await self._post(self._target, sent, self._own_headers)
+        body = Body(answer, self._faults)
         try:
-            if response.status >= 300:
-                raise await self._refusal(response, body)
-            first = await _beginning(response, body)
+            if answer.status >= 300:
+                raise await self._refusal(answer, body)
+            first = await _beginning(answer, body)
             if first and not _is_stream(first):
                 for delta in deltas_of(await self._whole(first, body)):
                     yield delta
@@ -104,7 +93,7 @@ class HttpEngine:
                 for delta in _joined(deltas) if len(deltas) > 2 else deltas:
                     yield delta
                 if type(deltas[-1]) is ReplyFinished:
-                    await body.linger()
+                    body.let_go()
                     return
             for delta in self._understood(lambda _: reader.finish(), b""):
                 yield delta
@@ -120,54 +109,46 @@ class HttpEngine:
         if is_own and self._more_fields:
             sent |= self._more_fields
             sent = {name: value for name, value in sent.items() if self._endpoint.options.get(name, ...) is not None}
-        session = await self._open()
-        started = self._time()
         sent_headers = sent_on(self._own_headers, self._endpoint_headers, headers)
-        url = self._url_of(path) if path else self._url
-        response = await self._post(session, url, msgspec.json.encode(sent), sent_headers, started)
-        body = Body(response, self._endpoint, self._faults, started, self._deadlines, self._time)
+        answer = await self._post(self._target_of(path) if path else self._target, _encode(sent), sent_headers)
+        body = Body(answer, self._faults)
         try:
-            if response.status >= 300:
-                raise await self._refusal(response, body)
-            first = await _beginning(response, body)
+            if answer.status >= 300:
+                raise await self._refusal(answer, body)
+            first = await _beginning(answer, body)
             if is_own and fields.get("stream") == _TRUE:
-                return await self._relay_stream(response, body, meter, first)
+                return await self._relay_stream(answer, body, meter, first)
             data = await self._json(first or await body.read(), body, read_next=is_own)
             if is_own:
                 self._understood(meter.whole, data)
             body.close()
-            return WholeAnswer(data, meter, shown(response.headers, _JSON), response.status)
+            return WholeAnswer(data, meter, shown(answer.headers, _JSON), answer.status)
         except BaseException:
             body.close()
             raise
 
     async def aclose(self) -> None:
         """Close the client and its connections. Asking again opens a new one."""
-        lease, self._lease, self._session = self._lease, None, None
-        self._deadlines.close()
+        lease, self._lease, self._client = self._lease, None, None
         if lease is not None:
             await lease.aclose()
 
     # --- the client ---------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            self._proxy = self._proxy_of_environment()
-            # A loop that ends closes the asynchronous generators that are still open in it: an engine that is used from
-            # one `asyncio.run` after another leaves nothing behind, even if nobody calls `aclose`.
-            self._loop, self._lease, self._deadlines = loop, _client(self._endpoint.connect_s), Deadlines()
-            self._time = loop.time
-            self._session = await anext(self._lease)
-        return self._session
+    async def _open(self) -> Client:
+        """A client belongs to a loop. One that ends closes the asynchronous generators that are still open in it: an
+        engine that is used from one `asyncio.run` after another leaves nothing behind, even without `aclose`."""
+        self._lease = _leased(self._url, self._endpoint.connect_s, self._proxy_of_environment())
+        self._client = await anext(self._lease)
+        return self._client
 
-    def _proxy_of_environment(self) -> str | None:
+    def _proxy_of_environment(self) -> str:
         """The proxy that the environment names for this endpoint. Loopback is never asked for through one."""
         from urllib.request import getproxies, proxy_bypass
 
         if self._endpoint.is_loopback or proxy_bypass(self._endpoint.host):
-            return None
-        proxy = getproxies().get(self._url.partition(":")[0])
+            return ""
+        proxy = getproxies().get(self._url.partition(":")[0], "")
         if proxy and not proxy.startswith(("http://", "https://")):
             kind = proxy.partition(":")[0]
             raise self._faults.error(
@@ -175,24 +156,22 @@ class HttpEngine:
             )
         return proxy
 
-    async def _post(
-        self, session: aiohttp.ClientSession, url: str, sent: bytes, headers: Mapping[str, str], started: float
-    ) -> aiohttp.ClientResponse:
-        import aiohttp
-
-        data: object = sent
-        if len(sent) > PIECE_BYTES:
-            data, headers = _in_pieces(sent), {**headers, "content-length": str(len(sent))}
-        # Raised after the except clauses, because aiohttp's own errors may hold the request's headers and with them the
-        # key: ours must not refer to them, not even as their context.
+    async def _post(self, target: str, sent: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send a request; the answer is there with its head."""
+        client = self._client
+        if client is None or not client.is_here:
+            client = await self._open()
+        endpoint = self._endpoint
+        # Raised after the except clauses: ours must not refer to another error, not even as its context.
         try:
-            with self._deadlines.until(started + self._endpoint.first_token_s):
-                return await session.post(url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False)
-        except aiohttp.ConnectionTimeoutError:
+            return await client.ask(
+                "POST", target, headers, sent, wait_s=endpoint.first_token_s, idle_s=endpoint.idle_s
+            )
+        except ConnectTimeout:
             failure = self._faults.timeout("connect", "did not accept a connection")
-        except TimeoutError:
+        except Silence:
             failure = self._faults.timeout("first_token", "did not begin to answer")
-        except (aiohttp.ClientError, OSError) as error:
+        except HttpError as error:
             failure = self._faults.connection(error)
         raise failure
 
@@ -230,15 +209,15 @@ class HttpEngine:
             **own,
         }
 
-    def _url_of(self, path: str) -> str:
-        """The address of another path than the dialect's own, or of that one with a query."""
+    def _target_of(self, path: str) -> str:
+        """Path and query of another address than the dialect's own, or of that one with a query."""
         bare, _, query = path.partition("?")
         parts = urlsplit(self._url)
         if bare.startswith(self._dialect.path):
             where = parts.path + bare.removeprefix(self._dialect.path)
         else:
             where = urlsplit(self._endpoint.url(bare)).path
-        return urlunsplit((parts.scheme, parts.netloc, where, "&".join(filter(None, (parts.query, query))), ""))
+        return _target(where, "&".join(filter(None, (parts.query, query))))
 
     def _written(self, prompt: Prompt) -> bytes:
         return self._encoder.encode(prompt, model=self._model, more=self._endpoint.options)
@@ -255,7 +234,7 @@ class HttpEngine:
             raise self._faults.of_answer(error, self.dialect) from error
 
     async def _relay_stream(
-        self, response: aiohttp.ClientResponse, body: Body, meter: Meter, first: bytes
+        self, response: Answer, body: Body, meter: Meter, first: bytes
     ) -> StreamedAnswer | WholeAnswer:
         headers = shown(response.headers, _STREAM)
         if first and not _is_stream(first):  # a server that does not stream: its answer becomes one
@@ -325,10 +304,10 @@ class HttpEngine:
             error.args = (f"{error} (it was read from {' or '.join(self._endpoint.key_variables)})",)
         return self._faults.owned(error)
 
-    async def _refusal(self, response: aiohttp.ClientResponse, body: Body) -> EngineError:
+    async def _refusal(self, response: Answer, body: Body) -> EngineError:
         """The error that a status other than success means."""
         if response.status < 400:
-            target = response.headers.get("Location", "")
+            target = response.headers.get("location", "")
             error = self._faults.error(
                 EngineGarbled, "redirect", f"{self._faults.where} sends to {target!r}; put that into its base URL"
             )
@@ -347,10 +326,11 @@ class _MaybeError(msgspec.Struct):
 _ERROR = msgspec.json.Decoder(_MaybeError)
 
 
-async def _beginning(response: aiohttp.ClientResponse, body: Body) -> bytes:
+async def _beginning(response: Answer, body: Body) -> bytes:
     """What an answer begins with, where that decides what it is. A label is often wrong, but not one that says that it
     streams."""
-    return b"" if response.content_type == "text/event-stream" else await body.read()
+    label = response.headers.get("content-type", "")
+    return b"" if label.lower().startswith("text/event-stream") else await body.read()
 
 
 def _is_stream(first: bytes) -> bool:
@@ -379,12 +359,6 @@ def _joined(deltas: list[Delta]) -> list[Delta]:
     return joined
 
 
-async def _in_pieces(sent: bytes) -> AsyncIterator[memoryview]:
-    view = memoryview(sent)
-    for at in range(0, len(view), PIECE_BYTES):
-        yield view[at : at + PIECE_BYTES]
-
-
 def _object_or_nothing(data: bytes) -> bytes:
     """An error's body as it came, where it is a whole JSON object."""
     try:
@@ -394,19 +368,17 @@ def _object_or_nothing(data: bytes) -> bytes:
     return data
 
 
-async def _client(connect_s: float) -> AsyncGenerator[aiohttp.ClientSession, None]:
-    import aiohttp
-
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=60),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        # The time of a connection that is made, and not of each request: those have a deadline of their own.
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
-    )
+async def _leased(url: str, connect_s: float, proxy: str) -> AsyncGenerator[Client]:
+    client = Client(url, connect_s=connect_s, proxy=proxy)
     try:
-        yield session
+        yield client
     finally:
-        await session.close()
+        client.close()
+
+
+def _target(path: str, query: str) -> str:
+    """Path and query as a request names them."""
+    return quote(f"{path or '/'}?{query}" if query else path or "/", safe="/?&=:;,@!$'()*+%~[]")
 
 
 def _status_inside(failure: Any) -> int:

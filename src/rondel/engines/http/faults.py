@@ -5,11 +5,11 @@ Knows no wire format; of the HTTP client only its errors.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 
 from ...endpoint import Endpoint
 from ...errors import EngineError, EngineGarbled, EngineTimeout, EngineUnreachable
+from ...http import Broken, HttpError, NoAddress, NotHttp, ProxyFailed, Refused, TlsFailed
 
 
 class Faults:
@@ -58,23 +58,21 @@ class Faults:
             EngineTimeout, f"timeout_{which}", f"{self.where} {what} within {seconds:g} s (the endpoint's {setting})"
         )
 
-    def connection(self, error: Exception) -> EngineError:
+    def connection(self, error: HttpError) -> EngineError:
         """Why there is no connection, or no longer."""
-        import aiohttp
-
         where = self.where
-        if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
+        if isinstance(error, ProxyFailed):
             code, text = "proxy", f"the proxy in the environment did not connect to {where}; check HTTPS_PROXY"
-        elif isinstance(error, aiohttp.ClientResponseError):
+        elif isinstance(error, NotHttp):
             return self.error(EngineGarbled, "not_http", f"{where} did not answer in HTTP; check its base URL")
-        elif isinstance(error, aiohttp.ClientConnectorDNSError):
+        elif isinstance(error, NoAddress):
             code, text = "dns", f"{where} has no address; check its base URL and the network"
-        elif isinstance(error, aiohttp.ClientSSLError):
+        elif isinstance(error, TlsFailed):
             code, text = "tls", f"there is no trusted connection to {where}: {error}"
-        elif isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        elif isinstance(error, Refused):
             code, text = "refused", f"nothing listens for {where}; is the server running?"
-        elif isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+        elif isinstance(error, Broken):
             code, text = "broken", f"{where} closed the connection before its answer had ended"
         else:
-            code, text = "broken", f"the connection to {where} broke: {error or type(error).__name__}"
+            code, text = "broken", f"the connection to {where} broke: {error}"
         return self.error(EngineUnreachable, code, text)

@@ -68,12 +68,12 @@ def shown(headers: Mapping[str, str], content_type: str) -> dict[str, str]:
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """How long a server asks to wait: milliseconds, seconds, or a date, by the server's own clock where it shows it."""
-    if (wait_s := _number(headers.get("Retry-After-Ms"))) is not None:
+    if (wait_s := _number(headers.get("retry-after-ms"))) is not None:
         return max(0.0, wait_s / 1000)
-    if (wait_s := _number(headers.get("Retry-After"))) is not None:
+    if (wait_s := _number(headers.get("retry-after"))) is not None:
         return max(0.0, wait_s)
-    if (until_s := _moment(headers.get("Retry-After"))) is not None:
-        now_s = _moment(headers.get("Date"))
+    if (until_s := _moment(headers.get("retry-after"))) is not None:
+        now_s = _moment(headers.get("date"))
         return max(0.0, until_s - (now_s if now_s is not None else time.time()))
     return None
 

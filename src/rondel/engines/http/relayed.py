@@ -5,7 +5,7 @@ Knows no wire format and no client.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
 from ...dialect import Meter
 from ...errors import EngineError
@@ -31,16 +31,15 @@ class WholeAnswer:
     def usage(self) -> Usage:
         return self._meter.usage
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def read(self) -> bytes:
         data, self._data = self._data, b""
         self.finished = True
-        if data:
-            yield data
+        return data
 
     def fail(self, error: EngineError) -> bytes:
         return b""
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Nothing is open."""
 
 
@@ -81,10 +80,7 @@ class StreamedAnswer:
         self._body.expect_tokens()
         self._held = b"".join(held)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
+    async def read(self) -> bytes:
         if self._held:
             data, self._held = self._held, b""
             return data
@@ -95,17 +91,16 @@ class StreamedAnswer:
         except BaseException:
             self._body.close()
             raise
-        await self.aclose()
-        raise StopAsyncIteration
+        self.close()
+        return b""
 
     def fail(self, error: EngineError) -> bytes:
         return self._meter.fail(error)
 
-    async def aclose(self) -> None:
-        try:
-            if self._meter.done and self._meter.failure is None:
-                await self._body.linger()
-        finally:
+    def close(self) -> None:
+        if self._meter.done and self._meter.failure is None:
+            self._body.let_go()
+        else:
             self._body.close()
 
     def _past_meter(self, chunk: bytes) -> bytes:
