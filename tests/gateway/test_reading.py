@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
 from rondel.dialects import DIALECTS
 from rondel.errors import PromptRejected
-from rondel.gateway.reading import OBJECT_BYTES, OBJECT_BYTES_MAX, Readings
+from rondel.gateway.reading import ALIKE_MAX, LIST_BYTES_MAX, OBJECT_BYTES, Readings
 from rondel.gateway.request import Request
 from rondel.prompt import Prompt
 
@@ -90,8 +92,52 @@ def test_what_is_remembered_has_a_limit_and_what_comes_again_stays() -> None:
     assert prompt_of(conversation("once 0"), readings=readings).nodes[0] is not first
 
 
-def test_a_very_long_message_is_not_remembered() -> None:
-    readings, body = Readings(), conversation("x" * OBJECT_BYTES_MAX)
+def test_a_very_long_conversation_is_not_remembered() -> None:
+    readings, body = Readings(), conversation("x" * LIST_BYTES_MAX)
     first, again = (prompt_of(body, readings=readings) for _ in range(2))
     assert first == again
     assert first.nodes[0] is not again.nodes[0]
+
+
+def test_what_changes_near_the_end_is_read_anew_and_what_stands_before_it_is_not() -> None:
+    """Some callers mark the newest message for the provider's cache, and take the mark away with the next request."""
+    readings, texts = Readings(), ("one", "two", "three")
+    marked = conversation(*texts)
+    marked["messages"][-1]["cache_control"] = {"type": "ephemeral"}
+    first = prompt_of(marked, readings=readings)
+    longer = prompt_of(conversation(*texts, "four"), readings=readings)
+    assert [a is b for a, b in zip(first.nodes, longer.nodes, strict=False)] == [True, True, False]
+    assert longer == prompt_of(conversation(*texts, "four"))
+
+
+def test_a_conversation_that_is_taken_up_at_an_earlier_place_reads_as_what_it_is() -> None:
+    readings, texts = Readings(), ("one", "two", "three", "four")
+    whole = prompt_of(conversation(*texts), readings=readings)
+    earlier = prompt_of(conversation(*texts[:3]), readings=readings)
+    assert earlier == prompt_of(conversation(*texts[:3]))
+    assert [a is b for a, b in zip(whole.nodes, earlier.nodes, strict=False)] == [True, True, True]
+
+
+def test_conversations_that_begin_alike_do_not_push_each_other_out() -> None:
+    readings = Readings()
+    firsts = [prompt_of(conversation("hello", f"{n} " * 99), readings=readings) for n in range(ALIKE_MAX)]
+    for n, first in enumerate(firsts):
+        longer = prompt_of(conversation("hello", f"{n} " * 99, "more"), readings=readings)
+        assert longer.nodes[:2] == first.nodes
+        assert longer.nodes[1] is first.nodes[1]
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2])
+@pytest.mark.parametrize("cut", range(4))
+def test_white_space_and_brackets_in_texts_are_no_end_of_an_object(indent: int | None, cut: int) -> None:
+    texts = ('a }, {"role": "user"}]', "[{", '\\"},', "}]")
+
+    def read(texts: tuple[str, ...], readings: Readings | None = None) -> Prompt:
+        body = json.dumps(conversation(*texts), indent=indent).encode()
+        return Request("r", DIALECTS["anthropic"](), body, {}, readings=readings).prompt
+
+    readings, other = Readings(), (*texts[:cut], "other", *texts[cut + 1 :])
+    assert read(texts, readings) == read(texts)
+    assert read(other, readings) == read(other)
+    assert read((*texts, "more"), readings) == read((*texts, "more"))
+    assert read(texts[: cut + 1], readings) == read(texts[: cut + 1])

@@ -70,19 +70,13 @@ def at(step: str) -> Generator[None]:
 
 def each(raws: Iterable[Json], where: str, read: Callable[[Json], T]) -> list[T]:
     """What is read of each object. An error says in which place it was, which costs nothing while there is none."""
-    values: list[T] = []
+    values: list[T] = raws.made if type(raws) is Again else []
     try:
-        if type(raws) is Again:
-            for reading in raws.readings:
-                if reading.by is not read:
-                    reading.made, reading.by = read(reading.raw), read
-                values.append(reading.made)
-            return values
         for raw in raws:
             values.append(read(raw))
     except WireError as error:
         raise error.inside(f"{where}[{len(values)}]") from None
-    return values
+    return values.copy() if type(raws) is Again else values
 
 
 @contextmanager

@@ -1,54 +1,135 @@
 """Remembers what callers send again and again: a conversation comes whole with each request, and all but its end came
-before. What was decoded and read of a message or a tool is kept for a while, by its very bytes and by who sent it.
+before. What was read of a list of messages or tools is kept for a while, by its very bytes and by who sent it. A list
+that begins with the same bytes begins with the same objects: only what follows is decoded and read.
 
-Knows no dialect: those keep what they read with the object that they read it from (`dialect.Again`).
+Knows no dialect: those put what they make of the objects into the list that they are given (`dialect.Again`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from bisect import bisect_left
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import msgspec
 
-from ..dialect import Again, Reading
+from ..dialect import Again
 
 BYTES_MAX = 12_000_000
-"""About so many bytes of bodies are remembered, those of objects that came most recently."""
-OBJECT_BYTES_MAX = 64_000
-"""Longer ones are mostly images, and not worth it."""
+"""About so many bytes of bodies are remembered, those of lists that came most recently."""
+LIST_BYTES_MAX = 3_000_000
+"""Longer lists are mostly images, and not worth it."""
 OBJECT_BYTES = 1_000
 """What an object costs beside its bytes."""
+BEGINNING_BYTES = 1_024
+ALIKE_MAX = 8
+"""So many lists that begin alike are told apart."""
 REMEMBERED = frozenset({"messages", "input", "tools"})
 
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECTS = frozenset((dict,))
+_BRACKET = ord("[")
+_Place: TypeAlias = tuple[str | bytes, ...]
+
+
+class _Reading:
+    """A list as it came, and what was made of its objects."""
+
+    def __init__(self, data: bytes, made: list[Any], count: int) -> None:
+        self.data, self.made, self.count = data, made, count
+        self.beginning = memoryview(data)[:-1]
+        """All but the last bracket. What compares with it copies nothing."""
+        self.size = len(data) + OBJECT_BYTES * count
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it was read: of a list with a mistake only what stands before that."""
+        return len(self.made) == self.count
+
+    def shared_with(self, data: bytes) -> tuple[int, int]:
+        """How many objects a list has in common with this one, from the first on; and how many bytes these are."""
+        if data.startswith(self.beginning):
+            return self.count, len(self.beginning)
+        if not data.startswith(self.beginning[: min(len(data), len(self.data)) // 2]):
+            return 0, 0  # another conversation that begins alike: little to gain
+        ends = self._ends
+        count = bisect_left(ends, True, key=lambda end: not data.startswith(self.beginning[:end]))
+        return count, ends[count - 1] if count else 0
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where each object ends: between two there is nothing but a comma and white space."""
+        ends, end = list[int](), 0
+        for item in _LIST.decode(self.data):
+            end = self.data.index(b"{", end) + len(memoryview(item))
+            ends.append(end)
+        return ends
 
 
 class Readings:
-    """There are new ones and old ones: who comes again is new again, and when the new ones take half of the space, they
-    become the old ones, and those are forgotten. So to remember costs nothing but the look."""
+    """Of whatever was remembered, the least recently used is forgotten first."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self._half = bytes_max // 2
-        self._new: dict[tuple[str, bytes], Reading] = {}
-        self._old: dict[tuple[str, bytes], Reading] = {}
+        self._bytes_max = bytes_max
+        self._known: OrderedDict[_Place, list[_Reading]] = OrderedDict()
         self._bytes = 0
 
-    def decode(self, raw: msgspec.Raw, whose: str) -> Any:
-        """What a field of a body holds. Of a list, what came before is not decoded again."""
-        if bytes(memoryview(raw)[:1]) != b"[":
+    def decode(self, raw: msgspec.Raw, whose: tuple[str, ...]) -> Any:
+        """What a field of a body holds. Of a list, what came before is neither decoded nor read again. `whose` says in
+        which field, in which dialect and from whom it came."""
+        view = memoryview(raw)
+        if view[0] != _BRACKET or len(view) > LIST_BYTES_MAX:
             return msgspec.json.decode(raw)
-        readings: list[Reading] = []
-        for item in _LIST.decode(raw):
-            place = whose, bytes(item)
-            readings.append(self._new.get(place) or self._learn(place))
-        return Again(readings)
+        place = *whose, _beginning(view)
+        alike = [reading for reading in self._known.get(place, ()) if reading.is_whole]
+        for reading in alike:
+            if len(view) == len(reading.data) and reading.data.startswith(view):
+                self._known.move_to_end(place)
+                return Again([], reading.made)
+        data = bytes(view)
+        made, end = _recalled(alike, data)
+        new = _behind(data, end)
+        if not _OBJECTS.issuperset(map(type, new)):
+            return msgspec.json.decode(raw)
+        if new:
+            self._remember(place, _Reading(data, made, len(made) + len(new)))
+        return Again(new, made)
 
-    def _learn(self, place: tuple[str, bytes]) -> Reading:
-        reading = self._old.get(place) or Reading(msgspec.json.decode(place[1]))
-        size = len(place[1])
-        if size <= OBJECT_BYTES_MAX and type(reading.raw) is dict:
-            self._new[place] = reading
-            self._bytes += size + OBJECT_BYTES
-            if self._bytes > self._half:
-                self._old, self._new, self._bytes = self._new, {}, 0
-        return reading
+    def _remember(self, place: _Place, reading: _Reading) -> None:
+        """The newest of those that are alike. One that it continues is of no use any more."""
+        alike = self._known.get(place, [])
+        kept = [other for other in alike if not reading.data.startswith(other.beginning)][: ALIKE_MAX - 1]
+        self._bytes += reading.size + sum(other.size for other in kept) - sum(other.size for other in alike)
+        self._known[place] = [reading, *kept]
+        self._known.move_to_end(place)
+        while self._bytes > self._bytes_max:
+            _, forgotten = self._known.popitem(last=False)
+            self._bytes -= sum(other.size for other in forgotten)
+
+
+def _beginning(view: memoryview) -> bytes:
+    """What is the same of a list however it goes on: about its first object."""
+    head = bytes(view[:BEGINNING_BYTES])
+    end = head.find(b"},")
+    return head[: end + 1] if end >= 0 else bytes(view[:-1][:BEGINNING_BYTES])
+
+
+def _recalled(alike: list[_Reading], data: bytes) -> tuple[list[Any], int]:
+    """What was made of the objects with which a list begins, as far as they are known; and where they end."""
+    made, best = list[Any](), 0
+    for reading in alike:
+        count, end = reading.shared_with(data)
+        if end > best:
+            made, best = reading.made[:count], end
+            if count == reading.count:
+                break
+    return made, best
+
+
+def _behind(data: bytes, end: int) -> list[Any]:
+    """The objects of a list behind those that end here."""
+    if not end:
+        return msgspec.json.decode(data)
+    rest = data[end:].lstrip()
+    return msgspec.json.decode(b"[" + rest[1:]) if rest.startswith(b",") else []

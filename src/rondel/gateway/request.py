@@ -95,7 +95,7 @@ class Request:
         if self._readings is None or name not in REMEMBERED:
             return _decoded(name, raw)
         try:
-            return self._readings.decode(raw, self.key)
+            return self._readings.decode(raw, (self.dialect.name, name, self.key))
         except _NOT_JSON as error:
             raise _no_json(name, error) from None
 

@@ -39,25 +39,34 @@ _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def read_block(raw: Json) -> Part:
-    kind = text_field(raw, "type")
+    kind = raw.get("type")
     if kind == "text":
         return read_text(raw)
+    if kind == "tool_use":
+        return _read_call(raw)
+    if kind == "tool_result":
+        return _read_result(raw)
+    return _read_other(raw, text_field(raw, "type"))
+
+
+def _read_other(raw: Json, kind: str) -> Part:
     if kind == "thinking":
         kept = {"signature": text_field(raw, "signature", ""), **extras(raw, "type", "thinking", "signature")}
         return Thinking(text_field(raw, "thinking", ""), opaque={NAME: kept})
     if kind == "redacted_thinking":
         return Thinking(opaque={NAME: raw})
-    if kind == "tool_use":
-        kept = extras(raw, "type", "id", "name", "input") if len(raw) > 4 else {}
-        arguments = object_field(raw, "input")
-        return ToolCall(text_field(raw, "id"), text_field(raw, "name"), arguments, opaque=opaque(NAME, kept))
-    if kind == "tool_result":
-        return _read_result(raw)
     if kind in ("image", "document") and (media := _read_media(raw, kind)) is not None:
         return media
     # What was found, and documents that are made of texts, are texts to other dialects.
     words = _words_of(raw) if kind in ("search_result", "document") else ""
     return Text(words, opaque={NAME: raw}) if words else Foreign({NAME: raw})
+
+
+def _read_call(raw: Json) -> ToolCall:
+    id, name, arguments = text_field(raw, "id"), text_field(raw, "name"), object_field(raw, "input")
+    if len(raw) == 4:  # these and the type
+        return ToolCall(id, name, arguments)
+    return ToolCall(id, name, arguments, opaque=opaque(NAME, extras(raw, "type", "id", "name", "input")))
 
 
 def _words_of(raw: Json) -> str:

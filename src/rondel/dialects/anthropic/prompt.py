@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from ...dialect import Json
 from ...prompt import Prompt
-from ...values import Message, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
+from ...values import Message, Opaque, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
 from .._wire import (
     WireError,
     as_objects,
@@ -198,24 +198,28 @@ def _read_system(system: object) -> list[Message]:
 
 def _read_message(raw: Json) -> list[Message]:
     """One message of the wire. Results of tools make messages of their own, in the order of the blocks."""
-    role = text_field(raw, "role")
-    if raw.get("content") is None:
+    role, content = text_field(raw, "role"), raw.get("content")
+    if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
-    parts = read_content(raw["content"])
-    kept = extras(raw, "role", "content") if len(raw) > 2 else {}
-    if role == "system":
-        return [Message("system", parts, opaque={NAME: {"role": "system", **kept}})]
+    parts = read_content(content)
+    kept = {} if len(raw) == 2 else opaque(NAME, extras(raw, "role", "content"))
     if role == "assistant":
-        return [Message("assistant", parts, opaque=opaque(NAME, kept))]
-    if role != "user":
+        return [Message("assistant", parts, opaque=kept)]
+    if role == "user":
+        return _read_user(parts, kept)
+    if role != "system":
         raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
-    if not parts:
-        return []
+    return [Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})]
+
+
+def _read_user(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
     kinds = set(map(type, parts))
-    if len(kinds) == 1 or ToolResult not in kinds:
-        return [Message("tool" if ToolResult in kinds else "user", parts, opaque=opaque(NAME, kept))]
+    if ToolResult not in kinds:
+        return [Message("user", parts, opaque=kept)] if parts else []
+    if len(kinds) == 1:
+        return [Message("tool", parts, opaque=kept)]
     runs = groupby(parts, lambda part: isinstance(part, ToolResult))
-    return [Message("tool" if results else "user", tuple(run), opaque=opaque(NAME, kept)) for results, run in runs]
+    return [Message("tool" if results else "user", tuple(run), opaque=kept) for results, run in runs]
 
 
 def _read_tool(raw: Json) -> ToolSpec:

@@ -7,7 +7,7 @@ custom tool, whose input is any text, is a call with the single argument `input`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...dialect import Json
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall
@@ -156,6 +156,17 @@ def _read_citation(raw: Json, base: int) -> Citation:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
+    """A message's content, or None when nothing of it can be written. One plain text is written as a string: every
+    server reads that."""
+    if len(parts) == 1 and isinstance(part := parts[0], Text) and not part.opaque and not part.refusal:
+        return part.text
+    wire = [raw for part in parts if (raw := write_part(part)) is not None]
+    if len(wire) == 1 and wire[0]["type"] == "text" and len(wire[0]) == 2:
+        return wire[0]["text"]
+    return wire or None
+
+
 def write_part(part: Part) -> Json | None:
     """A part of a message's content, or None when content has no such part."""
     if isinstance(part, Text):
@@ -163,14 +174,14 @@ def write_part(part: Part) -> Json | None:
         wire = {"type": kind, kind: part.text}
         return merge(own(part, NAME), wire) if part.opaque else wire
     if isinstance(part, Media):
-        return _write_media(part)
+        return write_media(part)
     if isinstance(part, Foreign):
         kept = own(part, NAME)
         return kept if "type" in kept else None
     return None
 
 
-def _write_media(media: Media) -> Json:
+def write_media(media: Media) -> Json:
     kept = own(media, NAME)
     if media.kind == "image" and (media.url or media.data):
         url = media.url or write_data_url(media, "image/png")
@@ -187,7 +198,7 @@ def _write_media(media: Media) -> Json:
 
 
 def write_call(call: ToolCall) -> Json:
-    kept = own(call, NAME)
+    kept = own(call, NAME) if call.opaque else {}
     if kept.get("type") == "custom":
         custom = {"name": call.name, "input": custom_input(call)}
         return merge(kept, {"id": call.id, "type": "custom", "custom": custom})
@@ -229,10 +240,3 @@ def write_citations(text: Text, base: int) -> list[Json]:
         elif kept:
             written.append(kept)
     return written
-
-
-def short(parts: list[Json]) -> str | list[Json]:
-    """One plain text is written as a string: every server reads that."""
-    if len(parts) == 1 and parts[0]["type"] == "text" and len(parts[0]) == 2:
-        return parts[0]["text"]
-    return parts

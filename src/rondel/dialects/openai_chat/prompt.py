@@ -55,9 +55,9 @@ from .parts import (
     read_call,
     read_content,
     read_thinking,
-    short,
     write_call,
-    write_part,
+    write_content,
+    write_media,
     write_thinking,
 )
 
@@ -132,46 +132,53 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
             wire.append({"role": "user", "content": moved})
             moved = []
         if message.role == "assistant":
-            wire += _write_assistant(message)
+            if (raw := _write_assistant(message)) is not None:
+                wire.append(raw)
             continue
+        others: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
                 wire.append(_write_result(part, moved))
-        wire += _write_plain(message)
+            else:
+                others.append(part)
+        if (content := write_content(others)) is not None:
+            wire.append(_write_plain(message, content))
     if moved:
         wire.append({"role": "user", "content": moved})
     return wire
 
 
-def _write_plain(message: Message) -> list[Json]:
-    """A system or user message; nothing when it holds nothing that can be written."""
-    parts = [raw for part in message.parts if (raw := write_part(part)) is not None]
-    if not parts:
-        return []
+def _write_plain(message: Message, content: str | list[Json]) -> Json:
+    """A system or user message."""
+    if not message.opaque:
+        return {"role": "system" if message.role == "system" else "user", "content": content}
     kept = own(message, NAME)
     role = kept.get("role", "system") if message.role == "system" else "user"
-    return [merge(kept, {"role": role, "content": short(parts)})]
+    return merge(kept, {"role": role, "content": content})
 
 
-def _write_assistant(message: Message) -> list[Json]:
-    parts, calls, fields, thinks = list[Json](), list[Json](), Json(), False
+def _write_assistant(message: Message) -> Json | None:
+    """A reply; None when it holds nothing that can be written."""
+    said, calls, fields, thinks = list[Part](), list[Json](), Json(), False
     for part in message.parts:
         if isinstance(part, ToolCall):
             calls.append(write_call(part))
+        elif isinstance(part, Text):
+            said.append(part)
         elif isinstance(part, Thinking):
             thinks = True
-        elif not isinstance(part, Media) and (raw := write_part(part)) is not None:
-            parts.append(raw)
-        if isinstance(part, Foreign):
+        elif isinstance(part, Foreign):
+            said.append(part)
             fields |= _fields_of(part)
-    if not parts and not calls and not fields:
-        return []
-    wire: Json = {"role": "assistant", "content": short(parts) if parts else None}
+    content = write_content(said)
+    if content is None and not calls and not fields:
+        return None
+    wire: Json = {"role": "assistant", "content": content}
     if thinks:
         wire |= write_thinking(message.parts, replay=True)
     if calls:
         wire["tool_calls"] = calls
-    return [merge({**own(message, NAME), **fields}, wire) if message.opaque or fields else wire]
+    return merge({**own(message, NAME), **fields}, wire) if message.opaque or fields else wire
 
 
 def _fields_of(part: Foreign) -> Json:
@@ -182,12 +189,14 @@ def _fields_of(part: Foreign) -> Json:
 
 def _write_result(result: ToolResult, moved: list[Json]) -> Json:
     """A result's message. Its media are added to `moved`, for a user message behind all results."""
-    texts = [raw for part in result.parts if isinstance(part, Text) and (raw := write_part(part)) is not None]
-    media = [raw for part in result.parts if isinstance(part, Media) and (raw := write_part(part)) is not None]
-    if media:
+    texts = [part for part in result.parts if isinstance(part, Text)]
+    content = write_content(texts)
+    if len(texts) < len(result.parts):
+        media = [write_media(part) for part in result.parts if isinstance(part, Media)]
         moved += [{"type": "text", "text": moved_media_text(result.call_id)}, *media]
-    content = short(texts) if texts else "(its media follow in the next user message)" if media else ""
-    return merge(own(result, NAME), {"role": "tool", "tool_call_id": result.call_id, "content": content})
+        content = "(its media follow in the next user message)" if content is None else content
+    wire: Json = {"role": "tool", "tool_call_id": result.call_id, "content": content or ""}
+    return merge(own(result, NAME), wire) if result.opaque else wire
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
