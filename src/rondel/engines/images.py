@@ -22,7 +22,7 @@ from ..fetching.many import Bounds, fetch_all
 from ..prompt import Prompt
 from ..values import Delta, Media, ModelFacts, Notice
 
-_BY_ADDRESS = re.compile(rb'"(?:image_)?url"\s*:\s*"(?i:http)')
+_BY_ADDRESS = re.compile(rb'"(?:image_)?url"\s*:\s*"(?!data:)')
 """What every image by address has in a body, in all dialects. What people and models say is escaped, and never fits."""
 
 
