@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from ...dialect import Json
 from ...prompt import Prompt
-from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult, ToolSpec
-from .._openai import custom_schema, read_effort, read_user, write_effort, write_user
+from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult
+from .._openai import read_effort, read_user, write_effort, write_user
 from .._wire import (
     WireError,
     as_objects,
     at,
     each,
     extras,
-    is_server_tool,
     maybe,
     merge,
     object_field,
-    objects,
     opaque,
     own,
     shown,
@@ -46,6 +44,7 @@ from .parts import (
     write_output_part,
     write_result,
 )
+from .tools import ADDED, is_inside, read_tools, write_tool
 
 _KNOWN = (
     *("model", "input", "instructions", "stream", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),
@@ -53,7 +52,7 @@ _KNOWN = (
 )
 _ENCRYPTED = ["reasoning.encrypted_content"]
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_OF_CALLERS = ("item_reference", "mcp_approval_response", "computer_call_output", "local_shell_call_output")
+_OF_CALLERS = (ADDED, "item_reference", "mcp_approval_response", "computer_call_output", "local_shell_call_output")
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -70,9 +69,10 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
         body["stream"] = True
     if alone:
         body |= {"store": False, "include": _ENCRYPTED}
-    tools, choice = write_tools(prompt.tools, options.tool_choice, _write_tool)
+    tools, choice = write_tools(prompt.tools, options.tool_choice, write_tool)
     if tools:
         body["tools"] = tools
+    if tools or any(map(is_inside, prompt.tools)):
         body |= _write_choice(options, choice)
     body |= _write_options(options)
     body |= extras({"user": write_user(options.user, kept.get("user"))})
@@ -107,20 +107,6 @@ def _write_choice(options: Options, choice: str | None) -> Json:
     if choice and choice.startswith("tool:"):
         wire = {"type": "function", "name": choice.removeprefix("tool:")}
     return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
-
-
-def _write_tool(spec: ToolSpec) -> Json | None:
-    kept = own(spec, NAME)
-    if "type" in kept:
-        return kept
-    if is_server_tool(spec):
-        return None
-    # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
-    strict = spec.strict or False
-    tool: Json = {"type": "function", "name": spec.name, "parameters": spec.schema or None, "strict": strict}
-    if spec.description:
-        tool["description"] = spec.description
-    return merge(kept, tool)
 
 
 def _instructions(messages: tuple[Message, ...]) -> tuple[str, list[Message]]:
@@ -195,10 +181,10 @@ def read_prompt(body: Json) -> Prompt:
     if instructions := text_field(body, "instructions", ""):
         messages.append(Message("system", (Text(instructions),), opaque={NAME: {"instructions": True}}))
     messages += _read_input(body.get("input"))
-    tools = each(objects(body, "tools"), "tools", _read_tool)
     options = _read_options(body, kept)
     _read_storing(body, kept)
-    return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model", ""), opaque(NAME, kept))
+    tools = read_tools(body, messages)
+    return Prompt(tuple(messages), tools, options, text_field(body, "model", ""), opaque(NAME, kept))
 
 
 def _read_storing(body: Json, kept: Json) -> None:
@@ -231,6 +217,8 @@ def _read_input_item(raw: Json) -> Message:
     kind = text_field(raw, "type", "message")
     if kind in _OUTPUTS:
         return Message("tool", (read_result(raw),))
+    if kind == ADDED:
+        return Message("system", (Foreign({NAME: raw}),))
     if kind in _OF_CALLERS:
         return Message("user", (Foreign({NAME: raw}),))
     if kind != "message":
@@ -247,22 +235,6 @@ def _read_input_item(raw: Json) -> Message:
         kept["role"] = role
     parts = read_input_content(raw["content"])
     return Message("user" if role == "user" else "system", parts, opaque=opaque(NAME, kept))
-
-
-def _read_tool(raw: Json) -> ToolSpec:
-    kind = text_field(raw, "type")
-    if kind != "function":
-        name = text_field(raw, "name", "") or text_field(raw, "server_label", kind)
-        description = raw.get("description")
-        schema = custom_schema(object_field(raw, "format")) if kind == "custom" else {}
-        return ToolSpec(name, description if isinstance(description, str) else "", schema, opaque={NAME: raw})
-    return ToolSpec(
-        text_field(raw, "name"),
-        text_field(raw, "description", ""),
-        object_field(raw, "parameters"),
-        maybe(raw, "strict", bool) or None,
-        opaque(NAME, extras(raw, "type", "name", "description", "parameters", "strict")),
-    )
 
 
 def _read_options(body: Json, kept: Json) -> Options:

@@ -14,10 +14,11 @@ from ...errors import EngineError, PromptRejected
 from ...prompt import Prompt
 from ...values import Foreign, Media, Message, Part, Reply, ReplyFinished, StopReason, Text, Thinking, ToolCall, Usage
 from .._failures import error_in_stream, status_of
-from .._openai import as_custom, customs_of, usage_details
+from .._openai import usage_details
 from .._wire import count_field, each, extras, mention, merge, object_field, objects, opaque, own, text_field
-from .parts import CUSTOM_CALL, NAME, call_item, message_item, read_item, reasoning_item, write_output_part
+from .parts import NAME, call_item, message_item, read_item, reasoning_item, write_output_part
 from .prompt import write_prompt
+from .tools import as_wanted, calls_wanted
 
 _REPEATED = (
     *("instructions", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p", "max_output_tokens"),
@@ -110,8 +111,8 @@ def read_usage(raw: Json) -> Usage:
 def write_reply(reply: Reply, *, model: str, id: str, prompt: Prompt | None, created_s: int) -> Json:
     head = head_of(model=model, id=id, prompt=prompt, created_s=created_s)
     ending = ReplyFinished(reply.stop, reply.usage, reply.opaque)
-    customs = customs_of(prompt, NAME)
-    parts = [as_custom(part, customs, NAME, CUSTOM_CALL) for part in reply.message.parts]
+    wanted = calls_wanted(prompt)
+    parts = [as_wanted(part, wanted) for part in reply.message.parts]
     return finish(head, write_output(parts, id), parts, ending)
 
 

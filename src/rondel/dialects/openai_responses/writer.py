@@ -20,7 +20,6 @@ from ...values import (
     Thinking,
     ToolCall,
 )
-from .._openai import as_custom, customs_of
 from .._wire import (
     PartsInOrder,
     encode_json,
@@ -39,6 +38,7 @@ from .parts import (
     write_output_part,
 )
 from .reply import failure, finish, head_of, item_id
+from .tools import as_wanted, calls_wanted
 
 
 class Writer:
@@ -47,7 +47,7 @@ class Writer:
     def __init__(self, *, model: str, id: str, prompt: Prompt | None, created_s: int) -> None:
         self._id = id
         self._head = head_of(model=model, id=id, prompt=prompt, created_s=created_s)
-        self._customs = customs_of(prompt, NAME)
+        self._wanted = calls_wanted(prompt)
         self._order = PartsInOrder()
         self._sequence = 0
         self._output: list[Json] = []
@@ -86,7 +86,7 @@ class Writer:
 
     def _told(self, part: Part) -> Part:
         """A part as callers of this dialect can read it: of a medium they are told that there was one."""
-        return Text(mention(part)) if isinstance(part, Media) else as_custom(part, self._customs, NAME, CUSTOM_CALL)
+        return Text(mention(part)) if isinstance(part, Media) else as_wanted(part, self._wanted)
 
     def _event(self, kind: str, **fields: object) -> bytes:
         raw = {"type": kind, "sequence_number": self._sequence, **fields}
