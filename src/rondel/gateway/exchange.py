@@ -7,7 +7,8 @@ no keys and no paths.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -36,10 +37,10 @@ class Exchange:
         self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
         self._began = outgoing.time()
         self._retelling: Retelling | None = None
-        self._upstream: Headers = []
         self._own_words: EngineError | None = None
         """The first failure, in the caller's own dialect."""
-        self._given_head, outgoing.head = outgoing.head, self._head
+        # It holds the record and not the exchange: what refers to itself is left for the garbage collector.
+        outgoing.head = partial(_head, record, outgoing.head)
 
     async def answer(self, engines: list[Engine], opening: Opening) -> None:
         """Ask the engines in order until one answers."""
@@ -122,7 +123,7 @@ class Exchange:
         out, record = self.outgoing, self.record
         record.relayed = True
         record.first_token_s = out.time() - self._began
-        self._upstream = _passed_on(relayed.headers.items())
+        out.upstream = _passed_on(relayed.headers.items())
         try:
             if self.request.streams:
                 speed = record.speed
@@ -152,24 +153,24 @@ class Exchange:
         """What the ledger charged."""
         note_charge(self.record, event)
 
-    def _head(self) -> Headers:
-        """Who made the answer, and why."""
-        record = self.record
-        return [
-            *self._given_head(),
-            (b"x-rondel-request", record.id.encode()),
-            (b"x-rondel-model", record.engine.encode("latin-1", "replace")),
-            (b"x-rondel-rule", record.rule.encode("latin-1", "replace")),
-            (b"x-rondel-attempts", b"%d" % record.attempts),
-            *((b"x-rondel-warning", _in_a_line(text)) for text in record.warnings),
-            *self._upstream,
-        ]
-
     def _done(self, error: EngineError | None = None) -> None:
         record = self.record
         record.status, record.outcome = self.outgoing.status, "failed" if error else "done"
         if error is not None:
             record.error = str(error)
+
+
+def _head(record: Record, given: Callable[[], Headers]) -> Headers:
+    """Who made the answer, and why."""
+    head = [
+        (b"x-rondel-request", record.id.encode()),
+        (b"x-rondel-model", record.engine.encode("latin-1", "replace")),
+        (b"x-rondel-rule", record.rule.encode("latin-1", "replace")),
+        (b"x-rondel-attempts", b"%d" % record.attempts),
+    ]
+    if record.warnings:
+        head += [(b"x-rondel-warning", _in_a_line(text)) for text in record.warnings]
+    return [*given(), *head]
 
 
 def _in_a_line(text: str) -> bytes:

@@ -28,9 +28,12 @@ STREAM_HEADERS: Headers = [
 
 
 class Outgoing:
-    """One answer. `head` gives headers to add, when it begins."""
+    """One answer. `head` gives headers to add, when it begins, and `upstream` are those of whoever made it."""
 
-    __slots__ = ("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status", "time")
+    __slots__ = (
+        *("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status", "time"),
+        "upstream",
+    )
 
     def __init__(self, send: Send, time: Callable[[], float]) -> None:
         """`time` is the loop's."""
@@ -38,6 +41,7 @@ class Outgoing:
         self._buffer: list[bytes] = []
         self._busy = False
         self.head: Callable[[], Headers] = list
+        self.upstream: Headers = []
         self.started = self.ended = False
         self.status = 0
         self.last_write = time()
@@ -49,16 +53,20 @@ class Outgoing:
 
     async def whole(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """A whole answer, at once."""
-        await self._start(status, [(b"content-length", b"%d" % len(body)), *headers])
+        await self._send(self._start(status, [(b"content-length", b"%d" % len(body)), *headers]))
         self.ended = True
         await self._send({"type": "http.response.body", "body": body})
 
-    async def begin_stream(self, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = STREAM_HEADERS) -> None:
-        await self._start(status, list(headers))
+    async def begin_stream(self, status: int = 200, headers: Headers = STREAM_HEADERS) -> None:
+        await self._send(self._start(status, headers))
 
-    async def _start(self, status: int, headers: Headers) -> None:
+    def _start(self, status: int, headers: Headers) -> dict[str, Any]:
         self.started, self.status = True, status
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.head()]})
+        return {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, *self.head(), *self.upstream],
+        }
 
     def say(self, data: bytes) -> None:
         """Put something into the stream; it goes out with the next `flush`."""
