@@ -70,6 +70,7 @@ def test_a_call_comes_back_as_one_into_its_namespace(body: Json) -> None:
     judge_reply(RESPONSES, whole)
     custom, listed = whole["output"]
     assert (custom["type"], custom["namespace"], custom["input"]) == ("custom_tool_call", "functions", "1 + 1")
+    assert (custom["id"][:4], listed["id"][:3]) == ("ctc_", "fc_")  # as the vendor's own, which its server checks
     assert (listed["type"], listed["namespace"], listed["name"]) == ("function_call", "team", "list")
     streamed = [delta.part for delta in dialect.reply_reader().feed(raw) if isinstance(delta, PartFinished)]
     assert tuple(streamed) == dialect.read_reply(whole).message.parts

@@ -16,7 +16,7 @@ from ...values import Foreign, Media, Message, Part, Reply, ReplyFinished, StopR
 from .._failures import error_in_stream, status_of
 from .._openai import usage_details
 from .._wire import count_field, each, extras, mention, merge, object_field, objects, opaque, own, text_field
-from .parts import NAME, call_item, message_item, read_item, reasoning_item, write_output_part
+from .parts import CUSTOM_CALL, NAME, call_item, message_item, read_item, reasoning_item, write_output_part
 from .prompt import write_prompt
 from .tools import as_wanted, calls_wanted
 
@@ -166,8 +166,10 @@ def write_output(parts: Iterable[Part], id: str) -> list[Json]:
 
 
 def item_id(part: Part, id: str, number: int) -> str:
-    """An id for an item that came without one: the same for the same response."""
-    prefix = "fc" if isinstance(part, ToolCall) else "rs" if isinstance(part, Thinking) else "msg"
+    """An id for an item that came without one: the same for the same response. Servers check how ids begin."""
+    prefix = "rs" if isinstance(part, Thinking) else "msg"
+    if isinstance(part, ToolCall):
+        prefix = "ctc" if own(part, NAME).get("type") == CUSTOM_CALL else "fc"
     return f"{prefix}_{id.removeprefix('resp_')}_{number}"
 
 
