@@ -75,7 +75,13 @@ class Prompt(Value, frozen=True):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The tree, flattened."""
-        return tuple(flatten(self.nodes))
+        found: list[Message] = []
+        for child in self.nodes:
+            if isinstance(child, Message) and child.role != "error":
+                found.append(child)
+            else:
+                found.extend(flatten((child,)))
+        return tuple(found)
 
     @property
     def is_blank(self) -> bool:
@@ -240,7 +246,8 @@ def _gather(node: Node) -> tuple[str, list[Child]]:
     ten thousand nodes deep."""
     if not node.children:
         return node.text.strip(), []
-    texts, messages = [node.text], list[Child]()
+    texts = [node.text]
+    messages: list[Child] = []
     pending: list[Child] = list(node.children)[::-1]
     while pending:
         child = pending.pop()

@@ -30,6 +30,8 @@ EVENT_BYTES_MAX = 16 * 1024 * 1024
 
 # Two ends of lines, each as long as it can be: the CR and the LF of one end are no blank line.
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_PLAIN = re.compile(rb"(?:event: [^\r\n]*\n)?data: ([^\r\n]*)\n\n")
+"""An event as nearly all servers write it."""
 _BOM = b"\xef\xbb\xbf"
 _SEAM = 3
 """A blank line that two chunks share has at most this many bytes in one of them."""
@@ -152,7 +154,8 @@ class EventMeter:
 
     def _look(self, data: bytes, *, every: bool = False) -> bytes:
         """The events among these that are passed on: none after the last, and none that its caller did not ask for."""
-        kept, begin, end = list[bytes](), 0, 0
+        kept: list[bytes] = []
+        begin = end = 0
         while (span := self._next(data, end, every)) is not None:
             start, end = span
             payload = _data_of(data[start:end])
@@ -229,6 +232,8 @@ def _end_of_events(data: bytes) -> int:
 
 def _data_of(event: bytes) -> bytes | None:
     """An event's data, its lines joined; None when it has none, as a comment."""
+    if (plain := _PLAIN.fullmatch(event)) is not None:
+        return plain[1]
     lines = event.removeprefix(_BOM).splitlines()
     data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
     return b"\n".join(data) if data else None

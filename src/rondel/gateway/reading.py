@@ -60,7 +60,8 @@ class _Reading:
     @cached_property
     def _ends(self) -> list[int]:
         """Where each object ends: between two there is nothing but a comma and white space."""
-        ends, end = list[int](), 0
+        ends: list[int] = []
+        end = 0
         for item in _LIST.decode(self.data):
             end = self.data.index(b"{", end) + len(memoryview(item))
             ends.append(end)
@@ -117,7 +118,8 @@ def _beginning(view: memoryview) -> bytes:
 
 def _recalled(alike: list[_Reading], data: bytes) -> tuple[list[Any], int]:
     """What was made of the objects with which a list begins, as far as they are known; and where they end."""
-    made, best = list[Any](), 0
+    made: list[Any] = []
+    best = 0
     for reading in alike:
         count, end = reading.shared_with(data)
         if end > best:

@@ -141,7 +141,7 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
                 wire.append(_write_result(part, moved))
             else:
                 others.append(part)
-        if (content := write_content(others)) is not None:
+        if others and (content := write_content(others)) is not None:
             wire.append(_write_plain(message, content))
     if moved:
         wire.append({"role": "user", "content": moved})
@@ -159,7 +159,10 @@ def _write_plain(message: Message, content: str | list[Json]) -> Json:
 
 def _write_assistant(message: Message) -> Json | None:
     """A reply; None when it holds nothing that can be written."""
-    said, calls, fields, thinks = list[Part](), list[Json](), Json(), False
+    said: list[Part] = []
+    calls: list[Json] = []
+    fields: Json = {}
+    thinks = False
     for part in message.parts:
         if isinstance(part, ToolCall):
             calls.append(write_call(part))
@@ -170,7 +173,7 @@ def _write_assistant(message: Message) -> Json | None:
         elif isinstance(part, Foreign):
             said.append(part)
             fields |= _fields_of(part)
-    content = write_content(said)
+    content = write_content(said) if said else None
     if content is None and not calls and not fields:
         return None
     wire: Json = {"role": "assistant", "content": content}
@@ -190,7 +193,7 @@ def _fields_of(part: Foreign) -> Json:
 def _write_result(result: ToolResult, moved: list[Json]) -> Json:
     """A result's message. Its media are added to `moved`, for a user message behind all results."""
     texts = [part for part in result.parts if isinstance(part, Text)]
-    content = write_content(texts)
+    content = write_content(texts) if texts else None
     if len(texts) < len(result.parts):
         media = [write_media(part) for part in result.parts if isinstance(part, Media)]
         moved += [{"type": "text", "text": moved_media_text(result.call_id)}, *media]

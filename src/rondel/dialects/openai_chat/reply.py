@@ -118,7 +118,9 @@ def write_reply(reply: Reply, *, model: str, id: str, created_s: int, customs: f
 
 
 def _write_message(parts: tuple[Part, ...]) -> Json:
-    content, refusal, annotations, fields = "", "", list[Json](), Json()
+    content = refusal = ""
+    annotations: list[Json] = []
+    fields: Json = {}
     for part in parts:
         if isinstance(part, Text) and part.refusal:
             refusal += part.text
