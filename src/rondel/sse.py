@@ -40,10 +40,38 @@ class SseDecoder:
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that these bytes complete."""
+        return [event for block in self._blocks(data) if (event := self._event(block)) is not None]
+
+    def feed_data(self, data: bytes) -> list[bytes]:
+        """The data of the events that these bytes complete: for formats whose data says by itself what it is."""
+        if data[:6] == b"data: " and not self._pending and len(data) <= self._bytes_max:
+            lines = data[6:-2].split(b"\n\ndata: ")
+            if data[-2:] == b"\n\n" and data.count(b"\n") == 2 * len(lines) and b"\r" not in data:
+                self._started = True
+                return lines  # events of one line each, which nearly every token is
+        found: list[bytes] = []
+        for block in self._blocks(data):
+            name, _, value = block.partition(b"\ndata: ")
+            if value and name[:6] == b"event:" and block.count(b"\n") == 1:  # or of a name and a line
+                found.append(value)
+            elif lines := _data_lines(block):
+                found.append(b"\n".join(lines))
+        return found
+
+    def finish(self) -> list[SseEvent]:
+        """The stream closed: the last event, where a server left out the blank line after it."""
+        return self.feed(b"\n\n") if self._pending else []
+
+    def finish_data(self) -> list[bytes]:
+        """The data of that last event."""
+        return self.feed_data(b"\n\n") if self._pending else []
+
+    def _blocks(self, data: bytes) -> list[bytes]:
+        """The lines of each event that these bytes complete."""
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._only_line_feeds(data)
         if not self._pending and data[-2:] == b"\n\n":  # whole events, which is how most servers send them
-            return self._events(data[:-2].split(b"\n\n"))
+            return self._checked(data[:-2].split(b"\n\n"), len(data))
         if not data:
             return []
         ends_event = b"\n\n" in data or (self._last_byte == b"\n" and data[0] == 10)
@@ -58,21 +86,13 @@ class SseDecoder:
             self._pending.clear()
             self._size = 0
         *blocks, rest = data.split(b"\n\n")
-        events = self._events(blocks)
+        blocks = self._checked(blocks, len(data))
         if rest:
             self._keep(rest)
         else:
             # The blank line is spent: a line feed that follows is one more blank line, not the end of this event.
             self._last_byte = b""
-        return events
-
-    def finish(self) -> list[SseEvent]:
-        """The stream closed: the last event, where a server left out the blank line after it."""
-        block = b"".join(self._pending)
-        self._pending.clear()
-        self._size = 0
-        event = self._event(block)
-        return [] if event is None else [event]
+        return blocks
 
     def _only_line_feeds(self, data: bytes) -> bytes:
         """CR LF and CR as LF. A CR at the very end counts at once, so that no event waits for the byte after it."""
@@ -88,6 +108,15 @@ class SseDecoder:
         self._check(self._size)
         self._pending.append(data)
 
+    def _checked(self, blocks: list[bytes], size: int) -> list[bytes]:
+        """The blocks, none of which is too big, the first without the mark that a stream may begin with."""
+        if size > self._bytes_max:
+            self._check(max(map(len, blocks)))
+        if not self._started:
+            self._started = True
+            blocks[0] = blocks[0].removeprefix(_BOM)
+        return blocks
+
     def _check(self, size: int) -> None:
         if size > self._bytes_max:
             self._pending.clear()
@@ -96,34 +125,29 @@ class SseDecoder:
                 "check that the address is that of a model server"
             )
 
-    def _events(self, blocks: list[bytes]) -> list[SseEvent]:
-        return [event for block in blocks if (event := self._event(block)) is not None]
-
     def _event(self, block: bytes) -> SseEvent | None:
-        self._check(len(block))
-        if self._started and block[:6] == b"data: " and b"\n" not in block:  # nearly every token looks so
-            return SseEvent("", block[6:].decode("utf-8", "replace"), self._last_id, None)
-        if not self._started and block:
-            self._started = True
-            block = block.removeprefix(_BOM)
-        name, retry, parts = b"", None, list[bytes]()
-        for line in block.split(b"\n"):
-            field, _, value = line.partition(b":")
-            if value[:1] == b" ":
-                value = value[1:]
-            if field == b"data":
-                parts.append(value)
-            elif field == b"event":
+        name, retry = b"", None
+        for field, value in map(_field, block.split(b"\n")):
+            if field == b"event":
                 name = value
-            elif field == b"id":
-                if b"\0" not in value:
-                    self._last_id = value.decode("utf-8", "replace")
+            elif field == b"id" and b"\0" not in value:
+                self._last_id = value.decode("utf-8", "replace")
             elif field == b"retry" and value.isdigit():
                 retry = int(value)
-        if not parts:
+        lines = _data_lines(block)
+        if not lines:
             return None
-        data = parts[0] if len(parts) == 1 else b"\n".join(parts)
-        return SseEvent(name.decode("utf-8", "replace"), data.decode("utf-8", "replace"), self._last_id, retry)
+        data = b"\n".join(lines).decode("utf-8", "replace")
+        return SseEvent(name.decode("utf-8", "replace"), data, self._last_id, retry)
+
+
+def _data_lines(block: bytes) -> list[bytes]:
+    return [value for field, value in map(_field, block.split(b"\n")) if field == b"data"]
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    field, _, value = line.partition(b":")
+    return field, value[1:] if value[:1] == b" " else value
 
 
 def encode(event: str, data: str | bytes) -> bytes:

@@ -103,6 +103,33 @@ def test_any_split_reads_the_same(
     assert events(*(raw[i : i + 1] for i in range(len(raw)))) == wanted
 
 
+LINES = (
+    b"data: a",
+    b"data:b",
+    b"data: ",
+    b"data",
+    b"event: e",
+    b": hi",
+    b"id: 7",
+    b"",
+    b"\xff",
+    b"\xef\xbb\xbfdata: x",
+)
+
+
+@QUICK
+@given(st.lists(st.sampled_from(LINES), max_size=12), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
+def test_the_data_alone_is_that_of_the_events_whatever_the_split(
+    lines: list[bytes], newline: bytes, data: st.DataObject
+) -> None:
+    raw = newline.join(lines) + data.draw(st.sampled_from([b"", newline, newline + newline]))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=4)))
+    chunks = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    decoder = SseDecoder()
+    found = [one for chunk in chunks for one in decoder.feed_data(chunk)] + decoder.finish_data()
+    assert [one.decode("utf-8", "replace") for one in found] == [event.data for event in events(*chunks)]
+
+
 def test_data_of_several_lines_is_written_as_several_lines() -> None:
     assert encode("e", "a\r\nb\rc") == b"event: e\ndata: a\ndata: b\ndata: c\n\n"
     assert encode("", b"x") == b"data: x\n\n"

@@ -12,7 +12,7 @@ import msgspec
 
 from ...dialect import Json
 from ...errors import EngineGarbled
-from ...sse import SseDecoder, SseEvent
+from ...sse import SseDecoder
 from ...values import (
     Delta,
     Part,
@@ -26,6 +26,7 @@ from ...values import (
 from .._failures import error_in_stream
 from .._wire import (
     WireError,
+    at,
     extras,
     field,
     object_field,
@@ -42,18 +43,23 @@ class _Piece(msgspec.Struct, gc=False):
     text: str = ""
     thinking: str = ""
     partial_json: str = ""
-    signature: str = ""
 
 
-class _BlockDelta(msgspec.Struct):
+_PIECES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+"""The pieces that only bring more of a block's text, and the field that has it."""
+
+
+class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
     """The event of which a stream has thousands; all others are read as plain JSON."""
 
-    type: str
     index: int
     delta: _Piece
 
 
 _decode_delta = msgspec.json.Decoder(_BlockDelta).decode
+_NOT_PLAIN = (msgspec.MsgspecError, UnicodeDecodeError)
+_DELTA = b'"content_block_delta"'
+"""Stands in these events, and in few others: quotes inside a text are escaped."""
 
 
 class _Block:
@@ -88,63 +94,66 @@ class Reader:
         self._has_calls = self._started = self._done = False
 
     def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed(data))
+        return self._read(self._sse.feed_data(data))
 
     def finish(self) -> list[Delta]:
-        deltas = self._read(self._sse.finish())
+        deltas = self._read(self._sse.finish_data())
         if not self._done:
             raise EngineGarbled("the answer broke off before its message_stop event; ask again")
         return deltas
 
-    def _read(self, events: list[SseEvent]) -> list[Delta]:
+    def _read(self, events: list[bytes]) -> list[Delta]:
         out: list[Delta] = []
         try:
-            for event in events:
+            for data in events:
                 if self._done:  # whatever comes after the end is no part of the answer
                     break
-                if event.event == "content_block_delta":
-                    self._piece(event.data, out)
-                else:
-                    self._event(parse_object(event.data), event.data, out)
+                if _DELTA not in data or not self._plain(data, out):
+                    self._event(parse_object(data.decode("utf-8", "replace")), out)
         except WireError as error:
             raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
         return out
 
-    def _piece(self, data: str, out: list[Delta]) -> None:
+    def _plain(self, data: bytes, out: list[Delta]) -> bool:
+        """One more piece of a block that is open; False when the event is anything else."""
         try:
             event = _decode_delta(data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError("", f"is no content_block_delta event: {error}") from None
-        index, piece = event.index, event.delta
+        except _NOT_PLAIN:
+            return False
+        piece = event.delta
+        block = self._blocks.get(event.index)
+        if block is None or piece.type not in _PIECES:
+            return False
+        if text := piece.text or piece.thinking or piece.partial_json:
+            block.pieces.append(text)
+            out.append(PartDelta(event.index, text))
+        return True
+
+    def _piece(self, raw: Json, out: list[Delta]) -> None:
+        index, delta = field(raw, "index", int), object_field(raw, "delta")
+        with at("delta"):
+            kind = text_field(delta, "type")
         block = self._blocks.get(index)
         if block is None:
             raise WireError("index", f"names block {index}, which is not open")
-        text = piece.text or piece.thinking or piece.partial_json
-        if piece.type in ("text_delta", "thinking_delta", "input_json_delta"):
-            if text:
+        if (name := _PIECES.get(kind)) is not None:
+            if text := text_field(delta, name, ""):
                 block.pieces.append(text)
                 out.append(PartDelta(index, text))
-        elif piece.type == "signature_delta":
-            block.raw["signature"] = block.raw.get("signature", "") + piece.signature
+        elif kind == "citations_delta":
+            block.raw["citations"] = [*(block.raw.get("citations") or []), object_field(delta, "citation")]
         else:
-            self._rare_piece(block.raw, object_field(parse_object(data), "delta"))
+            # A signature, and pieces of kinds that are not known here: texts grow, anything else is set.
+            for key, value in extras(delta, "type").items():
+                old = block.raw.get(key)
+                block.raw[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
 
-    @staticmethod
-    def _rare_piece(raw: Json, delta: Json) -> None:
-        """Citations, and pieces of kinds that are not known here: texts grow, anything else is set."""
-        if delta.get("type") == "citations_delta":
-            raw["citations"] = [*(raw.get("citations") or []), object_field(delta, "citation")]
-            return
-        for key, value in extras(delta, "type").items():
-            old = raw.get(key)
-            raw[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
-
-    def _event(self, raw: Json, data: str, out: list[Delta]) -> None:
+    def _event(self, raw: Json, out: list[Delta]) -> None:
         kind = text_field(raw, "type")
         if kind == "content_block_start":
             self._start_block(field(raw, "index", int), object_field(raw, "content_block"), out)
-        elif kind == "content_block_delta":  # from a server that does not name its events
-            self._piece(data, out)
+        elif kind == "content_block_delta":
+            self._piece(raw, out)
         elif kind == "content_block_stop":
             self._stop_block(field(raw, "index", int), out)
         elif kind == "message_start":

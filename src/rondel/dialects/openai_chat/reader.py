@@ -13,7 +13,7 @@ import msgspec
 
 from ...dialect import Json
 from ...errors import EngineGarbled
-from ...sse import SseDecoder, SseEvent
+from ...sse import SseDecoder
 from ...values import (
     Delta,
     Foreign,
@@ -49,6 +49,7 @@ from .parts import (
 )
 from .reply import BODY_FIELDS, MESSAGE_FIELDS, read_ending, read_usage
 
+_KNOWN = frozenset((*BODY_FIELDS, "obfuscation"))
 Kind: TypeAlias = Literal["thinking", "text", "refusal"]
 
 
@@ -89,40 +90,41 @@ class _Call:
         return read_call({**self.raw, "id": self.id, kind: inner})
 
 
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
+class _Function(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     arguments: str = ""
     name: str = ""
 
 
-class _PlainCall(msgspec.Struct, forbid_unknown_fields=True):
+class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     index: int
     function: _Function
     id: str = ""
     type: Literal["function"] = "function"
 
 
-class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True):
+class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: str | None = None
     tool_calls: tuple[_PlainCall, ...] = ()
 
 
-class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True):
+class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     delta: _PlainDelta
-    index: Literal[0] = 0
-    finish_reason: None = None
+    index: int = 0
+    finish_reason: str | None = None
     logprobs: None = None
 
 
-class _PlainChunk(msgspec.Struct):
+class _PlainChunk(msgspec.Struct, gc=False):
     """A chunk that is one more piece of a text or of calls and nothing else, as nearly all are: read at once, without a
     dict."""
 
-    choices: tuple[_PlainChoice]
-    usage: None = None
-    error: None = None
+    choices: tuple[_PlainChoice, ...]
+    usage: Any = None
+    error: Any = None
 
 
 _read_plain = msgspec.json.Decoder(_PlainChunk).decode
+_NOT_PLAIN = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class Reader:
@@ -140,46 +142,54 @@ class Reader:
         self._started = self._done = False
 
     def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed(data))
+        return self._read(self._sse.feed_data(data))
 
     def finish(self) -> list[Delta]:
         """The upstream closed. Some servers leave out `[DONE]`: a finish reason will do."""
-        deltas = self._read(self._sse.finish())
+        deltas = self._read(self._sse.finish_data())
         if not self._done:
             if self._ending is None:
                 raise EngineGarbled("the answer broke off before its finish reason; ask again")
             self._stop(deltas)
         return deltas
 
-    def _read(self, events: list[SseEvent]) -> list[Delta]:
+    def _read(self, events: list[bytes]) -> list[Delta]:
         out: list[Delta] = []
         try:
-            for event in events:
+            for data in events:
                 if self._done:
                     break
-                if event.data == "[DONE]":
+                if data == b"[DONE]":
                     self._stop(out)
-                elif not self._plain(event.data, out):
-                    self._chunk(parse_object(event.data), out)
+                elif not self._plain(data, out):
+                    self._chunk(parse_object(data.decode("utf-8", "replace")), out)
         except WireError as error:
             raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
         return out
 
-    def _plain(self, data: str, out: list[Delta]) -> bool:
+    def _plain(self, data: bytes, out: list[Delta]) -> bool:
         """One more piece of a part that is open; False when the chunk is anything else."""
         if self._ending is not None or not self._started:
             return False
         try:
-            delta = _read_plain(data).choices[0].delta
-        except msgspec.MsgspecError:
+            chunk = _read_plain(data)
+        except _NOT_PLAIN:
+            return False
+        if len(chunk.choices) != 1 or chunk.usage is not None or chunk.error is not None:
+            return False
+        choice = chunk.choices[0]
+        delta = choice.delta
+        if choice.index or choice.finish_reason is not None:
             return False
         if delta.tool_calls:
             return delta.content is None and self._plain_calls(delta.tool_calls, out)
-        if self._prose is None or self._prose.kind != "text":
+        prose = self._prose
+        if prose is None or prose.kind != "text":
             return False
         if text := delta.content:
-            self._piece("text", text, "", out)
+            prose.pieces.append(text)
             self._content_length += len(text)
+            out.append(PartDelta(prose.index, text))
         return True
 
     def _plain_calls(self, pieces: tuple[_PlainCall, ...], out: list[Delta]) -> bool:
@@ -217,13 +227,13 @@ class Reader:
             if choice.get("finish_reason"):
                 self._ending = text_field(choice, "finish_reason")
         if not choices or self._ending is not None:
-            self._kept |= extras(raw, *BODY_FIELDS, "obfuscation")
+            self._kept |= _left(raw)
 
     def _start(self, raw: Json, out: list[Delta]) -> None:
         if "choices" not in raw:
             raise WireError("choices", "is missing: an answer is a stream of chunks with choices")
         self._started = True
-        self._kept = extras(raw, *BODY_FIELDS, "obfuscation")
+        self._kept = _left(raw)
         if raw.get("created"):
             self._kept["created"] = raw["created"]
         out.append(ReplyStarted(text_field(raw, "model", ""), text_field(raw, "id", "")))
@@ -330,6 +340,11 @@ class Reader:
             self._finish_part(self._next, part, out)
         stop, ending = read_ending(self._ending or "", self._usage, self._parts)
         out.append(ReplyFinished(stop, read_usage(self._usage), opaque(NAME, {**self._kept, **ending})))
+
+
+def _left(raw: Json) -> Json:
+    """What a chunk says that we have no place for."""
+    return {key: value for key, value in raw.items() if key not in _KNOWN and value is not None}
 
 
 def _text_of(content: object) -> str:

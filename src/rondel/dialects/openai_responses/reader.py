@@ -13,7 +13,7 @@ import msgspec
 
 from ...dialect import Json
 from ...errors import EngineGarbled
-from ...sse import SseDecoder, SseEvent
+from ...sse import SseDecoder
 from ...values import (
     Delta,
     Part,
@@ -56,6 +56,18 @@ class _Piece(msgspec.Struct, gc=False):
 
 _decode_piece = msgspec.json.Decoder(_Piece).decode
 
+
+def _piece_of(raw: Json) -> _Piece:
+    try:
+        number = field(raw, "content_index", int, 0)
+        return _Piece(text_field(raw, "type"), field(raw, "output_index", int), text_field(raw, "delta"), number)
+    except WireError as error:
+        raise WireError("", f"is no delta event: {error}") from None
+
+
+_DELTA = b'.delta"'
+"""Stands in these events, and in few others: quotes inside a text are escaped."""
+
 _TEXT = ("response.output_text.delta", "response.refusal.delta")
 _ARGUMENTS = "response.function_call_arguments.delta"
 _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
@@ -73,33 +85,38 @@ class Reader:
         self._started = self._done = False
 
     def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed(data))
+        return self._read(self._sse.feed_data(data))
 
     def finish(self) -> list[Delta]:
-        deltas = self._read(self._sse.finish())
+        deltas = self._read(self._sse.finish_data())
         if not self._done:
             raise EngineGarbled("the answer broke off before its response.completed event; ask again")
         return deltas
 
-    def _read(self, events: list[SseEvent]) -> list[Delta]:
+    def _read(self, events: list[bytes]) -> list[Delta]:
         out: list[Delta] = []
         try:
-            for event in events:
+            for data in events:
                 if self._done:
                     break
-                if event.event in _PIECES:
-                    self._piece(event.data, out)
-                elif event.data != "[DONE]":
-                    self._event(parse_object(event.data), event.data, out)
+                if (_DELTA not in data or not self._plain(data, out)) and data != b"[DONE]":
+                    self._event(parse_object(data.decode("utf-8", "replace")), out)
         except WireError as error:
             raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
         return out
 
-    def _piece(self, data: str, out: list[Delta]) -> None:
+    def _plain(self, data: bytes, out: list[Delta]) -> bool:
+        """One more piece of a part; False when the event is anything else."""
         try:
             piece = _decode_piece(data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError("", f"is no delta event: {error}") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        if piece.type not in _PIECES:
+            return False
+        self._piece(piece, out)
+        return True
+
+    def _piece(self, piece: _Piece, out: list[Delta]) -> None:
         if not piece.delta:
             return
         item, kind = piece.output_index, piece.type
@@ -115,10 +132,10 @@ class Reader:
                 return  # a summary and the reasoning itself: the first to come is shown
         out.append(PartDelta(index, piece.delta))
 
-    def _event(self, raw: Json, data: str, out: list[Delta]) -> None:
+    def _event(self, raw: Json, out: list[Delta]) -> None:
         kind = text_field(raw, "type")
-        if kind in _PIECES:  # from a server that does not name its events
-            self._piece(data, out)
+        if kind in _PIECES:  # not as it should be, or with broken characters
+            self._piece(_piece_of(raw), out)
         elif kind == "response.output_item.added":
             self._start_item(field(raw, "output_index", int), object_field(raw, "item"), out)
         elif kind == "response.content_part.added":
