@@ -24,6 +24,11 @@ help: ## what there is
 	@$(PIP) install --group dev
 	@touch $@
 
+.venv/bench: .venv/dev pyproject.toml
+	@echo "installing what Rondel is measured against ..."
+	@$(PIP) install --group bench
+	@touch $@
+
 run: .venv/run ## set up, then talk to the default agent
 	@$(BIN)/rondel
 
@@ -36,7 +41,7 @@ check: .venv/dev ## lint, types, layers, docs
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-bench: .venv/dev ## ratios against a hand-written loop, measured in one run
+bench: .venv/bench ## ratios against a hand-written loop, measured in one run
 	@$(BIN)/python -m bench
 
 clean: ## remove what the other targets made

@@ -2,8 +2,8 @@
 
 An address may be chosen by anybody, so a name is resolved once, every address that it stands for must be public, and
 the connection goes to one of those: there is no second resolution in which a name could come to mean something else.
-The same holds for every redirect. No cookies, no proxy, no compression; time and size are bounded. The client is
-aiohttp, imported with the first fetch. Knows no plugin and no model.
+The same holds for every redirect. No cookies, no proxy, no compression; time and size are bounded. Knows no plugin and
+no model.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .. import __version__
 from ..values import Media
 from . import FetchError, not_fetched
 from .address import as_address, why_not_public
 from .image import KINDS, image_type
+from .url import Url
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
-    from aiohttp.abc import AbstractResolver, ResolveResult
-    from yarl import URL
+    from ..http import Answer
 
 BYTES_MAX = 10_000_000
 SECONDS_MAX = 15.0
@@ -75,58 +74,38 @@ class HttpFetcher:
             target = self._parsed(got, url)
         raise self._error(url, f"it redirects more than {REDIRECTS_MAX} times")
 
-    def _parsed(self, address: URL | str, url: str) -> URL:
-        from yarl import URL
-
+    def _parsed(self, text: str, url: str) -> Url:
         try:
-            parsed = URL(address)
-            parsed.port  # noqa: B018 - a port that is no number is found out here
-        except (ValueError, TypeError):
-            raise self._error(url, "its address cannot be read") from None
-        if parsed.scheme not in ("http", "https") or not parsed.raw_host:
-            raise self._error(url, "only http and https addresses are fetched")
-        if parsed.user is not None or parsed.password is not None:
-            raise self._error(url, "its address holds a user name; leave it out")
-        return parsed
+            return Url.of(text)
+        except ValueError as error:
+            raise self._error(url, str(error)) from None
 
-    async def _get(self, target: URL, url: str) -> bytes | URL:
-        """The bytes, or where to look next."""
-        import aiohttp
+    async def _get(self, target: Url, url: str) -> bytes | str:
+        """The bytes, or the address to look at next."""
+        from ..http import Client, HttpError
 
         addresses = await self._checked(target, url)
-        connector = aiohttp.TCPConnector(
-            resolver=_pinned(addresses),
-            socket_factory=_only(addresses),
-            use_dns_cache=False,
-            force_close=True,
-        )
         headers = {
             "accept": self._accept,
             "accept-encoding": "identity",
+            "connection": "close",
             "user-agent": f"rondel/{__version__}",
         }
+        client = Client(target.origin, addresses=addresses, connect_s=self._seconds_max)
         try:
-            async with (
-                aiohttp.ClientSession(
-                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
-                ) as session,
-                session.get(target, headers=headers, allow_redirects=False) as response,
-            ):
-                return await self._read(response, target, url)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if isinstance(error, TimeoutError):
-                raise
-            raise self._error(url, f"its server could not be read ({type(error).__name__})") from None
+            return await self._read(await client.ask("GET", target.path, headers), target, url)
+        except HttpError as error:
+            raise self._error(url, f"its server could not be read: {error}") from None
+        finally:
+            client.close()
 
-    async def _read(self, response: ClientResponse, target: URL, url: str) -> bytes | URL:
-        if response.status in _REDIRECTS:
-            from yarl import URL
-
-            return target.join(URL(response.headers.get("location", "")))
-        if response.status != 200:
-            raise self._error(url, f"its server answered {response.status}")
+    async def _read(self, answer: Answer, target: Url, url: str) -> bytes | str:
+        if answer.status in _REDIRECTS:
+            return target.joined(answer.headers.get("location", ""))
+        if answer.status != 200:
+            raise self._error(url, f"its server answered {answer.status}")
         data = bytearray()
-        while chunk := await response.content.readany():
+        while chunk := await answer.read():
             data += chunk
             if len(data) > self._bytes_max:
                 raise self._error(url, f"it is larger than {self._bytes_max:,} bytes")
@@ -134,9 +113,9 @@ class HttpFetcher:
 
     # --- which addresses may be connected to --------------------------------------------------------------------------
 
-    async def _checked(self, target: URL, url: str) -> list[str]:
+    async def _checked(self, target: Url, url: str) -> list[str]:
         """The addresses of a host. One that is not public is enough to refuse them all."""
-        host, port = target.raw_host or "", target.port or 0
+        host, port = target.host, target.port
         if as_address(host) is not None:
             found = [host]
         else:
@@ -177,41 +156,3 @@ async def _resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
-
-
-def _pinned(addresses: list[str]) -> AbstractResolver:
-    """A resolver that knows nothing but the addresses that were checked."""
-    from aiohttp.abc import AbstractResolver
-
-    class Pinned(AbstractResolver):
-        async def resolve(
-            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-        ) -> list[ResolveResult]:
-            return [
-                {
-                    "hostname": host,
-                    "host": address,
-                    "port": port,
-                    "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
-                    "proto": socket.IPPROTO_TCP,
-                    "flags": socket.AI_NUMERICHOST,
-                }
-                for address in addresses
-            ]
-
-        async def close(self) -> None:
-            pass
-
-    return Pinned()
-
-
-def _only(addresses: list[str]) -> Callable[[Any], socket.socket]:
-    """Makes sockets for the addresses that were checked, and for no other: the last word before a connection."""
-
-    def make(info: Any) -> socket.socket:
-        family, kind, protocol, _, where = info
-        if where[0] not in addresses:
-            raise OSError(f"{where[0]!r} was not checked")
-        return socket.socket(family, kind, protocol)
-
-    return make
