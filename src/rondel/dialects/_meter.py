@@ -214,12 +214,34 @@ def counted(read: Callable[[Json], Usage], raw: object, before: Usage) -> Usage:
         return before
 
 
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
+_KIND = msgspec.json.Decoder(_Kind)
+
+
+def event_of(decoder: msgspec.json.Decoder[T], made: Callable[[str], T], data: bytes) -> T:
+    """An event as a struct. One of a kind that is not known may have anything under the names that matter in others:
+    of such a one only its kind is read."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        return made(struct_of(_KIND, data).type)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable(error, data) from None
+
+
 def struct_of(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     """An event or a body as a struct that has only what matters of it."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError("", f"is not what it should be: {error}, in {shown(data)}") from None
+        raise _unreadable(error, data) from None
+
+
+def _unreadable(error: Exception, data: bytes) -> WireError:
+    return WireError("", f"is not what it should be: {error}, in {shown(data)}")
 
 
 def _end_of_events(data: bytes) -> int:

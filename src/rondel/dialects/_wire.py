@@ -143,6 +143,8 @@ def count_field(raw: Json, key: str) -> int:
     value = raw.get(key)
     if type(value) is int:
         return value
+    if value is None:
+        return 0
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return field(raw, key, int, 0)
@@ -171,6 +173,8 @@ def strings(raw: Json, key: str) -> tuple[str, ...]:
 
 
 def as_objects(values: Any, where: str) -> list[Json]:
+    if type(values) is Again:  # whoever made it has looked
+        return values
     if not isinstance(values, list):
         raise WireError(where, f"must be a list, got {shown(values)}")
     found = cast("list[Any]", values)

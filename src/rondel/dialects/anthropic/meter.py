@@ -10,14 +10,24 @@ from ...dialect import Json
 from ...errors import EngineError
 from ...sse import encode
 from .._failures import error_in_stream
-from .._meter import NOTHING, EventMeter, counted, struct_of
-from .._wire import WireError, as_object, encode_json, extras, object_field, parse_object
+from .._meter import NOTHING, EventMeter, counted, event_of, struct_of
+from .._wire import WireError, as_object, encode_json, extras, parse_object
 from .parts import NAME
 from .reply import error_body, read_usage
 
 
-class _Kind(msgspec.Struct):
+class _Message(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    usage: Any = None
+
+
+class _Event(msgspec.Struct):
+    """An event, of which only what tells who answered and what it cost is read."""
+
     type: str = ""
+    message: _Message | None = None
+    usage: Any = None
 
 
 class _Whole(msgspec.Struct):
@@ -31,7 +41,7 @@ class _Whole(msgspec.Struct):
     error: Any = None
 
 
-_KIND, _WHOLE = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Whole)
+_EVENT, _WHOLE = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Whole)
 _BEFORE = ("message_start", "ping")
 
 
@@ -45,17 +55,18 @@ class Meter(EventMeter):
         self._usage: Json = {}
 
     def _event(self, data: bytes) -> bool:
-        kind = struct_of(_KIND, data).type
+        event = event_of(_EVENT, _Event, data)
+        kind = event.type
         if kind == "message_stop":
             return self._ends()
         if kind == "error":
             return self._fails(error_in_stream(parse_object(data).get("error")))
         if kind == "message_start":
-            message = object_field(parse_object(data), "message")
-            self.model, self.id = str(message.get("model") or ""), str(message.get("id") or "")
-            self._count(message.get("usage"))
+            message = event.message or _Message()
+            self.model, self.id = message.model or "", message.id or ""
+            self._count(message.usage)
         elif kind == "message_delta":
-            self._count(parse_object(data).get("usage"))
+            self._count(event.usage)
         elif not kind:
             raise WireError("type", "is missing: it must be a string")
         if kind not in _BEFORE:

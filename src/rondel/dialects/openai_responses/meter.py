@@ -10,8 +10,8 @@ import msgspec
 from ...errors import EngineError
 from ...sse import encode
 from .._failures import error_in_stream
-from .._meter import NOTHING, EventMeter, counted, struct_of
-from .._wire import WireError, encode_json, parse_object, shown
+from .._meter import NOTHING, EventMeter, counted, event_of, struct_of
+from .._wire import WireError, encode_json, parse_object
 from .parts import NAME
 from .reply import failure, head_of, read_usage
 
@@ -32,26 +32,11 @@ class _Event(msgspec.Struct):
     response: _Response | None = None
 
 
-class _Kind(msgspec.Struct):
-    type: str = ""
-
-
-_EVENT, _KIND = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Kind)
-_WHOLE = msgspec.json.Decoder(_Response)
+_EVENT, _WHOLE = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Response)
 _ENDS = ("response.completed", "response.incomplete")
 _FAILS = ("response.failed", "response.cancelled")
 _BEFORE = ("response.created", "response.in_progress", "response.queued", "keepalive", "ping")
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,12})')
-
-
-def _event_of(data: bytes) -> _Event:
-    """An event. One of a kind that is not known may have anything under the names that matter in others."""
-    try:
-        return _EVENT.decode(data)
-    except msgspec.ValidationError:
-        return _Event(struct_of(_KIND, data).type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError("", f"is not what it should be: {error}, in {shown(data)}") from None
 
 
 class Meter(EventMeter):
@@ -62,7 +47,7 @@ class Meter(EventMeter):
     def _event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":  # some servers end with it, after the last event
             return True
-        event = _event_of(data)
+        event = event_of(_EVENT, _Event, data)
         kind, response = event.type, event.response
         if response is not None:
             self._read(response)
