@@ -30,12 +30,14 @@ OBSERVED_MIN = 200
 BYTES_PER_TOKEN_MIN = 3
 """No text of a body has more tokens than its bytes divided by this, by our estimate: Chinese has three bytes a
 character."""
-_MEDIA_WORDS = {
-    "anthropic": (b'"image"', b'"document"'),
-    "openai-chat": (b'"image_url"', b'"file"', b'"input_audio"'),
-    "openai-responses": (b'"input_image"', b'"input_file"', b'"input_audio"', b'"computer_screenshot"'),
+_IMAGE_WORDS = {"anthropic": b'"image"', "openai-chat": b'"image_url"', "openai-responses": b'"input_image"'}
+_OTHER_WORDS = {
+    "anthropic": (b'"document"',),
+    "openai-chat": (b'"file"', b'"input_audio"'),
+    "openai-responses": (b'"input_file"', b'"input_audio"', b'"computer_screenshot"'),
 }
-"""What a body has for each image, document or sound in it. Searching takes longer than all else of most decisions."""
+"""What is said has one of these for each image, document or sound in it."""
+_ANY_IMAGE = tuple(_IMAGE_WORDS.values())
 
 IMAGE_TOKENS_MIN, IMAGE_TOKENS_MAX = 85, 1_600
 PIXELS_PER_TOKEN = 750
@@ -69,7 +71,11 @@ def estimate(request: Request) -> int:
 
 def tokens_at_most(request: Request) -> int | None:
     """What the estimate cannot exceed, without reading anything; None when only reading tells."""
-    media = request.count(*_MEDIA_WORDS[request.dialect.name])
+    said, dialect = request.said, request.dialect.name
+    media = sum(map(said.count, _OTHER_WORDS[dialect]))
+    # Searching takes longer than all else of most decisions; the image agent asks for the same, which is searched once.
+    if request.holds(*_ANY_IMAGE):
+        media += said.count(_IMAGE_WORDS[dialect])
     if media and request.holds(b"application/pdf"):
         return None
     return request.size_bytes // BYTES_PER_TOKEN_MIN + IMAGE_TOKENS_MAX * media
@@ -94,6 +100,14 @@ class Calibration:
 
     def ratio(self, engine: str) -> float:
         return self._ratios.get(engine, 1.0)
+
+    def has_at_most(self, tokens: int, request: Request, engine: str) -> bool:
+        """Whether a request's bytes alone say that it has no more tokens than these, as this engine would count."""
+        ratio = self._ratios.get(engine, 1.0)
+        if request.size_bytes / BYTES_PER_TOKEN_MIN * ratio > tokens:
+            return False
+        most = tokens_at_most(request)
+        return most is not None and most * ratio <= tokens
 
     def correct(self, engine: str, estimated: int) -> int:
         return round(estimated * self.ratio(engine))

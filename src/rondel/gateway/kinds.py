@@ -6,18 +6,22 @@ from typing import Any, cast
 
 from .request import Request
 
+_THINKING = frozenset(("thinking", "reasoning", "reasoning_effort", "enable_thinking"))
+
 
 def searches_the_web(request: Request) -> bool:
-    if "web_search_options" in request.fields:
+    fields = request.fields
+    if "web_search_options" in fields:
         return True
-    tools = request.fields.get("tools")
-    if tools is None or b"web_search" not in bytes(tools):
+    if "tools" not in fields or b'"web_search' not in bytes(fields["tools"]):
         return False
     return any(str(_table(tool).get("type", "")).startswith("web_search") for tool in _items(request.field("tools")))
 
 
 def asks_to_think(request: Request) -> bool:
     fields = request.fields
+    if _THINKING.isdisjoint(fields):
+        return False
     thinking = _table(request.field("thinking")) if "thinking" in fields else {}
     if thinking and thinking.get("type") != "disabled":
         return True

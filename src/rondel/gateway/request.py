@@ -7,7 +7,7 @@ bytes until a rule or a plugin wants to see them. Knows no network and no routin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TRUE = msgspec.Raw(b"true")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
+_SAID = ("system", "instructions", "messages", "input")
 
 
 class Request:
@@ -50,6 +51,7 @@ class Request:
         self._readings = readings
         self.size_bytes = len(body)
         self._body = body
+        self._held: dict[tuple[bytes, ...], bool] = {}
         try:
             self.fields: dict[str, msgspec.Raw] = _FIELDS.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -59,6 +61,8 @@ class Request:
             raise PromptRejected("the body names no model; set `model` to a text", code="bad_body")
         self.model = model
         self.streams = self.fields.get("stream") == _TRUE
+        self.said = self._without_tools() if "tools" in self.fields else body
+        """Where to look for what somebody said: the body, without its tools, which may be most of it."""
         self.session = self._session()
         """The caller's own name for its conversation; empty where it gives none."""
 
@@ -73,13 +77,15 @@ class Request:
         self.__dict__.pop("prompt", None)
 
     def holds(self, *texts: bytes) -> bool:
-        """Whether the body has one of these texts anywhere: a cheap question before a dear one."""
-        common = _common(texts)
-        return (not common or common in self._body) and any(map(self._body.__contains__, texts))
+        """Whether the body has one of these texts anywhere: a cheap question before a dear one. A long body is searched
+        once for the same texts, whoever asks."""
+        held = self._held.get(texts)
+        if held is None:
+            held = self._held[texts] = bool(texts) and _searching(texts)(self._body) is not None
+        return held
 
-    def count(self, *texts: bytes) -> int:
-        """How often the body has these texts."""
-        return sum(map(self._body.count, texts))
+    def _without_tools(self) -> bytes:
+        return b"".join([self.fields[name] for name in _SAID if name in self.fields])
 
     def find(self, pattern: re.Pattern[bytes]) -> list[bytes]:
         """What of the body fits a pattern."""
@@ -95,20 +101,23 @@ class Request:
         if self._readings is None or name not in REMEMBERED:
             return _decoded(name, raw)
         try:
-            return self._readings.decode(raw, (self.dialect.name, name, self.key))
+            dialect = self.dialect
+            decode = dialect.decode_messages if name == dialect.messages_field else msgspec.json.decode
+            return self._readings.decode(raw, (dialect.name, name, self.key), decode)
         except _NOT_JSON as error:
             raise _no_json(name, error) from None
 
     def _session(self) -> str:
+        headers, fields = self.headers, self.fields
         for name in _SESSION_HEADERS:
-            if named := self.headers.get(name):
+            if name in headers and (named := headers[name]):
                 return named
-        if "metadata" in self.fields:
+        if "metadata" in fields:
             metadata = self.field("metadata")
             told = str(cast("dict[str, Any]", metadata).get("user_id", "")) if isinstance(metadata, dict) else ""
             if found := _SESSION.search(told):
                 return found[1]
-        cache_key = self.field("prompt_cache_key")
+        cache_key = self.field("prompt_cache_key") if "prompt_cache_key" in fields else ""
         return cache_key if isinstance(cache_key, str) else ""
 
     @property
@@ -118,12 +127,9 @@ class Request:
 
 
 @lru_cache(maxsize=64)
-def _common(texts: tuple[bytes, ...]) -> bytes:
-    """The longest bytes that all of them have: to search a long body once is better than for each."""
-    first = min(texts, key=len, default=b"")
-    sizes = range(len(first), 2, -1)
-    pieces = (first[at : at + size] for size in sizes for at in range(len(first) - size + 1))
-    return next((piece for piece in pieces if len(texts) > 1 and all(piece in text for text in texts)), b"")
+def _searching(texts: tuple[bytes, ...]) -> Callable[[bytes], re.Match[bytes] | None]:
+    """Searches for all of them at once: a long body is gone through once, and not for each."""
+    return re.compile(b"|".join(map(re.escape, texts))).search
 
 
 def _decoded(name: str, raw: msgspec.Raw) -> Any:

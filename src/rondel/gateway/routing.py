@@ -10,32 +10,35 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from fnmatch import fnmatchcase
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
-from ..config import SAME, canonical_engine, engine_problem
-from ..document import Where, dotted
+from ..config import canonical_engine, engine_problem
+from ..document import Where
 from ..errors import ConfigError, EngineError, nearest
 from ..lookup import import_attribute
-from ..settings import SCENARIOS, Config, ProjectSettings, RouteSettings
+from ..settings import Config
 from ..values import Value
-from .counting import BYTES_PER_TOKEN_MIN, Calibration, estimate, tokens_at_most
+from .counting import Calibration, estimate
 from .kinds import asks_to_think, searches_the_web
 from .names import Names
 from .request import Request
+from .routes import AGENT, MAIN, Route, Routes, Table
 from .sessions import Sessions, project_named
 from .tag import find_tag
 
 LAST_TOKENS_MIN = 20_000
 """A session whose last prompt was long stays where it is while its prompts are longer than this."""
-AGENT = "agent:"
-ROUTES = ("gateway", "routes")
+NAMES_MAX = 256
+NAME_MAX = 100
+"""Callers ask for few models, and with every request: what so many names of this length mean is remembered."""
 
 Custom: TypeAlias = Callable[..., Any]
-_Said: TypeAlias = tuple[str, str]
-"""The engine that a rule names, or none; and the reason."""
+Reason: TypeAlias = str | tuple[str, *tuple[object, ...]]
+"""A text; or a format and what stands in it, because of most requests nobody ever asks why a rule did not apply."""
+_Said: TypeAlias = tuple[Route | None, Reason]
+"""The route that a rule gives, or none; and the reason."""
 
 
 class Step(Value, frozen=True):
@@ -58,10 +61,16 @@ class Decision(Value, frozen=True):
     """The tokens of the request, where a rule had them counted, as the default engine would count them."""
     estimated: int | None = None
     """The same before it was corrected by what that engine counted before."""
-    steps: tuple[Step, ...] = ()
-    """The rules that were asked, in their order; the last one decided."""
+    reasons: tuple[Reason, ...] = ()
+    """What the rules said that were asked, in their order; the last one decided."""
     fields: dict[str, Any] = {}
     """Fields of the body that are sent otherwise than they came: without the sub-agent tag."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The rules that were asked, for people to read."""
+        asked = zip(_RULES, self.reasons, strict=False)
+        return tuple(Step(rule, rule == self.rule, _text(reason)) for rule, reason in asked)
 
     def apply(self, request: Request) -> None:
         """Put what the decision changes into the request."""
@@ -85,284 +94,233 @@ class Router:
         self.config, self.agents = config, agents
         self.settings = config.gateway
         self.default = config.engine or default
-        self.default_from = f"engine ({config.source('engine')})" if config.engine else "the best that was found"
+        self._default_from = f"engine ({config.source('engine')})" if config.engine else "the best that was found"
         self.sessions = sessions or Sessions(self.settings.sessions_folder)
         self.calibration = calibration or Calibration()
         self.names = Names(config, os.environ if env is None else env)
-        self._canonical: dict[str, str] = {}
-        self.tables: tuple[tuple[tuple[str, ...], RouteSettings], ...] = ((ROUTES, self.settings.routes),)
-        """The tables of routes that count where neither a session nor a project has its own."""
-        self._places: dict[tuple[tuple[str, ...], str], str] = {}
+        self._remembered = lru_cache(NAMES_MAX)(self._named)
+        self._routes = {("", ""): self._routes_of("", "")}
         self._custom = _custom_router(config)
+        self.has_custom = self._custom is not None
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
 
-    async def decide(self, request: Request) -> Decision:
-        return await _Question(self, request).answer()
+    def decide(self, request: Request) -> Awaitable[Decision]:
+        return _Question(self, request).answer()
+
+    def routes(self, request: Request) -> Routes:
+        """The routes that count for a request. There are no more of them than sessions and projects that have some."""
+        settings, session = self.settings, request.session
+        place = (session if session in settings.sessions else "", self._project(request) if settings.projects else "")
+        routes = self._routes.get(place)
+        if routes is None:
+            routes = self._routes[place] = self._routes_of(*place)
+        return routes
+
+    def _routes_of(self, session: str, project: str) -> Routes:
+        settings = self.settings
+        tables: list[Table] = [(MAIN, settings.routes)]
+        if project:
+            tables.insert(0, (("gateway", "projects", project), settings.projects[project]))
+        if session:
+            tables.insert(0, (("gateway", "sessions", session), settings.sessions[session]))
+        return Routes(self.config, tables, self.default, self._default_from)
+
+    def _project(self, request: Request) -> str:
+        projects = self.settings.projects
+        if named := request.project:
+            return project_named(named, projects)
+        if not (session := request.session):
+            return ""
+        found = self.sessions.project_of(session, request.at)
+        return project_named(found, projects) if found else ""
+
+    def named(self, text: str) -> tuple[str, str]:
+        """The engine or agent that a text names, or what is wrong with it; neither when it names nothing at all."""
+        return self._remembered(text) if len(text) <= NAME_MAX else self._named(text)
+
+    def _named(self, text: str) -> tuple[str, str]:
+        if text.startswith(AGENT):
+            agent = text.removeprefix(AGENT)
+            if agent in self.agents:
+                return text, ""
+            return "", f"there is no agent {agent!r}{nearest(agent, tuple(self.agents))}"
+        return self.names.find(text)
 
     async def ask_custom(self, question: _Question) -> Any:
         """What the project's own router says, within its time; a function that blocks has a thread for itself."""
         assert self._custom is not None
         arguments: list[Any] = [question.request, self.config]
         if self._custom_counts:
-            arguments.append(question.tokens)
+            arguments.append(question.tokens())
         async with asyncio.timeout(self.settings.routes.custom_s):
             if inspect.iscoroutinefunction(self._custom):
                 return await self._custom(*arguments)
             said = await asyncio.to_thread(self._custom, *arguments)
             return await said if inspect.isawaitable(said) else said
 
-    @property
-    def has_custom(self) -> bool:
-        return self._custom is not None
-
-    def engine_of(self, value: str) -> str:
-        """The engine that a value of the configuration names; there are few of them, and each is looked up once."""
-        name = self._canonical.get(value)
-        if name is None:
-            name = self._canonical[value] = canonical_engine(value, self.config.engines)
-        return name
-
-    def where(self, table: tuple[str, ...], key: str) -> str:
-        """A key of a table of routes, with the line that sets it."""
-        place = self._places.get((table, key))
-        if place is None:
-            name = dotted((*table, key))
-            source = self.config.source(name)
-            place = self._places[table, key] = f"{name} ({source})" if source.where.path else name
-        return place
-
 
 class _Question:
     """One request, while it is decided."""
 
+    warnings: tuple[str, ...] = ()
+    counted: int | None = None
+    estimated: int | None = None
+
     def __init__(self, router: Router, request: Request) -> None:
         self.router, self.request = router, request
-        self.config, self.settings = router.config, router.settings
-        self.warnings: list[str] = []
+        self.routes = router.routes(request)
         self.fields: dict[str, Any] = {}
-        self.counted: int | None = None
-        self.estimated: int | None = None
-        self.routes: RouteSettings = self.settings.routes
-        self.tables = router.tables
-        if self.settings.sessions or self.settings.projects:
-            self.tables = tuple(self._tables())
-            for _, table in reversed(self.tables[:-1]):
-                self.routes = table.over(self.routes)
 
     async def answer(self) -> Decision:
-        steps: list[Step] = []
-        for rule, ask in _RULES:
+        reasons: list[Reason] = []
+        for rule, ask in _RULES.items():
             said = ask(self)
-            name, reason = said if isinstance(said, tuple) else await said
-            steps.append(Step(rule, bool(name), reason))
-            if name:
-                return self._decision(rule, name, reason, tuple(steps))
+            route, reason = said if isinstance(said, tuple) else await said
+            reasons.append(reason)
+            if route is not None:
+                return Decision(
+                    rule,
+                    route.engines,
+                    _text(reason),
+                    self.warnings,
+                    route.agent,
+                    self.counted,
+                    self.estimated,
+                    tuple(reasons),
+                    self.fields,
+                )
         raise ConfigError(
-            "no engine answers this request: give [gateway.routes] a default, or set `engine`", path=self.config.path
+            "no engine answers this request: give [gateway.routes] a default, or set `engine`",
+            path=self.router.config.path,
         )
 
-    def _decision(self, rule: str, name: str, reason: str, steps: tuple[Step, ...]) -> Decision:
-        agent = name.removeprefix(AGENT) if name.startswith(AGENT) else ""
-        engines = () if agent else tuple(dict.fromkeys((name, *self._fallbacks(rule))))
-        return Decision(
-            rule, engines, reason, tuple(self.warnings), agent, self.counted, self.estimated, steps, self.fields
-        )
-
-    # --- what is configured, and where --------------------------------------------------------------------------------
-
-    def _tables(self) -> Iterator[tuple[tuple[str, ...], RouteSettings]]:
-        """The tables of routes that count for this request, the nearest first, each with its key."""
-        settings = self.settings
-        if settings.sessions and (session := settings.sessions.get(self.request.session)) is not None:
-            yield ("gateway", "sessions", self.request.session), session
-        if settings.projects and (project := self._project()):
-            yield ("gateway", "projects", project), settings.projects[project]
-        yield ROUTES, settings.routes
-
-    def _project(self) -> str:
-        projects: dict[str, ProjectSettings] = self.settings.projects
-        if named := self.request.project:
-            return project_named(named, projects)
-        if not (session := self.request.session):
-            return ""
-        found = self.router.sessions.project_of(session, self.request.at)
-        return project_named(found, projects) if found else ""
-
-    def _where(self, key: str) -> str:
-        """The key that sets a route, with its line."""
-        for path, table in self.tables:
-            if getattr(table, key) is not None:
-                return self.router.where(path, key)
-        return self.router.where(ROUTES, key)
-
-    def _route(self, scenario: str, because: str) -> tuple[str, str]:
-        """The engine of a scenario whose rule applies; empty when it has no route."""
-        value: str | None = getattr(self.routes, scenario)
-        if value is None:
-            return "", f"{because}, but there is no route for it"
-        if value in SAME:
-            name, why = self.default()
-            return name, f"{because}, and {self._where(scenario)} is the same as the default: {why}"
-        name = self.router.engine_of(value)
-        return name, f"{because}, and {self._where(scenario)} names {name!r}"
-
-    def _fallbacks(self, rule: str) -> list[str]:
-        scenario = rule if rule in SCENARIOS else "default"
-        names: tuple[str, ...] = getattr(self.settings.fallback, scenario)
-        if not names and getattr(self.routes, scenario) in SAME:
-            names = self.settings.fallback.default
-        return [self.router.engine_of(name) for name in names]
+    def _warn(self, text: str) -> None:
+        self.warnings += (text,)
 
     # --- what is named: by a tag, by the project's own router, by the caller ------------------------------------------
 
-    def tag(self) -> tuple[str, str]:
+    def tag(self) -> _Said:
         tag = find_tag(self.request)
         if tag is None:
-            return "", "no sub-agent tag is in the prompt"
+            return None, "no sub-agent tag is in the prompt"
         self.fields = tag.fields
-        name, problem = self._named(tag.model)
+        name, problem = self.router.named(tag.model)
         if not name:
             self._warn(f"the sub-agent tag names {tag.model!r}: {problem or self.router.names.unknown(tag.model)}")
-            return "", f"the tag names {tag.model!r}, which is not known"
-        return name, f"a sub-agent tag in the prompt names {tag.model!r}"
+            return None, ("the tag names {!r}, which is not known", tag.model)
+        return self.routes.to(name), f"a sub-agent tag in the prompt names {tag.model!r}"
 
-    def custom(self) -> tuple[str, str] | Awaitable[tuple[str, str]]:
-        return self._asked() if self.router.has_custom else ("", "no router of the project's own is configured")
+    def custom(self) -> _Said | Awaitable[_Said]:
+        return self._asked() if self.router.has_custom else (None, "no router of the project's own is configured")
 
-    async def _asked(self) -> tuple[str, str]:
-        custom, routes = self.settings.routes.custom, self.settings.routes
+    async def _asked(self) -> _Said:
+        routes = self.router.settings.routes
+        custom = routes.custom
         try:
             said = await self.router.ask_custom(self)
         except TimeoutError:
             self._warn(f"the router {custom!r} did not answer within {routes.custom_s:g} s and was passed over")
-            return "", "it took too long"
+            return None, "it took too long"
         except Exception as error:  # whatever a project's function raises must not keep a request from its answer
             self._warn(f"the router {custom!r} failed and was passed over: {type(error).__name__}: {error}")
-            return "", f"it raised {type(error).__name__}"
+            return None, f"it raised {type(error).__name__}"
         if said is None or said == "":
-            return "", f"{custom!r} leaves it to the rules"
+            return None, f"{custom!r} leaves it to the rules"
         name, problem = self._meant(said) if isinstance(said, str) else ("", f"{said!r} is no text")
         if not name:
             self._warn(f"the router {custom!r} says {said!r}: {problem}")
-            return "", f"it says {said!r}, which is not known"
-        return name, f"{custom!r} says {said!r}"
+            return None, f"it says {said!r}, which is not known"
+        return self.routes.to(name), f"{custom!r} says {said!r}"
 
     def _meant(self, text: str) -> tuple[str, str]:
         """The engine or agent that the project's own code names: any that there is, unlike what a caller may name."""
-        name = canonical_engine(text, self.config.engines)
-        if not text.startswith(AGENT) and not engine_problem(name, self.config.engines):
+        engines = self.router.config.engines
+        name = canonical_engine(text, engines)
+        if not text.startswith(AGENT) and not engine_problem(name, engines):
             return name, ""
-        name, problem = self._named(text)
+        name, problem = self.router.named(text)
         return name, problem or self.router.names.unknown(text)
 
-    def explicit(self) -> tuple[str, str]:
+    def explicit(self) -> _Said:
         model = self.request.model
-        name, problem = self._named(model)
+        name, problem = self.router.named(model)
         if name:
-            return name, f"the caller asks for {model!r}"
+            return self.routes.to(name), f"the caller asks for {model!r}"
         if problem:
             self._warn(f"the caller asks for {model!r}: {problem}")
-        return (
-            "",
-            f"{model!r} names no engine: {problem}" if problem else f"{model!r} names no engine that is known here",
-        )
-
-    def _named(self, text: str) -> tuple[str, str]:
-        """The engine or agent that a text names, or what is wrong with it; neither when it names nothing at all."""
-        if text.startswith(AGENT):
-            agent = text.removeprefix(AGENT)
-            if agent in self.router.agents:
-                return text, ""
-            return "", f"there is no agent {agent!r}{nearest(agent, tuple(self.router.agents))}"
-        return self.router.names.find(text)
+            return None, ("{!r} names no engine: {}", model, problem)
+        return None, ("{!r} names no engine that is known here", model)
 
     # --- what the request is ------------------------------------------------------------------------------------------
 
-    def long_context(self) -> tuple[str, str]:
-        if self.routes.long_context is None:
-            return "", "there is no route for long context"
-        limit = self.routes.long_context_tokens or 0
-        last = self.router.sessions.last_tokens(self.request.session) if self.request.session else 0
+    def long_context(self) -> _Said:
+        if (route := self.routes.long_context) is None:
+            return None, "there is no route for long context"
+        request, limit = self.request, self.routes.long_context_tokens
+        last = self.router.sessions.last_tokens(request.session) if request.session else 0
         needed = min(limit, LAST_TOKENS_MIN) if last > limit else limit
-        if self._has_at_most(needed):
-            return "", f"with {self.request.size_bytes:,} bytes it has fewer than {needed:,} tokens"
+        if self.router.calibration.has_at_most(needed, request, self.routes.default.name):
+            return None, ("with {:,} bytes it has fewer than {:,} tokens", request.size_bytes, needed)
         try:
-            tokens = self.tokens
+            tokens = self.tokens()
         except EngineError as error:
-            return "", f"its tokens cannot be counted: {error}"
+            return None, f"its tokens cannot be counted: {error}"
         if tokens > limit:
-            return self._route("long_context", f"about {tokens:,} tokens are more than {limit:,}")
+            return route, f"about {tokens:,} tokens are more than {limit:,}, and {route.why}"
         if tokens > needed:
-            because = f"about {tokens:,} tokens, and the session's last prompt had {last:,}, more than {limit:,}"
-            return self._route("long_context", because)
-        return "", f"about {tokens:,} tokens are not more than {needed:,}"
+            before = f"the session's last prompt had {last:,}, more than {limit:,}"
+            return route, f"about {tokens:,} tokens, and {before}, and {route.why}"
+        return None, ("about {:,} tokens are not more than {:,}", tokens, needed)
 
-    def _has_at_most(self, tokens: int) -> bool:
-        """Whether the request's bytes alone say that it has no more tokens than these."""
-        ratio = self.router.calibration.ratio(self._default_name())
-        if self.request.size_bytes / BYTES_PER_TOKEN_MIN * ratio > tokens:
-            return False
-        most = tokens_at_most(self.request)
-        return most is not None and most * ratio <= tokens
-
-    @cached_property
     def tokens(self) -> int:
-        """As the default engine would count them: that is who is spared."""
-        self.estimated = estimate(self.request)
-        self.counted = self.router.calibration.correct(self._default_name(), self.estimated)
+        """As the default engine would count them: that is who is spared. They are counted once."""
+        if self.counted is None:
+            self.estimated = estimate(self.request)
+            self.counted = self.router.calibration.correct(self.routes.default.name, self.estimated)
         return self.counted
 
-    def background(self) -> tuple[str, str]:
-        if self.routes.background is None:
-            return "", "there is no route for background work"
-        model = self.request.model.lower()
-        for pattern in self.routes.background_models or ():
-            if fnmatchcase(model, pattern.lower()):
-                return self._route("background", f"{self.request.model!r} fits {pattern!r}")
-        return (
-            "",
-            f"{self.request.model!r} fits none of {', '.join(self.routes.background_models or ()) or 'no patterns'}",
-        )
+    def background(self) -> _Said:
+        if (route := self.routes.background) is None:
+            return None, "there is no route for background work"
+        model = self.request.model
+        if pattern := self.routes.background_pattern(model):
+            return route, f"{model!r} fits {pattern!r}, and {route.why}"
+        return None, ("{!r} fits none of {}", model, self.routes.background_models)
 
-    def web_search(self) -> tuple[str, str]:
-        if self.routes.web_search is None:
-            return "", "there is no route for web search"
+    def web_search(self) -> _Said:
+        if (route := self.routes.web_search) is None:
+            return None, "there is no route for web search"
         if not searches_the_web(self.request):
-            return "", "it has no tool for web search"
-        return self._route("web_search", "it has a tool for web search")
+            return None, "it has no tool for web search"
+        return route, f"it has a tool for web search, and {route.why}"
 
-    def think(self) -> tuple[str, str]:
-        if self.routes.think is None:
-            return "", "there is no route for thinking"
+    def think(self) -> _Said:
+        if (route := self.routes.think) is None:
+            return None, "there is no route for thinking"
         if not asks_to_think(self.request):
-            return "", "it does not ask for thinking"
-        return self._route("think", "it asks for thinking")
+            return None, "it does not ask for thinking"
+        return route, f"it asks for thinking, and {route.why}"
 
-    def default(self) -> tuple[str, str]:
-        name = self._default_name()
-        if self.routes.default is None or self.routes.default in SAME:
-            return name, f"{self.router.default_from} is {name!r}"
-        return name, f"{self._where('default')} names {name!r}"
-
-    def _default_name(self) -> str:
-        value = self.routes.default
-        return self.router.default if value is None or value in SAME else self.router.engine_of(value)
-
-    def _warn(self, text: str) -> None:
-        self.warnings.append(text)
+    def default(self) -> _Said:
+        route = self.routes.default
+        return (route if route.name else None), route.why
 
 
-_RULES: tuple[tuple[str, Callable[[_Question], _Said | Awaitable[_Said]]], ...] = (
-    ("tag", _Question.tag),
-    ("custom", _Question.custom),
-    ("explicit", _Question.explicit),
-    ("long_context", _Question.long_context),
-    ("background", _Question.background),
-    ("web_search", _Question.web_search),
-    ("think", _Question.think),
-    ("default", _Question.default),
-)
+_RULES: dict[str, Callable[[_Question], _Said | Awaitable[_Said]]] = {
+    "tag": _Question.tag,
+    "custom": _Question.custom,
+    "explicit": _Question.explicit,
+    "long_context": _Question.long_context,
+    "background": _Question.background,
+    "web_search": _Question.web_search,
+    "think": _Question.think,
+    "default": _Question.default,
+}
 """The rules in their order."""
+
+
+def _text(reason: Reason) -> str:
+    return reason if isinstance(reason, str) else reason[0].format(*reason[1:])
 
 
 # --- the project's own router -----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Tag(Value, frozen=True):
 
 def find_tag(request: Request) -> Tag | None:
     """The first tag of a request. Bodies that do not have its bytes are not looked into."""
-    if not request.holds(MARK):
+    if MARK not in request.said:
         return None
     models: list[str] = []
 
