@@ -82,18 +82,20 @@ class HttpFetcher:
 
     async def _get(self, target: Url, url: str) -> bytes | str:
         """The bytes, or the address to look at next."""
-        from ..http import Client, HttpError
+        from ..http import Client, Head, HttpError
 
         addresses = await self._checked(target, url)
-        headers = {
-            "accept": self._accept,
-            "accept-encoding": "identity",
-            "connection": "close",
-            "user-agent": f"rondel/{__version__}",
-        }
+        head = Head(
+            {
+                "accept": self._accept,
+                "accept-encoding": "identity",
+                "connection": "close",
+                "user-agent": f"rondel/{__version__}",
+            }
+        )
         client = Client(target.origin, addresses=addresses, connect_s=self._seconds_max)
         try:
-            return await self._read(await client.ask("GET", target.path, headers), target, url)
+            return await self._read(await client.ask("GET", target.path, head), target, url)
         except HttpError as error:
             raise self._error(url, f"its server could not be read: {error}") from None
         finally:

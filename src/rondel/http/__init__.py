@@ -5,7 +5,7 @@ and several addresses are `dialing`'s. There are no cookies, no redirects and no
 Knows no model and no wire format above HTTP.
 """
 
-from .client import Client
+from .client import Client, Head
 from .connection import Answer
 from .errors import Broken, ConnectTimeout, HttpError, NoAddress, NotHttp, ProxyFailed, Refused, Silence, TlsFailed
 
@@ -14,6 +14,7 @@ __all__ = [
     "Broken",
     "Client",
     "ConnectTimeout",
+    "Head",
     "HttpError",
     "NoAddress",
     "NotHttp",

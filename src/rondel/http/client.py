@@ -24,6 +24,18 @@ ADDRESSES_S = 60.0
 """How long a name's addresses are taken for known."""
 
 
+class Head:
+    """Headers as they are sent, written once for many requests. Raises HttpError for what no header can be."""
+
+    __slots__ = ("lines",)
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
+            raise HttpError("a header has a line break in it")
+        self.lines = lines
+
+
 class Client:
     """Asks one server. Belongs to the event loop in which it was made, and is closed there.
 
@@ -60,7 +72,7 @@ class Client:
         self,
         method: str,
         target: str,
-        headers: Mapping[str, str],
+        head: Head,
         body: bytes = b"",
         *,
         wait_s: float = FOREVER,
@@ -71,14 +83,14 @@ class Client:
         Something has to come within `wait_s`, and then again and again within `idle_s`.
         """
         first_due = self._loop.time() + wait_s
-        head = self._head(method, target, headers, len(body))
+        asked = self._asked(method, target, head, len(body))
         if (connection := self._taken()) is not None:
             try:
-                return await _answer(connection, head, body, first_due, idle_s)
+                return await _answer(connection, asked, body, first_due, idle_s)
             except Broken:
                 if connection.head_size:
                     raise
-        return await _answer(await self._new(), head, body, first_due, idle_s)
+        return await _answer(await self._new(), asked, body, first_due, idle_s)
 
     @property
     def is_here(self) -> bool:
@@ -94,18 +106,15 @@ class Client:
         for connection in list(self._open):
             connection.abort()
 
-    def _head(self, method: str, target: str, headers: Mapping[str, str], size: int) -> bytes:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
-            raise HttpError("a header has a line break in it")
+    def _asked(self, method: str, target: str, head: Head, size: int) -> bytes:
         if not target.isascii() or not target.isprintable() or " " in target:
             raise HttpError("the address has a character in it that no address has")
         length = f"content-length: {size}\r\n" if size or method != "GET" else ""
-        head = f"{method} {self._before}{target} HTTP/1.1\r\n{self._host}{lines}{length}\r\n"
+        asked = f"{method} {self._before}{target} HTTP/1.1\r\n{self._host}{head.lines}{length}\r\n"
         try:
-            return head.encode("latin-1")
+            return asked.encode("latin-1")
         except UnicodeEncodeError:
-            return head.encode()
+            return asked.encode()
 
     # --- connections --------------------------------------------------------------------------------------------------
 
@@ -170,9 +179,9 @@ class Client:
             self._sweeper = self._loop.call_later(wait_s, self._sweep)
 
 
-async def _answer(connection: Connection, head: bytes, body: bytes, first_due: float, idle_s: float) -> Answer:
+async def _answer(connection: Connection, asked: bytes, body: bytes, first_due: float, idle_s: float) -> Answer:
     try:
-        answer = connection.ask(head, body, first_due, idle_s)
+        answer = connection.ask(asked, body, first_due, idle_s)
         if len(body) > PIECE_BYTES:
             await connection.send_rest(body)
         await answer.wait_for_head()

@@ -17,7 +17,7 @@ from ...encoder import PromptEncoder
 from ...endpoint import Endpoint, facts_of
 from ...engine import Relayed
 from ...errors import EngineDenied, EngineError, EngineGarbled, EngineUnreachable
-from ...http import Answer, Client, ConnectTimeout, HttpError, Silence
+from ...http import Answer, Client, ConnectTimeout, Head, HttpError, Silence
 from ...prompt import Prompt
 from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, deltas_of
 from .body import Body
@@ -44,6 +44,7 @@ class HttpEngine:
         self._target = _target(parts.path, parts.query)
         self._encoder = PromptEncoder(dialect)
         self._own_headers = self._headers()
+        self._own_head: Head | None = None
         self._endpoint_headers = {name.lower(): value for name, value in endpoint.headers.items()}
         self._model_field = msgspec.Raw(msgspec.json.encode(model))
         self._more_fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in endpoint.options.items()}
@@ -109,8 +110,8 @@ class HttpEngine:
         if is_own and self._more_fields:
             sent |= self._more_fields
             sent = {name: value for name, value in sent.items() if self._endpoint.options.get(name, ...) is not None}
-        sent_headers = sent_on(self._own_headers, self._endpoint_headers, headers)
-        answer = await self._post(self._target_of(path) if path else self._target, _encode(sent), sent_headers)
+        target = self._target_of(path) if path else self._target
+        answer = await self._post(target, _encode(sent), sent_on(self._own_headers, self._endpoint_headers, headers))
         body = Body(answer, self._faults)
         try:
             if answer.status >= 300:
@@ -164,9 +165,8 @@ class HttpEngine:
         endpoint = self._endpoint
         # Raised after the except clauses: ours must not refer to another error, not even as its context.
         try:
-            return await client.ask(
-                "POST", target, headers, sent, wait_s=endpoint.first_token_s, idle_s=endpoint.idle_s
-            )
+            head = self._head(headers)
+            return await client.ask("POST", target, head, sent, wait_s=endpoint.first_token_s, idle_s=endpoint.idle_s)
         except ConnectTimeout:
             failure = self._faults.timeout("connect", "did not accept a connection")
         except Silence:
@@ -174,6 +174,14 @@ class HttpEngine:
         except HttpError as error:
             failure = self._faults.connection(error)
         raise failure
+
+    def _head(self, headers: Mapping[str, str]) -> Head:
+        """Headers as they are sent; our own are written once."""
+        if headers is not self._own_headers:
+            return Head(headers)
+        if self._own_head is None:
+            self._own_head = Head(headers)
+        return self._own_head
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 

@@ -43,9 +43,13 @@ def _shown_as(name: str) -> str:
     return name if name in _SHOWN_ALSO or (name.startswith(_SHOWN) and name not in _ACCOUNT) else ""
 
 
-def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a request that is passed on: the caller's win over our own, the endpoint's over both."""
-    sent = {**own, **{name: value for name, value in caller.items() if _is_sent(name)}, **endpoint}
+def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers of a request that is passed on: the caller's win over our own, the endpoint's over both. Our own have
+    the endpoint's in them, and are what is given where the caller has none to send on."""
+    callers = {name: value for name, value in caller.items() if _is_sent(name)}
+    if not callers:
+        return own
+    sent = {**own, **callers, **endpoint}
     if (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
         for name in _hops(ends_here) & caller.keys() - own.keys() - endpoint.keys():
             sent.pop(name, None)
