@@ -100,6 +100,11 @@ class Dialect(Protocol):
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...
 
+    def decode_messages(self, data: bytes) -> list[Any]:
+        """The messages of a body, a list, for `read_prompt`: objects as JSON has them, or in any form that is quicker
+        to read. Raises what msgspec raises."""
+        ...
+
     def read_prompt(self, body: Json) -> Prompt:
         """Raises PromptRejected with one clear sentence when the body is not what this dialect says."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -28,9 +29,10 @@ ALIKE_MAX = 8
 REMEMBERED = frozenset({"messages", "input", "tools"})
 
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_OBJECTS = frozenset((dict,))
+_NO_OBJECTS = frozenset(map(type, ("", 0, 0.0, True, None, [])))
 _BRACKET = ord("[")
 _Place: TypeAlias = tuple[str | bytes, ...]
+Decode: TypeAlias = Callable[[bytes], list[Any]]
 
 
 class _Reading:
@@ -76,9 +78,9 @@ class Readings:
         self._known: OrderedDict[_Place, list[_Reading]] = OrderedDict()
         self._bytes = 0
 
-    def decode(self, raw: msgspec.Raw, whose: tuple[str, ...]) -> Any:
+    def decode(self, raw: msgspec.Raw, whose: tuple[str, ...], decode: Decode = msgspec.json.decode) -> Any:
         """What a field of a body holds. Of a list, what came before is neither decoded nor read again. `whose` says in
-        which field, in which dialect and from whom it came."""
+        which field, in which dialect and from whom it came; `decode` is that dialect's way to decode such a list."""
         view = memoryview(raw)
         if view[0] != _BRACKET or len(view) > LIST_BYTES_MAX:
             return msgspec.json.decode(raw)
@@ -90,8 +92,8 @@ class Readings:
                 return Again([], reading.made)
         data = bytes(view)
         made, end = _recalled(alike, data)
-        new = _behind(data, end)
-        if not _OBJECTS.issuperset(map(type, new)):
+        new = decode(_behind(data, end))
+        if _NO_OBJECTS.intersection(map(type, new)):
             return msgspec.json.decode(raw)
         if new:
             self._remember(place, _Reading(data, made, len(made) + len(new)))
@@ -129,9 +131,9 @@ def _recalled(alike: list[_Reading], data: bytes) -> tuple[list[Any], int]:
     return made, best
 
 
-def _behind(data: bytes, end: int) -> list[Any]:
-    """The objects of a list behind those that end here."""
+def _behind(data: bytes, end: int) -> bytes:
+    """What is left of a list behind the objects that end here."""
     if not end:
-        return msgspec.json.decode(data)
+        return data
     rest = data[end:].lstrip()
-    return msgspec.json.decode(b"[" + rest[1:]) if rest.startswith(b",") else []
+    return b"[" + rest[1:] if rest.startswith(b",") else b"[]"

@@ -16,6 +16,7 @@ from .._wire import reading_prompt, reading_reply
 from .images import edit_images
 from .meter import Meter
 from .parts import NAME
+from .plain import decode_messages
 from .prompt import THINKING_TOKENS_MIN, TOKENS_MAX_DEFAULT, read_prompt, write_prompt
 from .reader import Reader
 from .reply import error_body, read_reply, write_reply
@@ -33,6 +34,9 @@ class Anthropic:
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
         return write_prompt(prompt, model=model, stream=stream)
+
+    def decode_messages(self, data: bytes) -> list[Any]:
+        return decode_messages(data)
 
     def read_prompt(self, body: Json) -> Prompt:
         with reading_prompt(NAME):

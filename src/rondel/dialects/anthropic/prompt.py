@@ -35,6 +35,7 @@ from .._wire import (
     write_tools,
 )
 from .parts import NAME, read_content, read_text, short, write_block
+from .plain import PlainMessage, read_plain
 
 TOKENS_MAX_DEFAULT = 8192
 """Written when the prompt sets no limit, because this API demands one; a thinking budget is added on top."""
@@ -196,8 +197,11 @@ def _read_system(system: object) -> list[Message]:
     return each(as_objects(system, "system"), "system", lambda block: Message("system", (read_text(block),)))
 
 
-def _read_message(raw: Json) -> list[Message]:
+def _read_message(raw: Json | PlainMessage) -> list[Message]:
     """One message of the wire. Results of tools make messages of their own, in the order of the blocks."""
+    if isinstance(raw, PlainMessage):
+        parts = read_plain(raw)
+        return [Message("assistant", parts)] if raw.role == "assistant" else _read_user(parts, {})
     role, content = text_field(raw, "role"), raw.get("content")
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")

@@ -38,6 +38,9 @@ class OpenAIChat:
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
         return write_prompt(prompt, model=model, stream=stream, tokens_max_field=self.tokens_max_field)
 
+    def decode_messages(self, data: bytes) -> list[Any]:
+        return msgspec.json.decode(data)
+
     def read_prompt(self, body: Json) -> Prompt:
         with reading_prompt(NAME):
             return read_prompt(body)

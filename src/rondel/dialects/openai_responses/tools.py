@@ -41,12 +41,19 @@ INSIDE = "inside"
 
 def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     """The tools of a body and those that its items add, each with a name of its own."""
-    specs = each(objects(body, "tools"), "tools", _read_tool)
-    inner = [tool for spec in specs for tool in _inside(spec)]
+    found = each(objects(body, "tools"), "tools", _read_with_inside)
+    specs = [tools[0] for tools in found]
+    inner = [tool for tools in found for tool in tools[1:]]
     for message in messages:
         if message.role == "system" and message.parts and type(message.parts[0]) is Foreign:
             inner += _added(own(message.parts[0], NAME))
     return (*specs, *_with_own_names(inner, {spec.name for spec in specs})) if inner else tuple(specs)
+
+
+def _read_with_inside(raw: Json) -> list[ToolSpec]:
+    """A tool, and those that stand inside it."""
+    tool = _read_tool(raw)
+    return [tool, *_inside(tool)]
 
 
 def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec]:
