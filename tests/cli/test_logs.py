@@ -17,7 +17,7 @@ import pytest
 from rondel.clock import VirtualClock
 from rondel.commands.logs import POLL_S, follow
 from rondel.errors import RondelError
-from rondel.gateway.log import FLUSH_S, RequestLog, log_names, open_log
+from rondel.gateway.log import FLUSH_S, RequestLog, line_of, log_names, open_log
 from rondel.gateway.record import Record
 from rondel.values import Usage
 from tests.cli.conftest import Place
@@ -71,6 +71,41 @@ def test_a_line_has_what_is_known_of_a_request(tmp_path: Path):
             "seconds": 1.25, "session": "s1",
         }
     ]  # fmt: skip
+
+
+def test_whatever_is_known_has_a_place_of_its_own_in_the_line():
+    """O03: no two fields of a record are mixed up on their way into the log."""
+    texts = (
+        "id",
+        "dialect",
+        "asked",
+        "key",
+        "session",
+        "project",
+        "rule",
+        "why",
+        "engine",
+        "model",
+        "outcome",
+        "error",
+    )
+    record = Record("", 1_000_000_000.0)
+    for name in texts:
+        setattr(record, name, f"the {name}")
+    record.attempts, record.rounds, record.status, record.cost_nanousd = 2, 3, 201, 4
+    record.streams, record.agents, record.warnings = True, ("an agent",), ("a warning",)
+    record.first_token_s, record.seconds = 0.123456, 2.123456
+    record.usage = Usage(tokens_in=5, tokens_out=600, tokens_cached=7, tokens_reasoning=8)
+    line = msgspec.structs.asdict(line_of(record, str.upper))
+    theirs = ("asked", "session", "project", "error")
+    for name in texts:
+        assert line[name] == (f"THE {name.upper()}" if name in theirs else f"the {name}")
+    assert [line[name] for name in ("attempts", "rounds", "status", "cost_nanousd")] == [2, 3, 201, 4]
+    assert (line["streams"], line["relayed"], line["agents"]) == (True, False, ("an agent",))
+    assert (line["warnings"], line["event"], line["said"]) == (("A WARNING",), "request", "")
+    assert (line["first_token_s"], line["tokens_per_s"], line["seconds"]) == (0.1235, 300.0, 2.1235)
+    assert [line[f"tokens_{kind}"] for kind in ("in", "out", "cached", "reasoning")] == [5, 600, 7, 8]
+    assert line["at"].timestamp() == record.at
 
 
 def test_requests_that_are_under_way_are_not_written_yet(tmp_path: Path):

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +38,8 @@ LINES_MAX = 10_000
 """So many lines may wait for a slow disk; more are counted and dropped."""
 TEXT_MAX = 300
 """Of a text that a caller or a provider wrote, no more is kept."""
+TEXTS_MAX = 1_024
+"""Callers ask for few models, and their sessions go on: so many texts need not be looked at again."""
 
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 _NOT_THROUGH_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -79,39 +81,39 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the gateway said of itself."""
 
 
-def line_of(record: Record) -> LogLine:
-    """A request as a line; it may still be under way."""
+def line_of(record: Record, keep: Callable[[str], str] = str) -> LogLine:
+    """A request as a line; it may still be under way. `keep` says what is kept of a text that others wrote."""
     usage = record.usage
-    return LogLine(
+    return LogLine(  # in the order of the fields: so many keywords cost more than all the rest of a line
         datetime.fromtimestamp(record.at, UTC),
         "request",
-        id=record.id,
-        status=record.status,
-        outcome=record.outcome,
-        key=record.key,
-        asked=record.asked,
-        engine=record.engine,
-        model=record.model,
-        rule=record.rule,
-        why=record.why,
-        attempts=record.attempts,
-        rounds=record.rounds,
-        dialect=record.dialect,
-        streams=record.streams,
-        relayed=record.relayed,
-        agents=record.agents,
-        tokens_in=usage.tokens_in,
-        tokens_out=usage.tokens_out,
-        tokens_cached=usage.tokens_cached,
-        tokens_reasoning=usage.tokens_reasoning,
-        cost_nanousd=record.cost_nanousd,
-        first_token_s=_rounded(record.first_token_s),
-        tokens_per_s=_rounded(record.tokens_per_s),
-        seconds=round(record.seconds, 4),
-        session=record.session,
-        project=record.project,
-        error=record.error,
-        warnings=record.warnings,
+        record.id,
+        record.status,
+        record.outcome,
+        record.key,
+        keep(record.asked),
+        record.engine,
+        record.model,
+        record.rule,
+        record.why,
+        record.attempts,
+        record.rounds,
+        record.dialect,
+        record.streams,
+        record.relayed,
+        record.agents,
+        usage.tokens_in,
+        usage.tokens_out,
+        usage.tokens_cached,
+        usage.tokens_reasoning,
+        record.cost_nanousd,
+        _rounded(record.first_token_s),
+        _rounded(record.tokens_per_s),
+        round(record.seconds, 4),
+        keep(record.session),
+        keep(record.project),
+        keep(record.error),
+        tuple(map(keep, record.warnings)),
     )
 
 
@@ -128,8 +130,8 @@ class RequestLog:
     def __init__(self, folder: Path, clock: Clock, *, bytes_max: int = BYTES_MAX, files_max: int = FILES_MAX) -> None:
         self.folder, self._clock = folder, clock
         self._bytes_max, self._files_max = bytes_max, files_max
-        self.secrets: tuple[str, ...] = ()
-        self._lines: list[bytes] = []
+        self.secrets = ()
+        self._lines: list[Record | LogLine] = []
         self._dropped = 0
         self._waiting = asyncio.Event()
         self._writing = threading.Lock()
@@ -148,34 +150,32 @@ class RequestLog:
     async def __aexit__(self, *_: object) -> None:
         await self._life.aclose()
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self._secrets
+
+    @secrets.setter
+    def secrets(self, secrets: tuple[str, ...]) -> None:
+        self._secrets, self._keep = secrets, _keeping(secrets)
+
     def ended(self, record: Record) -> None:
         """For `Records.watch`: requests that have ended are written."""
         if record.outcome != "open":
-            self._add(line_of(record))
+            self._add(record)
 
     def say(self, event: str, text: str) -> None:
         """Something that is no request: that the gateway started, that its configuration changed."""
-        self._add(LogLine(datetime.fromtimestamp(self._clock.now(), UTC), event, said=text))
+        self._add(self._said(event, text))
 
-    def _add(self, line: LogLine) -> None:
+    def _said(self, event: str, text: str) -> LogLine:
+        return LogLine(datetime.fromtimestamp(self._clock.now(), UTC), event, said=self._keep(text))
+
+    def _add(self, line: Record | LogLine) -> None:
         if len(self._lines) >= LINES_MAX:
             self._dropped += 1
-            return
-        given = (line.asked, line.session, line.project, line.error, line.said, *line.warnings)
-        if given != (kept := tuple(map(self._kept, given))):  # most are kept as they are
-            texts = dict(zip(("asked", "session", "project", "error", "said"), kept, strict=False))
-            line = msgspec.structs.replace(line, **texts, warnings=kept[5:])
-        self._lines.append(msgspec.json.encode(line) + b"\n")
-        self._waiting.set()
-
-    def _kept(self, text: str) -> str:
-        if not text:
-            return text
-        for secret in self.secrets:
-            if secret in text:
-                text = text.replace(secret, HIDDEN)
-        text = _masked(text) if len(text) <= TEXT_MAX else mask(text)
-        return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
+        else:
+            self._lines.append(line)
+            self._waiting.set()
 
     async def _run(self) -> None:
         while True:
@@ -184,15 +184,19 @@ class RequestLog:
             self._waiting.clear()
             await asyncio.to_thread(self._put, self._taken())
 
-    def _taken(self) -> bytes:
-        """The lines that wait, as they are written."""
+    def _taken(self) -> list[Record | LogLine]:
+        """What waits to be written."""
         lines, self._lines = self._lines, []
         if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            self.say("dropped", f"{dropped} lines were dropped, because the disk was too slow")
-            lines += self._lines
-            self._lines = []
-        return b"".join(lines)
+            lines.append(self._said("dropped", f"{self._dropped} lines were dropped, because the disk was too slow"))
+            self._dropped = 0
+        return lines
+
+    def _written(self, lines: list[Record | LogLine]) -> bytes:
+        """All of them as they are written. A request that has ended does not change, and waits for this as it is: its
+        caller had its answer long before."""
+        keep = self._keep
+        return _ENCODER.encode_lines([line_of(line, keep) if isinstance(line, Record) else line for line in lines])
 
     def _close(self) -> None:
         self._put(self._taken())
@@ -200,9 +204,10 @@ class RequestLog:
             os.close(self._file)
             self._file = -1
 
-    def _put(self, data: bytes) -> None:
-        if not data:
+    def _put(self, lines: list[Record | LogLine]) -> None:
+        if not lines:
             return
+        data = self._written(lines)
         with self._writing:
             try:
                 self._open()
@@ -245,8 +250,23 @@ class RequestLog:
                 path.unlink()
 
 
-_masked = lru_cache(maxsize=1024)(mask)
-"""Callers ask for few models, and their sessions go on: most texts were looked at before."""
+def _keeping(secrets: tuple[str, ...]) -> Callable[[str], str]:
+    """What gives of a text that others wrote what may be kept."""
+
+    def masked(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, HIDDEN)
+        return mask(text)
+
+    remembered = lru_cache(TEXTS_MAX)(masked)
+
+    def keep(text: str) -> str:
+        if not text:
+            return text
+        text = remembered(text) if len(text) <= TEXT_MAX else masked(text)
+        return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
+
+    return keep
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -302,4 +322,5 @@ def secrets_of(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({value for value in values if len(value) >= 4}, key=len, reverse=True))
 
 
+_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(LogLine)

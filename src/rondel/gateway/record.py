@@ -9,7 +9,6 @@ import logging
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
@@ -140,15 +139,14 @@ class Records:
     def __init__(self) -> None:
         self.newest: deque[Record] = deque(maxlen=RECORDS_MAX)
         self.speeds: OrderedDict[str, Speed] = OrderedDict()
-        self._watchers: list[Callable[[Record], None]] = []
+        self._watchers: tuple[Callable[[Record], None], ...] = ()
 
     def watch(self, watcher: Callable[[Record], None]) -> Callable[[], None]:
         """Call this with each record when it begins and when it ends. Gives what ends the watching."""
-        self._watchers.append(watcher)
+        self._watchers += (watcher,)
 
         def unwatch() -> None:
-            with suppress(ValueError):
-                self._watchers.remove(watcher)
+            self._watchers = tuple(other for other in self._watchers if other is not watcher)
 
         return unwatch
 
@@ -181,7 +179,7 @@ class Records:
         return speed
 
     def _tell(self, record: Record) -> None:
-        for watcher in list(self._watchers):
+        for watcher in self._watchers:
             try:
                 watcher(record)
             except Exception:  # whoever watches has no part in the request
