@@ -75,7 +75,7 @@ def test_every_prompt_reads_the_same(name: str) -> None:
 
     @QUICK
     @given(PROMPTS[name])
-    def check(prompt) -> None:  # type: ignore[no-untyped-def]
+    def check(prompt: Prompt) -> None:
         body = dialect.write_prompt(prompt, model=prompt.model)
         assert decoded(dialect, body) == dialect.read_prompt(body)
 
