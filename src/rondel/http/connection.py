@@ -40,7 +40,6 @@ class Answer:
         "_pieces",
         "_size",
         "_waiter",
-        "_waiting_since",
         "at",
         "begun",
         "ended",
@@ -48,6 +47,7 @@ class Answer:
         "headers",
         "idle_s",
         "status",
+        "waiting_since",
     )
 
     def __init__(self, connection: Connection, first_due: float, idle_s: float) -> None:
@@ -65,7 +65,8 @@ class Answer:
         self._held_back = self._bytes_seen = False
         self._failure: HttpError | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._waiting_since: float | None = None
+        self.waiting_since: float | None = None
+        """Since when somebody has been waiting for it."""
 
     async def read(self) -> bytes:
         """What has arrived, as soon as anything has; nothing at the end."""
@@ -93,9 +94,9 @@ class Answer:
             return
         connection = self._connection
         self._pieces.clear()
-        self._waiting_since = connection.time()
+        self.waiting_since = connection.time()
         self.begun, self.idle_s = True, LINGER_S
-        self.at = self._waiting_since + LINGER_S
+        self.at = self.waiting_since + LINGER_S
         connection.deadlines.add(self)
         connection.discard = True
         if self._held_back:
@@ -110,14 +111,14 @@ class Answer:
     async def _wait(self) -> None:
         connection = self._connection
         self._waiter = connection.loop.create_future()
-        self._waiting_since = connection.time()
-        if not self.at and (due := self._due(self._waiting_since)) != FOREVER:
+        self.waiting_since = connection.time()
+        if not self.at and (due := self._due(self.waiting_since)) != FOREVER:
             self.at = due
             connection.deadlines.add(self)
         try:
             await self._waiter
         finally:
-            self._waiter = self._waiting_since = None
+            self._waiter = self.waiting_since = None
 
     # --- what the connection tells ------------------------------------------------------------------------------------
 
@@ -155,10 +156,10 @@ class Answer:
         """For the deadlines: one timer serves the whole answer. When it goes off it looks since when a read has been
         waiting, so that a piece costs two assignments, and who reads slowly is not taken for a silent server."""
         self.at = 0.0
-        if self._waiting_since is None or self.ended:
+        if self.waiting_since is None or self.ended:
             return  # nobody waits; the next read says when
         connection = self._connection
-        due = self._due(self._waiting_since)
+        due = self._due(self.waiting_since)
         if connection.time() < due:
             self.at = due
             connection.deadlines.add(self)
@@ -216,7 +217,8 @@ class Connection(asyncio.Protocol):
         """Send a large body, piece by piece, until it is sent or the server has answered already."""
         answer, view = self._answer, memoryview(body)
         for at in range(0, len(view), PIECE_BYTES):
-            if self._can_write is not None:
+            if self._can_write is not None and answer is not None:
+                answer.waiting_since = self.time()
                 await self._can_write
             if self._answer is not answer or answer is None or answer.status or not self.is_open:
                 return
@@ -290,7 +292,8 @@ class Connection(asyncio.Protocol):
         self._stray = self._answer is None  # what follows an answer must not be taken for the next one
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head.append((name, value))
+        if self._answer is not None and not self._answer.status:  # else it is a trailer, which nobody reads
+            self._head.append((name, value))
 
     def on_headers_complete(self) -> None:
         lines, self._head = self._head, []
@@ -318,7 +321,6 @@ class Connection(asyncio.Protocol):
         answer.ended = True
         self._answer = None
         self.used = True
-        self._head.clear()  # of trailers
         self.deadlines.remove(answer)
         if self._sent and self._parser.should_keep_alive() and self.is_open:
             self._on_free(self)
