@@ -28,7 +28,7 @@ def conversation(*texts: str) -> Json:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_comes_again_is_read_once_and_reads_the_same(dialect: str) -> None:
-    readings, body = Readings(), BODIES[dialect]
+    readings, body = Readings(list_bytes_min=0), BODIES[dialect]
     first, again = (prompt_of(body, dialect, readings) for _ in range(2))
     assert first == again == prompt_of(body, dialect)
     assert any(a is b for a, b in zip(first.nodes, again.nodes, strict=True))
@@ -36,7 +36,7 @@ def test_what_comes_again_is_read_once_and_reads_the_same(dialect: str) -> None:
 
 
 def test_only_the_new_end_of_a_conversation_is_read() -> None:
-    readings = Readings()
+    readings = Readings(list_bytes_min=0)
     first = prompt_of(conversation("one", "two"), readings=readings)
     longer = prompt_of(conversation("one", "two", "three"), readings=readings)
     assert [a is b for a, b in zip(first.nodes, longer.nodes, strict=False)] == [True, True]
@@ -44,21 +44,21 @@ def test_only_the_new_end_of_a_conversation_is_read() -> None:
 
 
 def test_the_same_words_in_another_dialect_are_read_by_that_dialect() -> None:
-    readings, body = Readings(), conversation("one")
+    readings, body = Readings(list_bytes_min=0), conversation("one")
     prompt_of(body, "anthropic", readings)
     assert prompt_of(body, "openai-chat", readings) == prompt_of(body, "openai-chat")
     assert prompt_of(body, "anthropic", readings) == prompt_of(body, "anthropic")
 
 
 def test_callers_with_other_keys_share_no_reading() -> None:
-    readings = Readings()
+    readings = Readings(list_bytes_min=0)
     mine, theirs = (prompt_of(conversation("one"), readings=readings, key=key) for key in ("mine", "theirs"))
     assert mine == theirs
     assert mine.nodes[0] is not theirs.nodes[0]
 
 
 def test_a_mistake_is_told_with_its_place_every_time() -> None:
-    readings = Readings()
+    readings = Readings(list_bytes_min=0)
     body = {"model": "m", "max_tokens": 9, "messages": [USER, {"role": "user", "content": [{"type": 7}]}]}
     said: list[str] = []
     for remembered in (readings, readings, None):
@@ -73,7 +73,7 @@ def test_a_mistake_is_told_with_its_place_every_time() -> None:
 def test_what_is_no_list_of_objects_is_refused_as_without_remembering(messages: bytes) -> None:
     body = b'{"model":"m","max_tokens":9,"messages":' + messages + b"}"
     said: list[str] = []
-    for readings in (Readings(), None):
+    for readings in (Readings(list_bytes_min=0), None):
         with pytest.raises(PromptRejected) as caught:
             Request("r", DIALECTS["anthropic"](), body, {}, readings=readings).prompt  # noqa: B018
         said.append(str(caught.value))
@@ -81,7 +81,7 @@ def test_what_is_no_list_of_objects_is_refused_as_without_remembering(messages: 
 
 
 def test_what_is_remembered_has_a_limit_and_what_comes_again_stays() -> None:
-    readings = Readings(bytes_max=20 * OBJECT_BYTES)
+    readings = Readings(20 * OBJECT_BYTES, list_bytes_min=0)
     kept = prompt_of(conversation("often"), readings=readings).nodes[0]
     for n in range(100):
         prompt_of(conversation(f"once {n}"), readings=readings)
@@ -93,7 +93,14 @@ def test_what_is_remembered_has_a_limit_and_what_comes_again_stays() -> None:
 
 
 def test_a_very_long_conversation_is_not_remembered() -> None:
-    readings, body = Readings(), conversation("x" * LIST_BYTES_MAX)
+    readings, body = Readings(list_bytes_min=0), conversation("x" * LIST_BYTES_MAX)
+    first, again = (prompt_of(body, readings=readings) for _ in range(2))
+    assert first == again
+    assert first.nodes[0] is not again.nodes[0]
+
+
+def test_what_is_short_is_not_worth_remembering() -> None:
+    readings, body = Readings(), conversation("Hi")
     first, again = (prompt_of(body, readings=readings) for _ in range(2))
     assert first == again
     assert first.nodes[0] is not again.nodes[0]
@@ -101,7 +108,7 @@ def test_a_very_long_conversation_is_not_remembered() -> None:
 
 def test_what_changes_near_the_end_is_read_anew_and_what_stands_before_it_is_not() -> None:
     """Some callers mark the newest message for the provider's cache, and take the mark away with the next request."""
-    readings, texts = Readings(), ("one", "two", "three")
+    readings, texts = Readings(list_bytes_min=0), ("one", "two", "three")
     marked = conversation(*texts)
     marked["messages"][-1]["cache_control"] = {"type": "ephemeral"}
     first = prompt_of(marked, readings=readings)
@@ -111,7 +118,7 @@ def test_what_changes_near_the_end_is_read_anew_and_what_stands_before_it_is_not
 
 
 def test_a_conversation_that_is_taken_up_at_an_earlier_place_reads_as_what_it_is() -> None:
-    readings, texts = Readings(), ("one", "two", "three", "four")
+    readings, texts = Readings(list_bytes_min=0), ("one", "two", "three", "four")
     whole = prompt_of(conversation(*texts), readings=readings)
     earlier = prompt_of(conversation(*texts[:3]), readings=readings)
     assert earlier == prompt_of(conversation(*texts[:3]))
@@ -119,7 +126,7 @@ def test_a_conversation_that_is_taken_up_at_an_earlier_place_reads_as_what_it_is
 
 
 def test_conversations_that_begin_alike_do_not_push_each_other_out() -> None:
-    readings = Readings()
+    readings = Readings(list_bytes_min=0)
     firsts = [prompt_of(conversation("hello", f"{n} " * 99), readings=readings) for n in range(ALIKE_MAX)]
     for n, first in enumerate(firsts):
         longer = prompt_of(conversation("hello", f"{n} " * 99, "more"), readings=readings)
@@ -136,7 +143,7 @@ def test_white_space_and_brackets_in_texts_are_no_end_of_an_object(indent: int |
         body = json.dumps(conversation(*texts), indent=indent).encode()
         return Request("r", DIALECTS["anthropic"](), body, {}, readings=readings).prompt
 
-    readings, other = Readings(), (*texts[:cut], "other", *texts[cut + 1 :])
+    readings, other = Readings(list_bytes_min=0), (*texts[:cut], "other", *texts[cut + 1 :])
     assert read(texts, readings) == read(texts)
     assert read(other, readings) == read(other)
     assert read((*texts, "more"), readings) == read((*texts, "more"))

@@ -79,13 +79,9 @@ def each(raws: Iterable[Json], where: str, read: Callable[[Json], T]) -> list[T]
     return values.copy() if type(raws) is Again else values
 
 
-@contextmanager
-def reading_prompt(dialect: str) -> Generator[None]:
-    """What is wrong inside is the sender's mistake."""
-    try:
-        yield
-    except WireError as error:
-        raise PromptRejected(f"this is no {dialect} request: {error}", code="invalid_request") from None
+def refused(dialect: str, error: WireError) -> PromptRejected:
+    """What is wrong with a prompt is its sender's mistake."""
+    return PromptRejected(f"this is no {dialect} request: {error}", code="invalid_request")
 
 
 @contextmanager

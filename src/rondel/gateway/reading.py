@@ -19,8 +19,8 @@ from ..dialect import Again
 
 BYTES_MAX = 12_000_000
 """About so many bytes of bodies are remembered, those of lists that came most recently."""
-LIST_BYTES_MAX = 3_000_000
-"""Longer lists are mostly images, and not worth it."""
+LIST_BYTES_MIN, LIST_BYTES_MAX = 2_000, 3_000_000
+"""Shorter lists are read as quickly as they are found; longer ones are mostly images, and not worth it."""
 OBJECT_BYTES = 1_000
 """What an object costs beside its bytes."""
 BEGINNING_BYTES = 1_024
@@ -73,8 +73,8 @@ class _Reading:
 class Readings:
     """Of whatever was remembered, the least recently used is forgotten first."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, bytes_max: int = BYTES_MAX, *, list_bytes_min: int = LIST_BYTES_MIN) -> None:
+        self._bytes_max, self._list_bytes_min = bytes_max, list_bytes_min
         self._known: OrderedDict[_Place, list[_Reading]] = OrderedDict()
         self._bytes = 0
 
@@ -82,7 +82,7 @@ class Readings:
         """What a field of a body holds. Of a list, what came before is neither decoded nor read again. `whose` says in
         which field, in which dialect and from whom it came; `decode` is that dialect's way to decode such a list."""
         view = memoryview(raw)
-        if view[0] != _BRACKET or len(view) > LIST_BYTES_MAX:
+        if not self._list_bytes_min <= len(view) <= LIST_BYTES_MAX or view[0] != _BRACKET:
             return msgspec.json.decode(raw)
         place = *whose, _beginning(view)
         alike = [reading for reading in self._known.get(place, ()) if reading.is_whole]

@@ -12,7 +12,7 @@ from ...errors import EngineError
 from ...prompt import Prompt
 from ...values import Media, Reply
 from .._failures import error_of_answer, status_of
-from .._wire import reading_prompt, reading_reply
+from .._wire import WireError, reading_reply, refused
 from .images import edit_images
 from .meter import Meter
 from .parts import NAME
@@ -39,8 +39,10 @@ class Anthropic:
         return decode_messages(data)
 
     def read_prompt(self, body: Json) -> Prompt:
-        with reading_prompt(NAME):
+        try:
             return read_prompt(body)
+        except WireError as error:
+            raise refused(NAME, error) from None
 
     def reply_reader(self) -> Reader:
         return Reader()

@@ -13,7 +13,7 @@ from ...prompt import Prompt
 from ...values import Media, Reply
 from .._failures import error_of_answer
 from .._openai import customs_of, error_status
-from .._wire import object_field, own, reading_prompt, reading_reply
+from .._wire import WireError, object_field, own, reading_reply, refused
 from .images import edit_images
 from .meter import Meter, ask_for_usage
 from .parts import NAME
@@ -42,8 +42,10 @@ class OpenAIChat:
         return msgspec.json.decode(data)
 
     def read_prompt(self, body: Json) -> Prompt:
-        with reading_prompt(NAME):
+        try:
             return read_prompt(body)
+        except WireError as error:
+            raise refused(NAME, error) from None
 
     def reply_reader(self) -> Reader:
         return Reader()

@@ -13,7 +13,7 @@ from ...prompt import Prompt
 from ...values import Media, Reply
 from .._failures import error_of_answer
 from .._openai import error_fields, error_status
-from .._wire import reading_prompt, reading_reply
+from .._wire import WireError, reading_reply, refused
 from .images import edit_images
 from .meter import Meter
 from .parts import NAME
@@ -37,8 +37,10 @@ class OpenAIResponses:
         return msgspec.json.decode(data)
 
     def read_prompt(self, body: Json) -> Prompt:
-        with reading_prompt(NAME):
+        try:
             return read_prompt(body)
+        except WireError as error:
+            raise refused(NAME, error) from None
 
     def reply_reader(self) -> Reader:
         return Reader()
