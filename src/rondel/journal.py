@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from .clock import Clock
@@ -59,10 +58,11 @@ class Journal:
         They are applied and queued for the store before the first wait: a task that is cancelled while it waits leaves
         the transcript as it will be on disk. A store that fails breaks this journal; the next use reads it anew.
         """
-        seq, self.seq = self.seq + 1, self.seq + len(events)
-        for offset, event in enumerate(events):
+        seq = self.seq + 1
+        for event in events:
+            self.seq += 1
             self.transcript.apply(event)
-            self._on_their_way[seq + offset] = event
+            self._on_their_way[self.seq] = event
         if not wait and self._awaited == 0:
             self._tell(seq + len(events))
         self._awaited += wait
@@ -80,6 +80,9 @@ class Journal:
 
     def _tell(self, until: int) -> None:
         """Emit what was appended and not told yet, in order, up to a place."""
+        if not self._watchers:
+            self._told = max(self._told, until - 1)
+            return
         while self._told + 1 < until and (event := self._on_their_way.get(self._told + 1)) is not None:
             self._told += 1
             self.emit(event, self._told)
@@ -123,18 +126,52 @@ class Journal:
         self._watchers.append(watcher)
         return watcher
 
-    @contextlib.contextmanager
-    def listen(self, listener: Listener) -> Generator[None]:
+    def listen(self, listener: Listener) -> Listening:
         """Call `listener.put` for every event while this is open."""
+        return Listening(self, listener)
+
+    def hear(self, listener: Listener) -> None:
+        """Call `listener.put` for every event from now on."""
         self._watchers.append(listener)
-        try:
-            yield
-        finally:
-            self.unwatch(listener)
 
     def unwatch(self, watcher: Listener) -> None:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
+
+
+class Unkept(Journal):
+    """A journal that no store keeps: whoever asked for the turn has the conversation."""
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        self.transcript = Transcript()
+        self.seq = 0
+        self.broken = False
+        self._watchers = []
+
+    async def append(self, *events: Kept, wait: bool = True) -> None:
+        for event in events:
+            self.seq += 1
+            self.transcript.apply(event)
+            self.emit(event, self.seq)
+
+    async def since(self, seq: int) -> list[tuple[int, Kept]]:
+        return []
+
+
+class Listening:
+    """`with journal.listen(listener):` – the time in which it is told."""
+
+    __slots__ = ("_journal", "_listener")
+
+    def __init__(self, journal: Journal, listener: Listener) -> None:
+        self._journal, self._listener = journal, listener
+
+    def __enter__(self) -> None:
+        self._journal.hear(self._listener)
+
+    def __exit__(self, *_: object) -> None:
+        self._journal.unwatch(self._listener)
 
 
 class Watcher:

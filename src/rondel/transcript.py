@@ -39,7 +39,9 @@ from .events import (
 from .job import JobInfo
 from .question import ALWAYS, Answer, Question
 from .template import MARK, is_directive, said_before
-from .values import Message, Messages, Text, ToolCall, ToolResult, Usage, Value
+from .values import NO_USAGE, Message, Messages, Text, ToolCall, ToolResult, Usage, Value
+
+_NO_SCOPE, _NO_SPENT = Scope(), Spent()
 
 
 class CarriedOut(Value, frozen=True):
@@ -91,12 +93,12 @@ class Transcript:
         self.home = ""
         self.output = ""
         self.ran = True
-        self.usage = Usage()
+        self.usage = NO_USAGE
         self.outcome: Outcome | None = None
         self.failure: Failure | None = None
         """Why the last turn failed, if it did."""
         self.turn = ""
-        self.scope = Scope()
+        self.scope = _NO_SCOPE
         """What is known of who and where, of the newest turn."""
         self.turns_done: set[str] = set()
         self.ids: set[str] = set()
@@ -117,14 +119,14 @@ class Transcript:
     def _begin_turn(self, turn: str) -> None:
         self.turn = turn
         self.turn_rounds = 0
-        self.turn_usage = Usage()
+        self.turn_usage = NO_USAGE
         self.turn_calls = 0
         self.turn_seconds = 0.0
         """How long the turn was at work before it waited for a person the last time."""
         self.turn_input: str | None = None
         """What the turn was told first."""
         self.carried_out: list[CarriedOut] = []
-        self._spent_below = Spent()
+        self._spent_below = _NO_SPENT
         self.offered: dict[str, None] = {}
         """Agents that answers of this turn suggested."""
         self.handoffs = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,7 @@ class Turn:
         self.call = call
         self._given_scope = scope
         self._host = host
+        self.now = host.clock.now
         self._journal = journal
         self._first_agent = agent
         self._own_crew = crew
@@ -115,7 +116,7 @@ class Turn:
         self._task: asyncio.Task[Any] | None = None
         self._resting = False
         self._warned: set[tuple[str, str]] = set()
-        self._started_at = host.clock.now()
+        self._started_at = self.now()
         self.below: dict[str, tuple[Spent, tuple[str, ...]]] = {}
         """What the agents used and suggest that worked for calls which are not yet answered."""
         self.budget = parent.budget if parent else Budget(self.limits, self._started_at)
@@ -147,6 +148,8 @@ class Turn:
         self.limits: Limits = crew.agent.limits
         self.plugins: Chain = crew.chain.for_turn(self)
         """The plugins that take part in this turn, in order."""
+        self.emit: Callable[[Event], None] = self._emit_watched if self.plugins.watches else self._journal.emit
+        """Tell whoever watches. Never waits."""
 
     def _take_offers(self) -> None:
         """Let the model call the agents that answers of this turn suggested."""
@@ -177,9 +180,6 @@ class Turn:
     def asks_nobody(self) -> bool:
         """The reply that is owed needs no model: the agent's own words, or the rest of a sentence."""
         return self.words is not None and self.words.asks_nobody
-
-    def now(self) -> float:
-        return self._host.clock.now()
 
     def new_id(self, prefix: str) -> str:
         return self._host.new_id(prefix)
@@ -328,10 +328,8 @@ class Turn:
                 self.plugins.watch(self, event)
         await self._journal.append(*events, wait=wait)
 
-    def emit(self, event: Event) -> None:
-        """Tell whoever watches. Never waits."""
-        if self.plugins.watches:
-            self.plugins.watch(self, event)
+    def _emit_watched(self, event: Event) -> None:
+        self.plugins.watch(self, event)
         self._journal.emit(event)
 
     def progress(self, call_id: str, text: str, progress: float | None = None) -> None:
@@ -352,13 +350,13 @@ class Turn:
         )
         history = self.transcript.history()
         written = crew.nodes if self.words is None else self.words.fill(crew.nodes)
-        nodes = tuple(
+        nodes = [
             msgspec.structs.replace(node, children=node.children + history if node.children else history)
             if node.id == HISTORY
             else node
             for node in written or ()
-        )
-        return Prompt(nodes, crew.specs + new, crew.options, opaque=crew.opaque)
+        ]
+        return Prompt(tuple(nodes), crew.specs + new, crew.options, opaque=crew.opaque)
 
     async def keep(self, reply: Reply, *, ran: bool, seconds: float, first_token_s: float | None) -> None:
         """Append a reply and what it says of where control goes, all or nothing."""

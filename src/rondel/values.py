@@ -128,7 +128,7 @@ class Message(Value, frozen=True, tag="message"):
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 class Messages(tuple[Message, ...]):
@@ -139,7 +139,7 @@ class Messages(tuple[Message, ...]):
 
 def text_of(parts: Iterable[Part]) -> str:
     """The plain text of some parts, joined with nothing between them."""
-    return "".join(part.text for part in parts if isinstance(part, Text))
+    return "".join([part.text for part in parts if isinstance(part, Text)])
 
 
 def system(text: str, **fields: Any) -> Message:
@@ -210,6 +210,9 @@ class Usage(Value, frozen=True):
             self.tokens_reasoning + other.tokens_reasoning,
             self.estimated or other.estimated,
         )
+
+
+NO_USAGE = Usage()
 
 
 class Reply(Value, frozen=True):
@@ -299,14 +302,13 @@ class ReplyBuilder:
         self._pieces: dict[int, list[str]] = {}
         self._model = self._id = ""
         self._stop: StopReason = "end"
-        self._usage = Usage()
+        self._usage = NO_USAGE
         self._opaque: Opaque = {}
         self.finished = False
 
     def add(self, delta: Delta) -> None:
-        kind = type(delta)
-        if kind is PartDelta:
-            self._pieces[delta.index].append(delta.text)  # type: ignore[union-attr]
+        if type(delta) is PartDelta:
+            self._pieces[delta.index].append(delta.text)
         elif isinstance(delta, PartStarted):
             self._kinds[delta.index] = delta.part
             self._pieces[delta.index] = []

@@ -22,7 +22,7 @@ from ..crew import Crew, Host
 from ..engine import Engine, EngineFace
 from ..errors import EngineDenied
 from ..events import Entry, HistoryGiven, Kept, TurnStarted
-from ..journal import Journal
+from ..journal import Journal, Unkept
 from ..limits import Limits
 from ..plugin import Chain, Plugin
 from ..plugins.limits import LimitsGuard
@@ -35,6 +35,7 @@ from .request import Request
 
 GATEWAY = "gateway"
 """The name of the agent that stands for foreign requests which name none of ours."""
+_HISTORY = Node(HISTORY)
 JOINS = "gateway.joins"
 JOINS_MAX = 10_000
 JOIN_S = 7 * 24 * 3600.0
@@ -54,19 +55,18 @@ class CallerTools(Plugin):
 
 
 class Trail:
-    """Where a request's turn is kept: under a name of its own for a trace, or nowhere, because the caller has it."""
+    """Where a request's turn is kept for a trace: under a name of its own, because the caller has the conversation."""
 
-    def __init__(self, store: Store | None, name: str) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         self._store, self._name = store, name
 
     async def append(
         self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
     ) -> None:
-        if self._store is not None:
-            await self._store.append(self._name, seq, events, at=at, wait=wait)
+        await self._store.append(self._name, seq, events, at=at, wait=wait)
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
-        return [] if self._store is None else await self._store.read(self._name, after)
+        return await self._store.read(self._name, after)
 
 
 class Inside:
@@ -76,6 +76,7 @@ class Inside:
         self, app: App, crew: Crew, engine: Callable[[str], EngineFace], dress: Callable[[Engine], Engine]
     ) -> None:
         self._app, self._crew, self.engine, self._dress = app, crew, engine, dress
+        self.clock, self.new_id = app.clock, app.new_id
 
     def crew(self, agent: str) -> Crew:
         return self._crew if agent == self._crew.agent.name else self._app.crew(agent)
@@ -85,10 +86,6 @@ class Inside:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)
-
-
-def _as_it_is(engine: Engine) -> Engine:
-    return engine
 
 
 def _anybody(_: str) -> bool:
@@ -102,14 +99,8 @@ class Opening(msgspec.Struct, frozen=True):
     """One of ours, which answers instead of a bare model."""
     image: str = ""
     """The engine that sees images."""
-    plain: bool = False
-    """Nothing in it is for the gateway's plugins."""
-    kept: bool = False
-    """Keep the turn in the store, for a trace."""
     may_use: Callable[[str], bool] = _anybody
     """Whether the caller may use an engine that a plugin asks for."""
-    dress: Callable[[Engine], Engine] = _as_it_is
-    """What goes around each engine that the turn asks."""
 
 
 class Lending:
@@ -139,12 +130,23 @@ class Lending:
         """Whether some plugin might want to see this request; it is asked for real once the prompt is read."""
         return self._always_look or request.holds(*self._look_for)
 
-    async def open(self, request: Request, prompt: Prompt, engine: Engine, opening: Opening) -> Turn:
-        """The turn that answers a request."""
-        crew = self._crew(prompt, engine, opening)
+    async def open(
+        self,
+        request: Request,
+        prompt: Prompt,
+        engine: Engine,
+        opening: Opening,
+        *,
+        dress: Callable[[Engine], Engine],
+        plain: bool = False,
+        kept: bool = False,
+    ) -> Turn:
+        """The turn that answers a request. `dress` puts around each engine that it asks what belongs there; `plain`
+        says that nothing in it is for the gateway's plugins; what is `kept` is in the store, for a trace."""
+        at = _instructions(prompt)
+        crew = self._crew(prompt, at, engine, opening.agent, plain=plain)
         conversation = f"gateway/{request.key}/{request.session}" if request.session else f"gateway/{request.id}"
-        trail = Trail(self._app.store if opening.kept else None, f"gateway-{request.id}")
-        journal = Journal(conversation, cast(Store, trail), self._app.clock)
+        journal = self._kept(conversation, request.id) if kept else Unkept(conversation)
         inputs = {
             "key": request.key,
             "session": request.session,
@@ -153,7 +155,7 @@ class Lending:
             "dialect": request.dialect.name,
             "image": opening.image,
         }
-        history = Messages(cast("tuple[Message, ...]", prompt.nodes[_instructions(prompt) :]))
+        history = Messages(cast("tuple[Message, ...]", prompt.nodes[at:]))
         started = TurnStarted(request.id, crew.agent.name, inputs=inputs, scope=scope_of(request))
         await journal.append(started, HistoryGiven(history), wait=False)
 
@@ -162,22 +164,27 @@ class Lending:
                 raise EngineDenied(f"the caller's key may not use {name!r}", code="permission_error")
             return self._engine(name)
 
-        host = cast(Host, Inside(self._app, crew, allowed, opening.dress))
+        host = cast(Host, Inside(self._app, crew, allowed, dress))
         turn = Turn(host, journal, id=request.id, agent=crew.agent.name, inputs=inputs)
         _lend(turn, prompt.tools)
         return turn
 
-    def _crew(self, prompt: Prompt, engine: Engine, opening: Opening) -> Crew:
-        agent, instructions = opening.agent, prompt.nodes[: _instructions(prompt)]
+    def _kept(self, conversation: str, request: str) -> Journal:
+        trail = Trail(self._app.store, f"gateway-{request}")
+        return Journal(conversation, cast(Store, trail), self._app.clock)
+
+    def _crew(self, prompt: Prompt, at: int, engine: Engine, agent: str, *, plain: bool) -> Crew:
+        """Who answers: a bare model, or one of our agents. The messages before `at` are the caller's instructions."""
+        instructions = prompt.nodes[:at]
         if not agent:
             nodes = cast("tuple[Node, ...]", instructions)
             return Crew(
                 self._agent,
                 engine,
-                self._plain if opening.plain else self._chains[""],
+                self._plain if plain else self._chains[""],
                 {},
-                (),
-                (*nodes, Node(HISTORY)),
+                prompt.tools,
+                (*nodes, _HISTORY),
                 prompt.options,
                 "",
                 prompt.opaque,
@@ -215,8 +222,12 @@ def scope_of(request: Request, engine: str = "") -> Scope:
 
 def _instructions(prompt: Prompt) -> int:
     """How many messages at the beginning are instructions."""
-    nodes = prompt.nodes
-    return next((n for n, node in enumerate(nodes) if node.role != "system"), len(nodes))
+    count = 0
+    for node in prompt.nodes:
+        if node.role != "system":
+            break
+        count += 1
+    return count
 
 
 def _merged(ours: Options, callers: Options) -> Options:
@@ -226,8 +237,10 @@ def _merged(ours: Options, callers: Options) -> Options:
 
 def _lend(turn: Turn, callers: tuple[ToolSpec, ...]) -> None:
     """Offer the applying plugins' tools and the agent's own before the caller's. A name that the caller has is its."""
-    taken = {spec.name for spec in callers}
     own = (*turn.crew.tools.values(), *turn.plugins.tools)
+    if not own and turn.crew.specs is callers:
+        return
+    taken = {spec.name for spec in callers}
     lent = {tool.name: tool for tool in own if tool.name not in taken}
     turn.tools = lent
     turn.crew = msgspec.structs.replace(turn.crew, tools=lent, specs=(*(tool.spec for tool in lent.values()), *callers))

@@ -7,6 +7,7 @@ for the turn tells it. Knows no keys, no paths, and nothing of answers that are 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,10 +23,10 @@ from ..turn import Turn
 from ..values import (
     Delta,
     ModelFacts,
-    Notice,
     PartDelta,
     PartFinished,
     PartStarted,
+    Reply,
     ReplyBuilder,
     ReplyFinished,
     ReplyStarted,
@@ -39,7 +40,6 @@ from .responses import DIALECT as RESPONSES
 from .responses import PREVIOUS, Responses
 from .splice import Splice
 
-DELTAS = (ReplyStarted, PartStarted, PartDelta, PartFinished, ReplyFinished, Notice)
 _JSON = [(b"content-type", b"application/json")]
 _ID_PREFIXES = {"anthropic": "msg_", "openai-chat": "chatcmpl-", RESPONSES: "resp_"}
 
@@ -62,7 +62,7 @@ class Retelling:
         self._began = began
         self.writer: ReplyWriter | None = None
         """Writes the caller's stream; made when the first delta is there, and with it the model's name."""
-        self._decided: set[str] = set()
+        self._decided: list[str] = []
         self._rounds = 0
         self._asking: Turn | None = None
 
@@ -74,50 +74,48 @@ class Retelling:
             required = any(getattr(engine, "dialect", "") != RESPONSES for engine in engines)
             asked = await parts.responses.continued(request.key, asked, required=required)
         asked = await parts.joins.restore(request.key, asked)
-        self._decided = {engine.name for engine in engines}
         noted = [_Noted(engine, self) for engine in engines]
+        self._decided = [engine.name for engine in noted]
         engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
         # What was kept here of earlier requests may be for plugins, even if nothing in this one is.
         plain = not looked_at and asked is request.prompt
-        opening = msgspec.structs.replace(opening, kept=parts.traced, dress=self._dress, plain=plain)
-        turn = self._asking = await parts.lending.open(request, asked, engine, opening)
-        listener = _Listener(self, Splice(turn.tools), turn)
+        turn = self._asking = await parts.lending.open(
+            request, asked, engine, opening, dress=self._dress, plain=plain, kept=parts.traced
+        )
+        listener = _Listener(self, Splice(turn.tools))
         given = len(turn.transcript.messages)
-        with turn.journal.listen(listener):
-            outcome = await run_turn(turn)
-        self.record.rounds = listener.splice.rounds
-        self.record.usage = listener.splice.usage
-        self.record.agents = tuple(plugin.name for plugin in turn.plugins.plugins[2:])
+        turn.journal.hear(listener)
+        outcome = await run_turn(turn)
+        record, splice = self.record, listener.splice
+        record.rounds, record.usage = splice.rounds, splice.usage
+        record.agents = tuple([plugin.name for plugin in turn.plugins.plugins[2:]])
         if outcome is Outcome.FAILED or isinstance(turn.error, TokenLimitError):
             raise listener.failure(turn)
         if outcome is Outcome.WAITING:
             await parts.joins.remember(request.key, turn, given)
             listener.ask(turn)
-        final = listener.end()
-        await self._finish(listener, final)
+        await self._finish(listener.end(), listener.builder)
 
-    async def _finish(self, listener: _Listener, final: ReplyFinished) -> None:
+    async def _finish(self, final: ReplyFinished, builder: ReplyBuilder | None) -> None:
         request, out, record = self.request, self.outgoing, self.record
-        listener.builder.add(final)
-        reply = listener.builder.reply()
-        if request.dialect.name == RESPONSES and request.field("store") is not False:
-            previous = request.field(PREVIOUS)
-            await self._parts.responses.keep(
-                request.key,
-                self._reply_id,
-                request.prompt,
-                reply.message,
-                previous if isinstance(previous, str) else "",
-            )
+        reply = builder and builder.reply()
+        if reply and request.dialect.name == RESPONSES and request.field("store") is not False:
+            await self._keep(reply)
         if self.writer is not None:
             out.say(self.writer.feed(final))
             await out.end()
-        else:
+        elif reply:
             body = request.dialect.write_reply(
                 reply, model=self._model, id=self._reply_id, prompt=request.prompt, created_s=int(record.at)
             )
             await out.whole(200, msgspec.json.encode(body), _JSON)
         record.status, record.outcome = out.status, "done"
+
+    async def _keep(self, reply: Reply) -> None:
+        """Let the caller go on from this response by its id."""
+        request, previous = self.request, self.request.field(PREVIOUS)
+        previous = previous if isinstance(previous, str) else ""
+        await self._parts.responses.keep(request.key, self._reply_id, request.prompt, reply.message, previous)
 
     @property
     def _model(self) -> str:
@@ -161,10 +159,7 @@ class _Asked:
 
     def __init__(self, engine: Engine, retelling: Retelling) -> None:
         self._engine, self._retelling = engine, retelling
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
+        self.name = engine.name
 
     @property
     def facts(self) -> ModelFacts:
@@ -181,55 +176,63 @@ class _Noted:
 
     def __init__(self, engine: Engine, retelling: Retelling) -> None:
         self._engine, self._retelling = engine, retelling
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
+        self.name = engine.name
 
     @property
     def facts(self) -> ModelFacts:
         return self._engine.facts
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        self._retelling.note_engine(self._engine)
+        self._retelling.note_engine(self)
         return self._engine.stream(prompt)
 
 
 class _Listener:
     """Hears a turn's events and says the caller's part of them."""
 
-    def __init__(self, retelling: Retelling, splice: Splice, turn: Turn) -> None:
-        self._retelling, self.splice, self._turn = retelling, splice, turn
-        self._say = retelling.outgoing.say if retelling.request.streams else None
+    __slots__ = ("_begun", "_cut", "_feed", "_record", "_retelling", "_say", "_speed", "builder", "splice")
+
+    def __init__(self, retelling: Retelling, splice: Splice) -> None:
+        request = retelling.request
+        self._retelling, self.splice, self._record = retelling, splice, retelling.record
+        self._say = retelling.outgoing.say if request.streams else None
         self._speed = retelling.record.speed
         self._feed: Callable[[Delta], bytes] | None = None
         self._begun = ReplyStarted("")
         self._cut = False
-        self.builder = ReplyBuilder()
+        is_wanted_whole = not request.streams or request.dialect.name == RESPONSES
+        self.builder = ReplyBuilder() if is_wanted_whole else None
 
     def put(self, event: Event, seq: int) -> None:
-        if isinstance(event, DELTAS):
-            if (delta := self.splice.feed(event)) is not None:
-                self._pass(delta)
-        elif isinstance(event, LimitHit):
-            self._cut = True
-        elif isinstance(event, UsageRecorded):
-            note_charge(self._retelling.record, event)
-        elif isinstance(event, Warned):
-            self._retelling.record.warnings += (event.message,)
+        if (hear := self._ears.get(type(event))) is not None:
+            hear(self, event)
+
+    def _delta(self, event: Delta) -> None:
+        if (delta := self.splice.feed(event)) is not None:
+            self._pass(delta)
+
+    def _limit(self, event: LimitHit) -> None:
+        self._cut = True
+
+    def _charged(self, event: UsageRecorded) -> None:
+        note_charge(self._record, event)
+
+    def _warned(self, event: Warned) -> None:
+        self._record.warnings += (event.message,)
 
     def _pass(self, delta: Delta) -> None:
-        self.builder.add(delta)
+        if self.builder is not None:
+            self.builder.add(delta)
         feed = self._feed
         if feed is None:
             if isinstance(delta, ReplyStarted):
                 # Held back until there is a token: until then a failure is an answer with a status of its own.
-                self._begun, self._retelling.record.model = delta, delta.model
+                self._begun, self._record.model = delta, delta.model
                 return
             feed = self._begin()
         if self._say is not None:
             self._say(feed(delta))
-            if self._speed is not None and isinstance(delta, PartDelta):
+            if self._speed is not None and type(delta) is PartDelta:
                 self._speed.add(tokens_of(len(delta.text)), self._retelling.outgoing.time())
 
     def _begin(self) -> Callable[[Delta], bytes]:
@@ -252,7 +255,10 @@ class _Listener:
     def end(self) -> ReplyFinished:
         if self._feed is None:
             self._begin()
-        return self.splice.finish(cut=self._cut)
+        final = self.splice.finish(cut=self._cut)
+        if self.builder is not None:
+            self.builder.add(final)
+        return final
 
     def failure(self, turn: Turn) -> EngineError:
         """Why the turn failed, as an error that a dialect can write."""
@@ -263,6 +269,17 @@ class _Listener:
         if isinstance(error, LimitReached):
             return EngineOverloaded(said, code="429")
         return EngineError(said) if isinstance(error, RondelError) else EngineError("the gateway failed; see its log")
+
+    _ears: ClassVar[dict[type, Callable[[_Listener, Any], None]]] = {
+        ReplyStarted: _delta,
+        PartStarted: _delta,
+        PartDelta: _delta,
+        PartFinished: _delta,
+        ReplyFinished: _delta,
+        LimitHit: _limit,
+        UsageRecorded: _charged,
+        Warned: _warned,
+    }
 
 
 def note_charge(record: Record, event: Event) -> None:
