@@ -4,7 +4,7 @@ Each client reads SSE answers of 100 small events from a loopback server in anot
 once, and 100 at once with a pause before each event, as models make them. Then it is tried on what an engine depends
 on: chunks at once, closing, cancelling, time-outs, proxies. Every client runs in a process of its own, so its CPU is
 its own (all threads counted) and so is its import. A client that is not installed is skipped with a line that says so.
-Knows nothing of Rondel.
+Of Rondel it knows nothing but its client.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 EVENTS = 100
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 BODY = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello " * 100}]}).encode()
 HEADERS = {"content-type": "application/json", "authorization": "Bearer none"}
-CLIENTS = ("pyreqwest", "aiohttp", "httpx2")
+CLIENTS = ("rondel", "aiohttp", "pyreqwest", "httpx2")
 LOADS = (
     ("sequential", "/burst", 200, 1),
     ("100 at once", "/burst", 400, 100),
@@ -95,6 +96,39 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
+class Rondel:
+    """Ours asks one server: another one is another client."""
+
+    def __init__(self, *, connect_s: float = 10, read_s: float = 60) -> None:
+        from rondel.http import Client, Head
+
+        self._make: Callable[[str], Any] = lambda url: Client(
+            url, connect_s=connect_s, proxy=os.environ.get("HTTP_PROXY", "")
+        )
+        self._clients: dict[str, Any] = {}
+        self._read_s, self._head = read_s, Head(HEADERS)
+
+    @contextlib.asynccontextmanager
+    async def chunks(self, url: str) -> AsyncIterator[AsyncIterator[Any]]:
+        parts = urlsplit(url)
+        if (client := self._clients.get(parts.netloc)) is None:
+            client = self._clients[parts.netloc] = self._make(url)
+        answer = await client.ask("POST", parts.path, self._head, BODY, wait_s=self._read_s, idle_s=self._read_s)
+        answer.expect_more()
+        try:
+            yield self._read(answer)
+        finally:
+            answer.close()
+
+    async def _read(self, answer: Any) -> AsyncIterator[Any]:
+        while chunk := await answer.read():
+            yield chunk
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+
 class Pyreqwest:
     def __init__(self, *, connect_s: float = 10, read_s: float = 60) -> None:
         from datetime import timedelta
@@ -162,7 +196,12 @@ class Httpx2:
         await self.client.aclose()
 
 
-MAKERS: dict[str, Callable[..., Client]] = {"pyreqwest": Pyreqwest, "aiohttp": Aiohttp, "httpx2": Httpx2}
+MAKERS: dict[str, Callable[..., Client]] = {
+    "rondel": Rondel,
+    "aiohttp": Aiohttp,
+    "pyreqwest": Pyreqwest,
+    "httpx2": Httpx2,
+}
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------
