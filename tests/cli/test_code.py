@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_the_program_gets_where_the_gateway_is_and_the_parents_environment_stays
     env = json.loads(done.out)
     url = f"http://127.0.0.1:{port}"
     assert env["ANTHROPIC_BASE_URL"] == url
-    assert env["OPENAI_BASE_URL"] == f"{url}/v1"
+    assert env["OPENAI_BASE_URL"] == env["OPENAI_API_BASE"] == f"{url}/v1"
     assert env["ANTHROPIC_AUTH_TOKEN"] == env["OPENAI_API_KEY"] == "rondel"
     assert env["NO_PROXY"] == "intranet,127.0.0.1,localhost,::1"
     assert env["no_proxy"] == "127.0.0.1,localhost,::1"
@@ -123,6 +124,30 @@ def test_arguments_go_to_the_program_and_options_alone_to_claude(place: Place, s
     assert place.spawn("code", PATH=path).out == "claude|"
     assert place.spawn("code", "claude", "--resume", "--key", "x", PATH=path).out == "claude|--resume|--key|x|"
     assert place.spawn("code", "--", "-p", "a b", PATH=path).out == "claude|-p|a b|"
+
+
+def test_codex_is_told_where_to_ask_before_its_own_arguments(place: Place, server: ModelServer):
+    """No variable tells it; what a person says comes later, and so it wins."""
+    port = _free_port()
+    _write(place, server, f"port = {port}\n")
+    program = place.write("bin/codex", '#!/bin/sh\nprintf "%s|" "$@"\n')
+    program.chmod(0o755)
+    said = place.spawn("code", "codex", "exec", "Fix it.", PATH=f"{program.parent}{os.pathsep}{place.env['PATH']}").out
+    first, provider, second, table, *rest = said.split("|")
+    assert (first, provider, second) == ("-c", 'model_provider="rondel"', "-c")
+    assert rest == ["exec", "Fix it.", ""]
+    told = tomllib.loads(table)["model_providers"]["rondel"]
+    assert told["base_url"] == f"http://127.0.0.1:{port}/v1"
+    assert (told["env_key"], told["wire_api"]) == ("OPENAI_API_KEY", "responses")
+
+
+def test_what_a_person_says_of_a_coding_agent_stays(place: Place, server: ModelServer):
+    _write(place, server, "port = 0\n")
+    place.env |= {"API_TIMEOUT_MS": "5", "CLAUDE_CODE_ATTRIBUTION_HEADER": "1", "CLAUDE_CODE_USE_FOUNDRY": "1"}
+    env = json.loads(place.spawn("code", *_python(SHOWN)).out)
+    assert (env["API_TIMEOUT_MS"], env["CLAUDE_CODE_ATTRIBUTION_HEADER"]) == ("5", "1")
+    assert env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == "1"
+    assert "CLAUDE_CODE_USE_FOUNDRY" not in env
 
 
 def test_a_program_that_is_not_there_or_cannot_run_is_one_sentence(place: Place, server: ModelServer):

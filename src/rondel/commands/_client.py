@@ -1,4 +1,5 @@
-"""What a program needs to be a client of the gateway: where it is, which key, and the variables that say so.
+"""What a program needs to be a client of the gateway: where it is, which key, and the variables and arguments that
+say so.
 
 Knows no process and no shell: `rondel code` starts one, `rondel activate` prints lines for the other.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -20,8 +22,24 @@ PROBE_S = 2.0
 TIMEOUT_MS = 600_000
 """How long a coding agent waits for an answer."""
 LOOPBACK = "127.0.0.1,localhost,::1"
-UNSET = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
+UNSET = (
+    "ANTHROPIC_API_KEY",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_GATEWAY",
+)
 """What would lead a client past the gateway, or hand it a key that is not the gateway's."""
+UNLESS_SAID = {
+    "API_TIMEOUT_MS": str(TIMEOUT_MS),
+    # Its telemetry is one of several things that it would tell its vendor, though another model answers.
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    # A line before its prompt that is another one in each conversation: no model's cache would know the rest again.
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+}
+"""What is set where a person has not said otherwise."""
 
 
 def client_variables(address: str, key: str, env: Mapping[str, str]) -> dict[str, str]:
@@ -32,9 +50,10 @@ def client_variables(address: str, key: str, env: Mapping[str, str]) -> dict[str
         "ANTHROPIC_AUTH_TOKEN": token,
         "OPENAI_BASE_URL": f"{address}/v1",
         "OPENAI_API_KEY": token,
-        "API_TIMEOUT_MS": env.get("API_TIMEOUT_MS") or str(TIMEOUT_MS),
+        "OPENAI_API_BASE": f"{address}/v1",
         "DISABLE_TELEMETRY": "true",
         "DISABLE_COST_WARNINGS": "true",
+        **{name: env.get(name) or value for name, value in UNLESS_SAID.items()},
     }
     for name in ("NO_PROXY", "no_proxy"):
         set_[name] = _with_loopback(env.get(name, ""))
@@ -51,6 +70,14 @@ def client_environment(address: str, key: str, env: Mapping[str, str]) -> dict[s
     """The whole environment of a client; the one that is given stays as it is."""
     kept = {name: value for name, value in env.items() if name not in UNSET}
     return {**kept, **client_variables(address, key, env)}
+
+
+def client_arguments(program: str, address: str) -> list[str]:
+    """What a program must be told before its own arguments, because no variable tells it where to ask."""
+    if os.path.basename(program).partition(".")[0] != "codex":
+        return []
+    provider = f'{{name="Rondel",base_url="{address}/v1",env_key="OPENAI_API_KEY",wire_api="responses"}}'
+    return ["-c", 'model_provider="rondel"', "-c", f"model_providers.rondel={provider}"]
 
 
 def key_of(settings: GatewaySettings, name: str, now: float) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import RondelError
 from ..gateway.serving import Server, bind, run_fast, say_nothing
-from ._client import check_key, client_environment, is_gateway, key_of, local_address, url_of
+from ._client import check_key, client_arguments, client_environment, is_gateway, key_of, local_address, url_of
 from ._gateway import at_place, check_place, open_gateway
 from ._output import tell
 from ._project import Project, load_project
@@ -44,7 +44,8 @@ def code(choice: Choice) -> int:
         check_key(host, port, key)
         url = url_of(host, port)
         tell(f"{command[0]} asks the gateway that runs at {url}.")
-        return run_fast(_run(program, command, client_environment(url, key, os.environ)))
+        arguments = [*client_arguments(command[0], url), *command[1:]]
+        return run_fast(_run(program, arguments, client_environment(url, key, os.environ)))
     check_place(at_place(project.config, HOST, port))
     return run_fast(_run_with_gateway(project, _listen(port), program, command, key))
 
@@ -83,10 +84,11 @@ async def _run_with_gateway(
             tell(f"{command[0]} asks {running.address}: {running.default.name} – {running.default.why}.")
             server = Server(running.gateway, listening)
             env = client_environment(running.address, key, os.environ)
+            arguments = [*client_arguments(command[0], running.address), *command[1:]]
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.run())
                 try:
-                    return await _run(program, command, env)
+                    return await _run(program, arguments, env)
                 finally:
                     server.stop(at_once=True)
     finally:
@@ -97,12 +99,12 @@ def _nothing(_: str) -> None:
     """The terminal is the program's; the log has what there is to say."""
 
 
-async def _run(program: str, command: Sequence[str], env: Mapping[str, str]) -> int:
+async def _run(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> int:
     """Run the program to its end. Its exit code; 128 and the signal's number when one ended it, as shells say it."""
     signals = _Signals()
     with signals.caught():
         try:
-            process = await asyncio.create_subprocess_exec(program, *command[1:], env=dict(env))
+            process = await asyncio.create_subprocess_exec(program, *arguments, env=dict(env))
         except OSError as error:
             raise RondelError(f"{program!r} cannot be started: {error.strerror or error}") from None
         try:
