@@ -247,8 +247,14 @@ model is `claude-sonnet-4-5` here and `anthropic/claude-sonnet-4.5` there.
 def facts_of(provider: str, model: str) -> ModelFacts:
     """What is known about a model; permissive where nothing is. On a local server the window is the server's own."""
     name = model.lower().rpartition("/")[2].replace(".", "-")
-    facts = next((facts for pattern, facts in FACTS if fnmatchcase(name, pattern)), ModelFacts())
+    facts = next((facts for pattern, facts in FACTS if _fits(name, pattern)), ModelFacts())
     if (known := PROVIDERS.get(provider)) is None:
         return facts
     window_tokens = None if known.is_local else facts.window_tokens
     return msgspec.structs.replace(facts, window_tokens=window_tokens, image_urls=known.image_urls)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """How it begins tells most patterns apart: to compile all of them takes longer than to read the configuration."""
+    begins = pattern.partition("*")[0].partition("[")[0]
+    return name.startswith(begins) and fnmatchcase(name, pattern)

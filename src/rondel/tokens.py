@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeAlias
 
 import msgspec
@@ -19,7 +20,7 @@ Estimate: TypeAlias = Callable[[str], int]
 MEDIA_TOKENS = 1_000
 """What an image, a sound or a file is taken to cost; providers charge between about 100 and 2,000 for an image."""
 
-_CJK = re.compile(
+_CJK = (
     "[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U0001b000-\U0001b2ff"
     "\U00020000-\U0003ffff]+"
 )
@@ -41,8 +42,14 @@ def estimate_tokens(text: str) -> int:
     """A Chinese, Japanese or Korean character is a token, four others are one; rounded up."""
     if text.isascii():
         return (len(text) + 3) // 4
-    cjk = sum(map(len, _CJK.findall(text)))
+    cjk = sum(map(len, _cjk().findall(text)))
     return cjk + (len(text) - cjk + 3) // 4
+
+
+@cache
+def _cjk() -> re.Pattern[str]:
+    """Compiled with the first text that may have any: it takes longer than to import all of this."""
+    return re.compile(_CJK)
 
 
 def message_tokens(message: Message, estimate: Estimate = estimate_tokens) -> int:

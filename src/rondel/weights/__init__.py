@@ -5,8 +5,11 @@ unzipped and never installed or imported. What has come so far is a prefix of th
 where it stopped, also from another place. Knows no model runtime; imports nothing heavy before something is fetched.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 from .cache import cache_folder, is_present, path_of
-from .fetch import pull
 from .part import Progress
 from .table import CATALOG, DEFAULT, Card, Piece, Place, Url, Weights, Wheels, find
 
@@ -26,3 +29,13 @@ __all__ = [
     "path_of",
     "pull",
 ]
+
+
+def pull(weights: Weights, progress: Progress | None = None) -> Path:
+    """Make sure that the weights are in the cache folder, and give the file. It blocks: call it in a thread.
+
+    Raises EngineUnreachable when no place could be reached, EngineError for anything else (a full disk, wrong content).
+    """
+    from .fetch import pull
+
+    return pull(weights, progress)

@@ -23,10 +23,7 @@ SPACE_MARGIN_BYTES = 32 << 20
 
 
 def pull(weights: Weights, progress: Progress | None = None) -> Path:
-    """Make sure that the weights are in the cache folder, and give the file. It blocks: call it in a thread.
-
-    Raises EngineUnreachable when no place could be reached, EngineError for anything else (a full disk, wrong content).
-    """
+    """What `rondel.weights.pull` says."""
     report: Progress = progress or (lambda done_bytes, total_bytes, what: None)
     path = path_of(weights)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -20,8 +21,6 @@ from .rows import INFO_COLUMNS, info_of
 
 CHUNK_ENTRIES = 512
 """Entries that are read with one statement: the interpreter's lock is held for about a millisecond at a time."""
-
-_decode_entries = msgspec.json.Decoder(list[Entry]).decode
 
 
 class Read(Request):
@@ -97,9 +96,15 @@ class Reader:
 
     def _decode(self, conversation: str, after: int, bodies: bytes) -> list[Entry]:
         try:
-            return _decode_entries(b"[" + bodies + b"]")
+            return _entries_decoder().decode(b"[" + bodies + b"]")
         except msgspec.MsgspecError as error:
             raise damaged(self._path, f"conversation {conversation!r} behind entry {after!r}: {error}") from error
+
+
+@cache
+def _entries_decoder() -> msgspec.json.Decoder[list[Entry]]:
+    """Made with the first read: it knows all kinds of entries, and a gateway that passes bytes on reads none."""
+    return msgspec.json.Decoder(list[Entry])
 
 
 def joined_bodies(connection: sqlite3.Connection, conversation: str, after: int, limit: int) -> bytes:
