@@ -145,9 +145,11 @@ class HttpEngine:
 
     def _proxy_of_environment(self) -> str:
         """The proxy that the environment names for this endpoint. Loopback is never asked for through one."""
+        if self._endpoint.is_loopback:
+            return ""
         from urllib.request import getproxies, proxy_bypass
 
-        if self._endpoint.is_loopback or proxy_bypass(self._endpoint.host):
+        if proxy_bypass(self._endpoint.host):
             return ""
         proxy = getproxies().get(self._url.partition(":")[0], "")
         if proxy and not proxy.startswith(("http://", "https://")):
