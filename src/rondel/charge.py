@@ -312,10 +312,10 @@ Tell: TypeAlias = Callable[[Any], object]
 class Reservation:
     """A call that was admitted and is not over yet. It is settled or voided once; what comes later does nothing."""
 
-    __slots__ = ("at", "id", "over", "reserved", "scope", "tell")
+    __slots__ = ("at", "over", "reserved", "scope", "tell")
 
-    def __init__(self, id: str, at: float, scope: Scope, tell: Tell | None = None) -> None:
-        self.id, self.at, self.scope, self.tell = id, at, scope, tell
+    def __init__(self, at: float, scope: Scope, tell: Tell | None = None) -> None:
+        self.at, self.scope, self.tell = at, scope, tell
         self.reserved: Reserved | None = None
         """What the books hold for it."""
         self.over = False

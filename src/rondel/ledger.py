@@ -87,10 +87,11 @@ class _Plan(NamedTuple):
 class _Applying:
     """What applies to calls of one scope: the scope in words that can be kept, its rules, and where they count."""
 
-    __slots__ = ("_day", "_plan", "blocks", "rules", "scope", "warns")
+    __slots__ = ("_day", "_plan", "blocks", "provider", "rules", "scope", "warns")
 
     def __init__(self, scope: Scope, rules: Sequence[Rule]) -> None:
         self.scope = scope.cleaned()
+        self.provider = scope.engine.partition(":")[0]
         self.rules = tuple((rule, *account) for rule in rules for account in rule.accounts_of(self.scope))
         modes = {rule.mode for rule, _, _ in self.rules}
         self.blocks, self.warns = "block" in modes, "warn" in modes
@@ -131,8 +132,8 @@ class Ledger:
         self._unpriced: list[Callable[[], None]] = []
         self._applying: dict[Scope, _Applying] = {}
         self._listeners: dict[str, list[tuple[Listener, bool]]] = {name: [] for name in get_args(EventName)}
-        self._seed = os.urandom(5).hex()
-        self._count = 0
+        self._id_prefix = f"u_{int(self._clock.now() * 1000):011x}{os.urandom(5).hex()}"
+        self._id_count = 0
         self.rules: tuple[Rule, ...] = ()
         self.configure(rules)
         if on_recorded is not None:
@@ -159,10 +160,8 @@ class Ledger:
     ) -> Reservation:
         """Admit a call, or raise TokenLimitError. `tokens` estimates those in and out; it is asked only if need be."""
         applying = self._applying.get(scope) or self._applies_to(scope)
-        now = self._clock.now()
-        reservation = Reservation(self._new_id(now), now, applying.scope, tell)
-        provider = applying.scope.engine.partition(":")[0]
-        if not self._prices.loaded and self._prices.lists(provider):
+        reservation = Reservation(self._clock.now(), applying.scope, tell)
+        if not self._prices.loaded and self._prices.lists(applying.provider):
             self._load_prices()
         if applying.rules:
             await self._admit(reservation, applying, Usage(*tokens(), estimated=True))
@@ -173,7 +172,7 @@ class Ledger:
         if applying.blocks:
             if self._loading is not None:
                 await asyncio.wait((self._loading,))
-            charge = self._charge(reservation, usage, UNSETTLED)
+            charge = self._charge(self._new_id(), reservation.at, applying.scope, usage, UNSETTLED)
             reserved = Reserved(charge, plan.claimed, reservation.at + RESERVED_S)
             refusal = await self._books.reserve(reserved, plan.caps)
             if refusal is not None:
@@ -203,13 +202,14 @@ class Ledger:
         usage = credible(usage, estimate, whole=whole)
         if not usage.tokens_in + usage.tokens_out:
             return self._let_go(reservation)
-        if model and (answered := named(model, reservation.scope)) != reservation.scope.model:
-            other = msgspec.structs.replace(reservation.scope, model=answered)
-            reservation.scope = (self._applying.get(other) or self._applies_to(other)).scope
-        if self._loading is not None:
-            self._unpriced.append(partial(self._keep, reservation, usage, metadata or {}))
+        scope = reservation.scope
+        if model and model != scope.model and (answered := named(model, scope)) != scope.model:
+            other = msgspec.structs.replace(scope, model=answered)
+            scope = (self._applying.get(other) or self._applies_to(other)).scope
+        if self._loading is None:
+            self._keep(reservation, scope, usage, metadata or {})
         else:
-            self._keep(reservation, usage, metadata or {})
+            self._unpriced.append(partial(self._keep, reservation, scope, usage, metadata or {}))
 
     def void(self, reservation: Reservation) -> None:
         """The call spent nothing: it failed before it began."""
@@ -221,14 +221,18 @@ class Ledger:
         if reservation.reserved is not None:
             self._books.settle(None, reserved=reservation.reserved)
 
-    def _keep(self, reservation: Reservation, usage: Usage, metadata: dict[str, Any]) -> None:
-        charge = self._charge(reservation, usage, metadata)
-        applying = self._applying.get(charge.scope) or self._applies_to(charge.scope)
-        accounts = self._watched(charge, applying, telling=reservation.tell is not None)
-        told = partial(self._told, charge, applying, reservation.tell) if accounts else None
-        self._books.settle(charge, reserved=reservation.reserved, accounts=accounts, told=told)
-        if reservation.tell is not None:
-            reservation.tell(UsageRecorded(charge))
+    def _keep(self, reservation: Reservation, scope: Scope, usage: Usage, metadata: dict[str, Any]) -> None:
+        tell, reserved = reservation.tell, reservation.reserved
+        id = self._new_id() if reserved is None else reserved.charge.id
+        charge = self._charge(id, reservation.at, scope, usage, metadata)
+        applying = self._watched_by(scope, tell)
+        if applying is None:
+            self._books.settle(charge, reserved=reserved)
+        else:
+            told = partial(self._told, charge, applying, tell)
+            self._books.settle(charge, reserved=reserved, accounts=_watched(charge, applying), told=told)
+        if tell is not None:
+            tell(UsageRecorded(charge))
 
     async def record(
         self,
@@ -254,12 +258,10 @@ class Ledger:
                 f"the metadata of a charge cannot be written as JSON ({error}): use plain values"
             ) from error
         now = self._clock.now() if at is None else at
-        if not self._prices.loaded and self._prices.lists(applying.scope.engine.partition(":")[0]):
+        if not self._prices.loaded and self._prices.lists(applying.provider):
             await self._load_prices()
-        charge = self._charge(Reservation(id or self._new_id(now), now, applying.scope), usage, metadata or {})
-        totals = _windows_of(charge)
-        accounts = [*totals, *(Account.at(d, v, rule.window, charge.at) for rule, d, v in applying.rules)]
-        spent = await self._books.record(charge, accounts)
+        charge = self._charge(id or self._new_id(), now, applying.scope, usage, metadata or {})
+        spent = await self._books.record(charge, _watched(charge, applying))
         return self._tell_listeners(charge, applying, spent)
 
     # --- rules ----------------------------------------------------------------------------------------------------
@@ -394,16 +396,13 @@ class Ledger:
             except Exception:
                 log.exception("a listener to %s failed", event)
 
-    def _watched(self, charge: Charge, applying: _Applying, *, telling: bool) -> list[Account]:
-        """The accounts whose sums somebody wants to hear of, when it is written."""
-        if not self._is_heard and not (telling and applying.warns):
-            return []
-        rules = (Account.at(dimension, value, rule.window, charge.at) for rule, dimension, value in applying.rules)
-        return [*_windows_of(charge), *rules]
-
-    @property
-    def _is_heard(self) -> bool:
-        return any(self._listeners.values())
+    def _watched_by(self, scope: Scope, tell: Tell | None) -> _Applying | None:
+        """What applies to a scope, when somebody wants to hear what that has come to; mostly nobody does."""
+        heard = any(self._listeners.values())
+        if not heard and (tell is None or not self.rules):
+            return None
+        applying = self._applying.get(scope) or self._applies_to(scope)
+        return applying if heard or applying.warns else None
 
     def _told(self, charge: Charge, applying: _Applying, tell: Tell | None, spent: list[Balance]) -> None:
         recorded = self._tell_listeners(charge, applying, spent)
@@ -427,16 +426,15 @@ class Ledger:
 
     # --- charges --------------------------------------------------------------------------------------------------
 
-    def _charge(self, reservation: Reservation, usage: Usage, metadata: dict[str, Any]) -> Charge:
-        scope, at, cost, price = reservation.scope, reservation.at, None, ""
-        if self._prices.loaded:
-            cost = self._prices.cost_nanousd(scope.engine.partition(":")[0], scope.model, usage, at)
-            price = self._prices.version if cost is not None else ""
-        return Charge(reservation.id, at, scope, usage, cost, price, metadata)
+    def _charge(self, id: str, at: float, scope: Scope, usage: Usage, metadata: dict[str, Any]) -> Charge:
+        if not self._prices.loaded:
+            return Charge(id, at, scope, usage, None, "", metadata)
+        cost = self._prices.cost_nanousd(scope.engine.partition(":")[0], scope.model, usage, at)
+        return Charge(id, at, scope, usage, cost, "" if cost is None else self._prices.version, metadata)
 
-    def _new_id(self, now: float) -> str:
-        self._count += 1
-        return f"u_{int(now * 1000):011x}{self._seed}{self._count:x}"
+    def _new_id(self) -> str:
+        self._id_count += 1
+        return f"{self._id_prefix}{self._id_count:x}"
 
     def _load_prices(self) -> asyncio.Future[None]:
         if self._loading is None:
@@ -483,8 +481,11 @@ def _scope_of(scope: Scope | str) -> Scope:
     return Scope(model=scope) if isinstance(scope, str) else scope
 
 
-def _windows_of(charge: Charge) -> list[Account]:
-    return [Account.at("model", charge.scope.model, window, charge.at) for window in WINDOWS]
+def _watched(charge: Charge, applying: _Applying) -> list[Account]:
+    """The accounts whose sums somebody wants to hear of, when it is written: the model's, and those of the rules."""
+    windows = (Account.at("model", charge.scope.model, window, charge.at) for window in WINDOWS)
+    rules = (Account.at(dimension, value, rule.window, charge.at) for rule, dimension, value in applying.rules)
+    return [*windows, *rules]
 
 
 def _warning(rule: Rule, account: Account) -> SpendingWarned:

@@ -21,7 +21,6 @@ RECONCILE_S = 60.0
 class SqliteBooks:
     def __init__(self, store: SqliteStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._unrolled = 0
         self._reconciled_at: float | None = None
 
     def settle(
@@ -32,14 +31,12 @@ class SqliteBooks:
         accounts: Sequence[Account] = (),
         told: Told | None = None,
     ) -> None:
+        if charge is not None and reserved is None and told is None:
+            return self._store.charge(charge)
         request = Charged(charge, reserved, accounts)
         if told is not None:
             tell, request.waiter = told, asyncio.get_running_loop().create_future()
             request.waiter.add_done_callback(lambda _: tell(request.result) if request.result is not None else None)
-        self._unrolled += 1
-        if self._unrolled >= ledger.ROLL_UP_EVERY:
-            self._unrolled = 0
-            request.roll_up = True
         self._store.post(request)
 
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
@@ -93,5 +90,4 @@ class SqliteBooks:
 
     async def _bring_forward(self, dimension: str) -> None:
         await self._reconcile()
-        self._unrolled = 0
-        await self._store.call(lambda writer: ledger.roll_up(writer.settled(), dimension), small=False)
+        await self._store.call(lambda writer: writer.roll_up(dimension), small=False)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from ...charge import Charge
 from ...clock import Clock, SystemClock
 from ...errors import StoreError, nearest
 from ...events import Entry, Kept
@@ -25,7 +26,7 @@ from .books import SqliteBooks
 from .file import Durability
 from .lane import Lane
 from .reader import Read, Reader
-from .writer import AT_ONCE_BYTES_MAX, Append, Call, Charged, FinishJob, Write, Writer
+from .writer import AT_ONCE_BYTES_MAX, Append, Call, Charged, Charges, FinishJob, Write, Writer
 
 T = TypeVar("T")
 
@@ -34,6 +35,10 @@ FINISH_DELAY_S = 0.05
 """How long a finished job may wait to be forgotten together with something else."""
 APPEND_DELAY_S = 0.01
 """How long an append that nobody waits for may wait to be written together with something else."""
+CHARGES_WAIT_S = 0.05
+"""How long a charge may: that many calls cost one commit. It is all that `kill -9` can lose of them."""
+CHARGES_WAIT_MAX = 256
+"""Charges that wait at most: more are written at once."""
 
 _encode = msgspec.json.Encoder().encode
 _kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(Kept)}
@@ -65,6 +70,7 @@ class SqliteStore:
         self._closed = False
         self._flushing: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
+        self._charges: list[Charge] = []
         self.books = SqliteBooks(self, self._clock)
 
     async def append(
@@ -86,7 +92,7 @@ class SqliteStore:
             ) from error
         if wait:
             self._posted.pop(conversation, None)
-            await self._writing.ask(Append(conversation, entries, rows))
+            await self.ask(Append(conversation, entries, rows))
         else:
             request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
             self._writing.post(request)
@@ -95,7 +101,7 @@ class SqliteStore:
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
         posted = self._posted.pop(conversation, None)
         if posted is not None and not posted.settled:
-            await self._writing.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
+            await self.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
         return await self.reading(lambda reader: reader.entries(conversation, after))
 
     async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
@@ -161,6 +167,7 @@ class SqliteStore:
             return
         self._use()
         self._closed = True
+        self._post_charges()
         if self._flushing is not None:
             self._flushing.cancel()
         # The writer last: whoever closes a database last tidies up beside it.
@@ -188,20 +195,31 @@ class SqliteStore:
             self._writing.start(loop)
             self._reading.start(loop)
 
-    def post(self, request: Charged) -> None:
-        """Have something written within milliseconds."""
-        self._use()
-        self._writing.post(request)
-        self._write_within(APPEND_DELAY_S)
+    def charge(self, charge: Charge) -> None:
+        """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
+        if not self._charges:
+            self._use()
+            self._write_within(CHARGES_WAIT_S)
+        self._charges.append(charge)
+        if len(self._charges) >= CHARGES_WAIT_MAX:
+            self._post_charges()
+            self._writing.wake()
 
-    async def ask(self, request: Charged) -> Any:
+    def post(self, request: Charged) -> None:
+        """Have something written as soon as a charge is."""
         self._use()
+        self._post_charges()
+        self._writing.post(request)
+        self._write_within(CHARGES_WAIT_S)
+
+    async def ask(self, request: Write) -> Any:
+        self._use()
+        self._post_charges()
         return await self._writing.ask(request)
 
     async def call(self, call: Callable[[Writer], T], *, small: bool = True) -> T:
         """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
-        self._use()
-        return await self._writing.ask(Call(call, small=small))
+        return await self.ask(Call(call, small=small))
 
     async def reading(self, call: Callable[[Reader], T]) -> T:
         self._use()
@@ -217,7 +235,13 @@ class SqliteStore:
             self._flushing.cancel()
         self._flushing = self._loop.call_at(due, self._flush)
 
+    def _post_charges(self) -> None:
+        if self._charges:
+            self._writing.post(Charges(self._charges))
+            self._charges = []
+
     def _flush(self) -> None:
         self._flushing = None
+        self._post_charges()
         if self._writing.has_posted:
             self._writing.wake()

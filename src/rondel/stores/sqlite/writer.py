@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...charge import Account, Charge, Reserved
+from ...charge import ALL, Account, Charge, Reserved
 from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
@@ -38,8 +38,8 @@ ROWS_MAX = 64
 KNOWN_MAX = 4_096
 """How many conversations' summaries are kept at hand."""
 AT_ONCE_BYTES_MAX = 64 * 1024
-CHARGE_BYTES = 4 * 1024
-"""A charge counts for more than it takes on disk: nobody waits for it, so many are better written by the thread."""
+CHARGES_AT_ONCE_MAX = 64
+"""Charges in a group that is committed on the loop's thread: more would keep the loop for too long."""
 AT_ONCE_COMMITS_MAX = 250
 """Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
 
@@ -67,14 +67,23 @@ class FinishJob(Request):
 class Charged(Request):
     """A charge to keep, a reservation to let go of, and accounts whose sums are wanted then."""
 
-    __slots__ = ("accounts", "charge", "origin", "reserved", "roll_up")
+    __slots__ = ("accounts", "charge", "origin", "reserved")
 
     def __init__(
         self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = ledger.CALL
     ) -> None:
         super().__init__()
         self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
-        self.roll_up = False
+
+
+class Charges(Request):
+    """Charges of calls that nobody waits for, and that hold no reservation."""
+
+    __slots__ = ("charges",)
+
+    def __init__(self, charges: Sequence[Charge]) -> None:
+        super().__init__()
+        self.charges = charges
 
 
 class Call(Request):
@@ -87,7 +96,7 @@ class Call(Request):
         self.call, self.small = call, small
 
 
-Write: TypeAlias = Append | FinishJob | Charged | Call
+Write: TypeAlias = Append | FinishJob | Charged | Charges | Call
 
 
 class Writer:
@@ -110,6 +119,8 @@ class Writer:
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
         self._charged: list[Charged] = []
+        self._charges: list[Charge] = []
+        self._unrolled = 0
         self._untold: dict[str, Exception] = {}
 
     def serve(self, group: list[Write]) -> None:
@@ -125,16 +136,17 @@ class Writer:
         except Exception as error:
             self._roll_back(connection)
             fault = fault_of(error, self._path)
-            if len(group) == 1 or isinstance(fault, StoreBusy):
+            parts = _apart(group)
+            if len(parts) == 1 or isinstance(fault, StoreBusy):
                 return self._fail(group, fault)
-            for request in group:
+            for request in parts:
                 request.error = None
                 self.serve([request])
 
     def serve_at_once(self, group: list[Write]) -> bool:
         """Commit a group without waiting for anything. False, and nothing done, when that cannot be."""
         connection = self._eager
-        if connection is None or self._eager_commits >= AT_ONCE_COMMITS_MAX or not _is_small(group):
+        if connection is None or self._eager_commits >= AT_ONCE_COMMITS_MAX or not self._is_small(group):
             return False
         try:
             self._commit(connection, group)
@@ -145,6 +157,23 @@ class Writer:
             return False
         self._eager_commits += 1
         return True
+
+    def _is_small(self, group: list[Write]) -> bool:
+        size = charges = 0
+        for request in group:
+            if isinstance(request, Append):
+                size += sum(len(row[4]) for row in request.rows)
+            elif isinstance(request, Charges):
+                charges += len(request.charges)
+            elif isinstance(request, Charged):
+                charges += 1
+            elif isinstance(request, Call) and not request.small:
+                return False
+        return (
+            size <= AT_ONCE_BYTES_MAX
+            and charges <= CHARGES_AT_ONCE_MAX
+            and self._unrolled + charges < ledger.ROLL_UP_EVERY
+        )
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Move the log into the database. The first commit after that syncs the log's new beginning: make one here."""
@@ -161,8 +190,10 @@ class Writer:
                 self._tell_later(request)
             elif isinstance(request, FinishJob):
                 logger.warning("job %r could not be forgotten and may run again after a restart: %s", request.id, fault)
-            elif isinstance(request, Charged) and request.charge is not None:
-                logger.warning("what the call %r spent could not be written: %s", request.charge.id, fault)
+            elif isinstance(request, Charges | Charged):
+                for charge in request.charges if isinstance(request, Charges) else [request.charge]:
+                    if charge is not None:
+                        logger.warning("what the call %r spent could not be written: %s", charge.id, fault)
 
     def close(self) -> None:
         try:
@@ -194,6 +225,8 @@ class Writer:
                 self._admit(connection, request)
             elif isinstance(request, FinishJob):
                 self._finished.append(request.id)
+            elif isinstance(request, Charges):
+                self._charges += request.charges
             elif isinstance(request, Charged):
                 self._charged.append(request)
             else:
@@ -209,6 +242,7 @@ class Writer:
         self._rows.clear()
         self._finished.clear()
         self._charged.clear()
+        self._charges.clear()
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
@@ -273,7 +307,7 @@ class Writer:
             self._rows.clear()
         if self._finished:
             self._forget_jobs(connection)
-        if self._charged:
+        if self._charges or self._charged:
             self._keep_charges(connection)
 
     def _remember(self) -> None:
@@ -337,14 +371,19 @@ class Writer:
     def settled(self) -> sqlite3.Connection:
         """The connection, with every charge written that came before this request."""
         connection = self.in_use()
-        if self._charged:
+        if self._charges or self._charged:
             self._keep_charges(connection)
         return connection
 
+    def roll_up(self, dimension: str = ALL) -> None:
+        """Bring the sums forward, with those of this dimension."""
+        self._unrolled = 0
+        ledger.roll_up(self.settled(), dimension)
+
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
-        charged = self._charged[:]
-        self._charged.clear()
-        rows: list[ledger.ChargeRow] = []
+        rows = [ledger.row_of(charge) for charge in self._charges]
+        self._charges.clear()
+        charged, self._charged = self._charged, []
         for request in charged:
             lost = request.reserved is not None and not ledger.release(connection, request.reserved)
             if request.charge is not None and not lost:
@@ -353,8 +392,9 @@ class Writer:
             _insert(connection, ledger.insert_charges, rows)
         for request in charged:
             request.result = ledger.balances(connection, request.accounts) if request.accounts else []
-        if any(request.roll_up for request in charged):
-            ledger.roll_up(connection)
+        self._unrolled += len(rows)
+        if self._unrolled >= ledger.ROLL_UP_EVERY:
+            self.roll_up()
 
     @property
     def worker_id(self) -> str:
@@ -373,18 +413,15 @@ class Writer:
         return self._worker
 
 
-def _is_small(group: list[Write]) -> bool:
-    size = 0
+def _apart(group: list[Write]) -> list[Write]:
+    """The same, as requests that each stand for one thing."""
+    parts: list[Write] = []
     for request in group:
-        if isinstance(request, Append):
-            size += sum(len(row[4]) for row in request.rows)
-        elif isinstance(request, Charged):
-            if request.roll_up:
-                return False
-            size += CHARGE_BYTES
-        elif isinstance(request, Call) and not request.small:
-            return False
-    return size <= AT_ONCE_BYTES_MAX
+        if isinstance(request, Charges):
+            parts += [Charges([charge]) for charge in request.charges]
+        else:
+            parts.append(request)
+    return parts
 
 
 def _insert(connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
