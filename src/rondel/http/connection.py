@@ -16,6 +16,7 @@ from ..deadline import Deadlines
 from .errors import Broken, HttpError, NotHttp, Silence
 
 HEAD_BYTES_MAX = 256 * 1024
+"""So much may come without being body: heads, trailers, and what chunks say of themselves."""
 BUFFERED_BYTES_MAX = 256 * 1024
 """So much may wait to be read before the server is told to wait."""
 PIECE_BYTES = 256 * 1024
@@ -79,8 +80,7 @@ class Answer:
         pieces, self._pieces = self._pieces, []
         self._size, self._bytes_seen = 0, True
         if self._held_back:
-            self._held_back = False
-            self._connection.go_on()
+            self.go_on()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
@@ -99,8 +99,7 @@ class Answer:
         self.at = self.waiting_since + LINGER_S
         connection.deadlines.add(self)
         connection.discard = True
-        if self._held_back:
-            connection.go_on()
+        self.go_on()
 
     async def wait_for_head(self) -> None:
         while not self.status:
@@ -134,6 +133,12 @@ class Answer:
             self._held_back = True
             return True
         return False
+
+    def go_on(self) -> None:
+        """Hold the server back no longer."""
+        if self._held_back:
+            self._held_back = False
+            self._connection.go_on()
 
     def fail(self, failure: HttpError) -> None:
         if self._failure is None:
@@ -185,7 +190,7 @@ class Connection(asyncio.Protocol):
         self.tunnels = False
         """Whether a proxy was asked for a tunnel, so that what follows the head of its answer is no body."""
         self.head_size = 0
-        """How much of the answer's head has come; none, when nothing came at all."""
+        """How much has come that is no body, since the last piece of one; none, when nothing came at all."""
         self._parser = HttpResponseParser(self)
         self._answer: Answer | None = None
         self._head: list[tuple[bytes, bytes]] = []
@@ -220,6 +225,7 @@ class Connection(asyncio.Protocol):
             if self._can_write is not None and answer is not None:
                 answer.waiting_since = self.time()
                 await self._can_write
+                answer.waiting_since = None
             if self._answer is not answer or answer is None or answer.status or not self.is_open:
                 return
             cast(asyncio.Transport, self.transport).write(view[at : at + PIECE_BYTES])
@@ -261,19 +267,19 @@ class Connection(asyncio.Protocol):
         answer = self._answer
         if answer is None:  # nobody asked: whatever it is, it must not be taken for the next answer
             return self.abort()
-        if not answer.status:
-            self.head_size += len(data)
-            if self.head_size > HEAD_BYTES_MAX:
-                return self._fail(NotHttp("the head of the answer does not end"))
+        self.head_size += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             return self._fail(NotHttp("the server wants to speak something else"))
         except HttpParserError as error:
-            # What broke may stand behind the end of an answer that is whole.
-            return self.abort() if answer.ended else self._fail(NotHttp(str(error)))
+            if not answer.ended:
+                return self._fail(NotHttp(str(error)))
+            self.abort()  # what broke stands behind the end of an answer that is whole
         if self._stray:
             self.abort()
+        elif self.head_size > HEAD_BYTES_MAX and not answer.ended:
+            return self._fail(NotHttp("the head of the answer does not end"))
         answer.wake()
 
     def eof_received(self) -> bool:
@@ -301,15 +307,18 @@ class Connection(asyncio.Protocol):
         answer = self._answer
         if answer is None or status < 200:  # on the way to the real one
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in lines}
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in lines}
         if len(headers) < len(lines):
             headers = _joined(lines)
         self._may_end_at_close = "content-length" not in headers and (
             "transfer-encoding" not in headers or not headers["transfer-encoding"].lower().endswith("chunked")
         )
         answer.headers, answer.status = headers, status
+        if not self._sent:
+            self.resume_writing()  # who answers already may not read the rest
 
     def on_body(self, body: bytes) -> None:
+        self.head_size = 0
         answer = self._answer
         if answer is not None and not self.discard and answer.take(body) and self.transport is not None:
             self.transport.pause_reading()
@@ -322,10 +331,10 @@ class Connection(asyncio.Protocol):
         self._answer = None
         self.used = True
         self.deadlines.remove(answer)
-        if self._sent and self._parser.should_keep_alive() and self.is_open:
-            self._on_free(self)
-        elif self.transport is not None:
-            self.transport.close()
+        if not (self._sent and self._parser.should_keep_alive() and self.is_open):
+            return self.abort()  # nothing that is still to be sent matters
+        answer.go_on()  # whoever is next must not wait for this one's reader
+        self._on_free(self)
 
     def _fail(self, failure: HttpError) -> None:
         answer = self._answer
@@ -350,6 +359,6 @@ class Connection(asyncio.Protocol):
 def _joined(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in lines:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
