@@ -5,6 +5,7 @@ Nothing heavy is imported before it is needed: `rondel --version` costs hardly m
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -40,12 +41,9 @@ def _dispatch(arguments: list[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a byte that is no text is no reason to end
-    if arguments[:1] == ["serve"] and (options := _plain(arguments[1:])) is not None:
-        from .commands.serve import Choice, serve
-
-        code = serve(Choice(**options))
-    else:
-        code = _parse(arguments)
+    plain = _PLAIN.get(arguments[0]) if arguments else None
+    options = plain(arguments[1:]) if plain is not None else None
+    code = _parse(arguments) if options is None else _start(arguments[0], options)
     sys.stdout.flush()
     return code
 
@@ -65,9 +63,26 @@ def _parse(arguments: list[str]) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def _plain(arguments: list[str]) -> dict[str, Any] | None:
-    """The options of `rondel serve`, where they are plain: the parser takes as long to load as the gateway. None leaves
-    them to the parser, which also knows what to say of those that are wrong."""
+# --- commands that start a gateway ------------------------------------------------------------------------------------
+
+
+def _start(name: str, options: dict[str, Any]) -> int:
+    """Run a command without the parser, which takes nearly as long to load as the gateway.
+
+    What is made until the gateway listens stays for good: no use in looking for what does not. The server turns the
+    garbage collector on again.
+    """
+    from importlib import import_module
+
+    gc.disable()
+    try:
+        command = import_module(f".commands.{name}", __package__)
+        return getattr(command, name)(command.Choice(**options))
+    finally:
+        gc.enable()
+
+
+def _serve_options(arguments: list[str]) -> dict[str, Any] | None:
     options: dict[str, Any] = {}
     left = iter(arguments)
     for word in left:
@@ -75,11 +90,30 @@ def _plain(arguments: list[str]) -> dict[str, Any] | None:
             options["watch"] = True
         elif word == "--host" and (host := next(left, "")) and not host.startswith("-"):
             options["host"] = host
-        elif word in ("--port", "-p") and (port := next(left, "")).isdecimal() and int(port) <= PORT_MAX:
+        elif (
+            word in ("--port", "-p")
+            and (port := next(left, "")).isdecimal()
+            and len(port) < 6
+            and int(port) <= PORT_MAX
+        ):
             options["port"] = int(port)
         else:
             return None
     return options
+
+
+def _code_options(arguments: list[str]) -> dict[str, Any] | None:
+    if arguments[:1] == ["--"]:
+        return {"command": tuple(arguments[1:])}
+    return None if "".join(arguments[:1]).startswith("-") else {"command": tuple(arguments)}
+
+
+_PLAIN = {"serve": _serve_options, "code": _code_options}
+"""What reads a command's options, where they are plain. None leaves them to the parser, which also knows what to say of
+those that are wrong."""
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------------
 
 
 def _explain(error: Exception) -> int:
@@ -114,9 +148,8 @@ def _first(error: BaseException) -> BaseException:
 
 def _usage_sentence(error: BaseException) -> str | None:
     """What is wrong with the command line itself, on one line."""
-    from typer.exceptions import TyperException
-
-    if not isinstance(error, TyperException):
+    parser = sys.modules.get("typer.exceptions")  # who did not load it has not failed in it
+    if parser is None or not isinstance(error, parser.TyperException):
         return None
     message = getattr(error, "format_message", lambda: str(error))()
     sentence = " ".join(str(message).split()).rstrip(".")

@@ -139,10 +139,10 @@ class Server:
 
 def _spare_the_collector() -> None:
     """What is there by now stays until the end: the garbage collector need not look at it again with every hundredth
-    request. Requests leave few cycles behind, so it need not come as often either."""
-    gc.collect()
+    request, nor once before the first. Requests leave few cycles behind, so it need not come as often either."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()  # a program that starts a gateway may have turned it off
 
 
 def say_nothing() -> None:
