@@ -20,8 +20,10 @@ from .values import Message, user
 
 FOREIGN_MESSAGES_MIN = 16
 FOREIGN_MAX = 32
-FOREIGN_BYTES_MAX = 256 * 1024
+FOREIGN_BYTES_MAX = 512 * 1024
 """Of foreign programs' prompts, this many are kept, from this length on and up to that size."""
+FOREIGN_LOOSE = 4
+"""So many of the newest messages may bear a mark for the provider's cache, which the next request does not have."""
 FRAMES_MAX = 8
 
 _ANCHOR = user("-")
@@ -34,7 +36,9 @@ class PromptEncoder:
         self._frames: list[tuple[tuple[object, ...], tuple[bytes, bytes]]] = []
         # Pieces, and not one text: joined once, in the end, because copying a long conversation is what it costs.
         self._wire = Growing[tuple[bytes, ...]]((), self._add, whole=_is_tool)
-        self._foreign = Growing[tuple[bytes, ...]]((), self._add, whole=_is_tool, histories_max=FOREIGN_MAX)
+        self._foreign = Growing[tuple[bytes, ...]](
+            (), self._add, whole=_is_tool, loose=FOREIGN_LOOSE, histories_max=FOREIGN_MAX
+        )
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""

@@ -86,6 +86,42 @@ def test_only_the_new_end_of_a_history_is_worked_on():
     assert seen == [90, 50, 10, 90, 100]
 
 
+def test_a_loose_end_is_worked_on_again_and_what_stands_before_it_is_not():
+    seen: list[int] = []
+
+    def add(total: int, messages: tuple[Message, ...]) -> int:
+        seen.append(len(messages))
+        return total + len(messages)
+
+    growing = Growing(0, add, loose=3, whole=lambda message: message.role == "tool")
+    history = tuple(user(str(n)) for n in range(100))
+    assert growing.of(history[:90]) == 90
+    assert growing.of((*history[:88], user("marked"), *history[89:95])) == 95
+    assert growing.of(history[:95]) == 95
+    assert growing.of(history) == 100
+    result = Message("tool")
+    assert growing.of((*history[:96], result, result, result, history[99])) == 100
+    assert seen == [87, 3, 5, 3, 5, 3, 2, 3, 5]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.lists(MESSAGES, min_size=16, max_size=24),
+    st.lists(st.tuples(st.integers(0, 6), st.lists(MESSAGES, max_size=4)), max_size=5),
+    st.sampled_from(sorted(DIALECTS)),
+)
+def test_a_foreign_prompt_whose_end_comes_otherwise_is_the_prompt(
+    history: list[Message], steps: list[tuple[int, list[Message]]], name: str
+):
+    dialect = DIALECTS[name]()
+    encoder, messages = PromptEncoder(dialect), (user("first"), *history)
+    for again, more in steps:
+        messages = (*messages[: max(1, len(messages) - again)], *more)
+        prompt = Prompt.of(system("be kind"), *messages).replace(model="m")
+        body = dialect.write_prompt(prompt, model="m")
+        assert msgspec.json.decode(encoder.encode(prompt, model="m")) == msgspec.json.decode(msgspec.json.encode(body))
+
+
 def test_other_instructions_are_noticed():
     dialect = DIALECTS["openai-chat"]()
     encoder = PromptEncoder(dialect)

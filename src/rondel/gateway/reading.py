@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,6 +25,9 @@ OBJECT_BYTES = 1_000
 BEGINNING_BYTES = 1_024
 ALIKE_MAX = 8
 """So many lists that begin alike are told apart."""
+LOOSE_MAX = 4
+"""Some callers mark the newest messages for the provider's cache, and only those: a list that differs from another one
+in no more than its last objects goes on from it."""
 REMEMBERED = frozenset({"messages", "input", "tools"})
 
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -38,8 +40,10 @@ Decode: TypeAlias = Callable[[bytes], list[Any]]
 class _Reading:
     """A list as it came, and what was made of its objects."""
 
-    def __init__(self, data: bytes, made: list[Any], count: int) -> None:
+    def __init__(self, data: bytes, made: list[Any], count: int, ends: list[int]) -> None:
         self.data, self.made, self.count = data, made, count
+        self.ends_known = ends
+        """Where the first objects end; where all do is found out when it is needed."""
         self.beginning = memoryview(data)[:-1]
         """All but the last bracket. What compares with it copies nothing."""
         self.size = len(data) + OBJECT_BYTES * count
@@ -55,19 +59,22 @@ class _Reading:
             return self.count, len(self.beginning)
         if not data.startswith(self.beginning[: min(len(data), len(self.data)) // 2]):
             return 0, 0  # another conversation that begins alike: little to gain
-        ends = self._ends
+        ends = self._ends()
         count = bisect_left(ends, True, key=lambda end: not data.startswith(self.beginning[:end]))
         return count, ends[count - 1] if count else 0
 
-    @cached_property
     def _ends(self) -> list[int]:
         """Where each object ends: between two there is nothing but a comma and white space."""
-        ends: list[int] = []
-        end = 0
-        for item in _LIST.decode(self.data):
-            end = self.data.index(b"{", end) + len(memoryview(item))
-            ends.append(end)
+        ends = self.ends_known
+        if len(ends) < self.count:
+            end = ends[-1] if ends else 0
+            for item in _LIST.decode(_behind(self.data, end)):
+                end = self.data.index(b"{", end) + len(memoryview(item))
+                ends.append(end)
         return ends
+
+
+_NOTHING = _Reading(b"[]", [], 0, [])
 
 
 class Readings:
@@ -91,18 +98,19 @@ class Readings:
                 self._known.move_to_end(place)
                 return Again([], reading.made)
         data = bytes(view)
-        made, end = _recalled(alike, data)
+        before, count, end = _nearest(alike, data)
         new = decode(_behind(data, end))
         if _NO_OBJECTS.intersection(map(type, new)):
             return msgspec.json.decode(raw)
+        reading = _Reading(data, before.made[:count], count + len(new), before.ends_known[:count])
         if new:
-            self._remember(place, _Reading(data, made, len(made) + len(new)))
-        return Again(new, made)
+            self._remember(place, reading, None if count < before.count - LOOSE_MAX else before)
+        return Again(new, reading.made)
 
-    def _remember(self, place: _Place, reading: _Reading) -> None:
-        """The newest of those that are alike. One that it continues is of no use any more."""
+    def _remember(self, place: _Place, reading: _Reading, instead_of: _Reading | None) -> None:
+        """The newest of those that are alike."""
         alike = self._known.get(place, [])
-        kept = [other for other in alike if not reading.data.startswith(other.beginning)][: ALIKE_MAX - 1]
+        kept = [other for other in alike if other is not instead_of][: ALIKE_MAX - 1]
         self._bytes += reading.size + sum(other.size for other in kept) - sum(other.size for other in alike)
         self._known[place] = [reading, *kept]
         self._known.move_to_end(place)
@@ -118,17 +126,16 @@ def _beginning(view: memoryview) -> bytes:
     return head[: end + 1] if end >= 0 else bytes(view[:-1][:BEGINNING_BYTES])
 
 
-def _recalled(alike: list[_Reading], data: bytes) -> tuple[list[Any], int]:
-    """What was made of the objects with which a list begins, as far as they are known; and where they end."""
-    made: list[Any] = []
-    best = 0
+def _nearest(alike: list[_Reading], data: bytes) -> tuple[_Reading, int, int]:
+    """The reading that has most in common with a list: how many objects, and where these end."""
+    best = _NOTHING, 0, 0
     for reading in alike:
         count, end = reading.shared_with(data)
-        if end > best:
-            made, best = reading.made[:count], end
+        if end > best[2]:
+            best = reading, count, end
             if count == reading.count:
                 break
-    return made, best
+    return best
 
 
 def _behind(data: bytes, end: int) -> bytes:
