@@ -10,10 +10,9 @@ _THINKING = frozenset(("thinking", "reasoning", "reasoning_effort", "enable_thin
 
 
 def searches_the_web(request: Request) -> bool:
-    fields = request.fields
-    if "web_search_options" in fields:
+    if "web_search_options" in request.fields:
         return True
-    if "tools" not in fields or b'"web_search' not in bytes(fields["tools"]):
+    if not request.tools_hold(b'"web_search'):
         return False
     return any(str(_table(tool).get("type", "")).startswith("web_search") for tool in _items(request.field("tools")))
 

@@ -7,8 +7,8 @@ bytes until a rule or a plugin wants to see them. Knows no network and no routin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -17,13 +17,13 @@ from ..dialect import Dialect
 from ..errors import PromptRejected
 from ..prompt import Prompt
 from .reading import REMEMBERED, Readings
+from .searching import searching
 
 _SESSION = re.compile(r"_session_([\w-]+)")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TRUE = msgspec.Raw(b"true")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
-_SAID = ("system", "instructions", "messages", "input")
 
 
 class Request:
@@ -54,7 +54,7 @@ class Request:
         self._held: dict[tuple[bytes, ...], bool] = {}
         try:
             self.fields: dict[str, msgspec.Raw] = _FIELDS.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except _NOT_JSON as error:
             raise PromptRejected(f"the body is not a JSON object: {error}", code="bad_body") from None
         model = self.field("model")
         if not isinstance(model, str) or not model:
@@ -62,7 +62,7 @@ class Request:
         self.model = model
         self.streams = self.fields.get("stream") == _TRUE
         self.said = self._without_tools() if "tools" in self.fields else body
-        """Where to look for what somebody said: the body, without its tools, which may be most of it."""
+        """The body without its tools, which may be most of it: where to look for what somebody said."""
         self.session = self._session()
         """The caller's own name for its conversation; empty where it gives none."""
 
@@ -77,15 +77,22 @@ class Request:
         self.__dict__.pop("prompt", None)
 
     def holds(self, *texts: bytes) -> bool:
-        """Whether the body has one of these texts anywhere: a cheap question before a dear one. A long body is searched
-        once for the same texts, whoever asks."""
+        """Whether the body has one of these texts anywhere. It is searched once for the same texts, whoever asks."""
         held = self._held.get(texts)
         if held is None:
-            held = self._held[texts] = bool(texts) and _searching(texts)(self._body) is not None
+            held = self._held[texts] = searching(texts).finds(self.said) or self.tools_hold(*texts)
         return held
 
+    def tools_hold(self, *texts: bytes) -> bool:
+        """Whether the tools of the body have one of these texts."""
+        return "tools" in self.fields and searching(texts).finds_again(self.fields["tools"])
+
     def _without_tools(self) -> bytes:
-        return b"".join([self.fields[name] for name in _SAID if name in self.fields])
+        pieces: list[bytes | msgspec.Raw] = []
+        for name, raw in self.fields.items():
+            if name != "tools":
+                pieces += (b',"', name.encode(), b'":', raw)
+        return b"".join(pieces)
 
     def find(self, pattern: re.Pattern[bytes]) -> list[bytes]:
         """What of the body fits a pattern."""
@@ -124,12 +131,6 @@ class Request:
     def project(self) -> str:
         """The project that the caller works on, where it says so."""
         return self.headers.get("x-rondel-project", "")
-
-
-@lru_cache(maxsize=64)
-def _searching(texts: tuple[bytes, ...]) -> Callable[[bytes], re.Match[bytes] | None]:
-    """Searches for all of them at once: a long body is gone through once, and not for each."""
-    return re.compile(b"|".join(map(re.escape, texts))).search
 
 
 def _decoded(name: str, raw: msgspec.Raw) -> Any:

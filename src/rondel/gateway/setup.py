@@ -113,7 +113,7 @@ class Setup:
         lending = Lending(app, self.plugins, limits=config.limits, engine=self._pool.keep)
         self.parts = Parts(app, lending, traced=traced)
         image = gateway.routes.image or ""
-        self._image = canonical_engine(image, config.engines) if image not in SAME else ""
+        self._opening = Opening(image=canonical_engine(image, config.engines) if image not in SAME else "")
         self._open = 0
         self._retired = False
         self._life = contextlib.AsyncExitStack()
@@ -185,7 +185,9 @@ class Setup:
 
     def opening(self, request: Request, decision: Decision) -> Opening:
         key = self.key(request.key)
-        return Opening(decision.agent, self._image, may_use=lambda name: may_use(key, name, request.model))
+        if not decision.agent and (key is None or not key.models):
+            return self._opening
+        return Opening(decision.agent, self._opening.image, may_use=lambda name: may_use(key, name, request.model))
 
     def models(self, key: str) -> list[Listed]:
         """The models that a caller may ask for by name: those that engines list, those of routes, and our agents."""
