@@ -80,7 +80,7 @@ def _responses(body: dict[str, Any]) -> Asked:
         tuple(block["text"] for block in users if block["type"] == "input_text"),
         tuple(_data(block["image_url"]) for block in users if block["type"] == "input_image"),
         tuple(_data(block["file_data"]) for block in users if block["type"] == "input_file"),
-        tuple(tool["name"] for tool in body.get("tools", ())),
+        tuple(tool.get("name", tool["type"]) for tool in body.get("tools", ())),
         tuple((item["call_id"], item["name"], json.loads(item["arguments"])) for item in made),
         tuple((item["call_id"], _joined(item["output"])) for item in results),
         body.get("text", {}).get("format", {}).get("schema"),
