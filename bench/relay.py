@@ -1,8 +1,8 @@
-"""The smallest relay: what any gateway must cost on this HTTP server and this HTTP client. It reads the caller's
-headers and body, posts them to the upstream, and pumps the answer's bytes back. It routes, counts and checks nothing,
-has no time-outs, and does not see when a caller leaves.
+"""The smallest relay: what any gateway must cost on this HTTP server and an HTTP client. It reads the caller's headers
+and body, posts them to the upstream, and pumps the answer's bytes back. It routes, counts and checks nothing, has no
+time-outs, and does not see when a caller leaves. The client is aiohttp, which most would take, or Rondel's own.
 
-    python -m bench.relay UPSTREAM_URL
+    python -m bench.relay UPSTREAM_URL [aiohttp|rondel]
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import aiohttp
 import uvicorn
 import uvloop
 
@@ -21,7 +20,7 @@ SHOWN = ("content-type", "content-length", "x-request-id")
 class Relay:
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._session: aiohttp.ClientSession | None = None
+        self._client: Any = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -29,25 +28,46 @@ class Relay:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
+        headers = {name.decode(): value.decode() for name, value in scope["headers"] if name not in HOP_BY_HOP}
+        await self._pass_on(scope["path"], headers, body, send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _pass_on(self, path: str, headers: dict[str, str], body: bytes, send: Any) -> None:
+        import aiohttp
+
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),
                 auto_decompress=False,
             )
-        headers = {name.decode(): value.decode() for name, value in scope["headers"] if name not in HOP_BY_HOP}
-        async with self._session.post(self._upstream + scope["path"], data=body, headers=headers) as answer:
-            shown = [(name.encode(), answer.headers[name].encode()) for name in SHOWN if name in answer.headers]
-            await send({"type": "http.response.start", "status": answer.status, "headers": shown})
+        async with self._client.post(self._upstream + path, data=body, headers=headers) as answer:
+            await send(_start(answer))
             while data := await answer.content.readany():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
 
-async def main(upstream: str) -> None:
+class OwnRelay(Relay):
+    async def _pass_on(self, path: str, headers: dict[str, str], body: bytes, send: Any) -> None:
+        from rondel.http import Client, Head
+
+        if self._client is None:
+            self._client = Client(self._upstream)
+        answer = await self._client.ask("POST", path, Head(headers), body)
+        await send(_start(answer))
+        while data := await answer.read():
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def _start(answer: Any) -> dict[str, Any]:
+    shown = [(name.encode(), answer.headers[name].encode()) for name in SHOWN if name in answer.headers]
+    return {"type": "http.response.start", "status": answer.status, "headers": shown}
+
+
+async def main(upstream: str, client: str = "aiohttp") -> None:
     config = uvicorn.Config(
-        Relay(upstream),
+        (OwnRelay if client == "rondel" else Relay)(upstream),
         port=0,
         lifespan="off",
         interface="asgi3",
@@ -60,9 +80,10 @@ async def main(upstream: str) -> None:
     )
     server = uvicorn.Server(config)
     listening = config.bind_socket()
+    listening.listen(2_048)  # before anybody is told of it
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     await server.serve(sockets=[listening])
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1]))
+    uvloop.run(main(*sys.argv[1:]))
