@@ -322,19 +322,20 @@ class PartsInOrder:
     The part that started first passes at once; the deltas of the others wait until it has finished.
     """
 
-    __slots__ = ("_current", "_waiting")
+    __slots__ = ("_waiting", "current")
 
     def __init__(self) -> None:
-        self._current: int | None = None
+        self.current: int | None = None
+        """The part that passes at once."""
         self._waiting: dict[int, list[Delta]] = {}
 
     def feed(self, delta: Delta) -> Iterable[Delta]:
-        if isinstance(delta, PartDelta) and delta.index == self._current:
+        if isinstance(delta, PartDelta) and delta.index == self.current:
             return (delta,)
         if isinstance(delta, (PartStarted, PartDelta, PartFinished)):
-            if self._current is None:
-                self._current = delta.index
-            if delta.index != self._current:
+            if self.current is None:
+                self.current = delta.index
+            if delta.index != self.current:
                 self._waiting.setdefault(delta.index, []).append(delta)
                 return ()
             return self._next(delta) if isinstance(delta, PartFinished) else (delta,)
@@ -346,10 +347,10 @@ class PartsInOrder:
 
     def _next(self, finished: Delta) -> Iterable[Delta]:
         ready = [finished]
-        self._current = None
-        while self._waiting and self._current is None:
+        self.current = None
+        while self._waiting and self.current is None:
             index = next(iter(self._waiting))
             ready += self._waiting.pop(index)
             if not isinstance(ready[-1], PartFinished):
-                self._current = index
+                self.current = index
         return ready

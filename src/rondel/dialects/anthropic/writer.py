@@ -33,6 +33,20 @@ from .parts import NAME, clean_id, write_block, write_citation
 from .reply import error_body, write_ending, write_usage
 
 _PIECE = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":%b}\n\n'
+_TEXT_PIECE, _THINKING_PIECE, _CALL_PIECE = (
+    _PIECE.replace(b"%b", shape)
+    for shape in (
+        b'{"type":"text_delta","text":%b}',
+        b'{"type":"thinking_delta","thinking":%b}',
+        b'{"type":"input_json_delta","partial_json":%b}',
+    )
+)
+_TEXT_START = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":%d,'
+    b'"content_block":{"type":"text","text":""}}\n\n'
+)
+_END = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
+_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
@@ -43,18 +57,24 @@ def _event(raw: Json) -> bytes:
 class Writer:
     """Writes blocks one after the other, numbered from 0, and leaves out what callers of this dialect cannot read."""
 
-    __slots__ = ("_done", "_id", "_index", "_length", "_model", "_open", "_order", "_started")
+    __slots__ = ("_done", "_id", "_index", "_length", "_model", "_open", "_order", "_shape", "_started")
 
     def __init__(self, *, model: str, id: str) -> None:
         self._model, self._id = model, id
         self._order = PartsInOrder()
         self._index = -1
         self._open: Part | None = None
+        self._shape = _TEXT_PIECE
+        """How a piece of the open part is written."""
         self._length = 0
         self._started = self._done = False
 
     def feed(self, delta: Delta) -> bytes:
-        return b"" if self._done else b"".join(map(self._write, self._order.feed(delta)))
+        if self._done:
+            return b""
+        if type(delta) is PartDelta and delta.index == self._order.current:
+            return self._piece(delta.text)
+        return b"".join(map(self._write, self._order.feed(delta)))
 
     def fail(self, error: EngineError) -> bytes:
         if self._done:
@@ -89,14 +109,14 @@ class Writer:
         self._open, self._length = None, 0
         kept = {} if isinstance(part, Handoff) else own(part, NAME)
         if isinstance(part, Text):
-            self._open = part
+            self._open, self._shape = part, _TEXT_PIECE
             return self._piece(part.text)
         if isinstance(part, Thinking) and kept.get("type") != "redacted_thinking":
             begun = self._begin(merge(kept, {"type": "thinking", "thinking": "", "signature": ""}))
-            self._open = part
+            self._open, self._shape = part, _THINKING_PIECE
             return begun + self._piece(part.text)
         if isinstance(part, ToolCall):
-            self._open = part
+            self._open, self._shape = part, _CALL_PIECE
             block: Json = {"type": "tool_use", "id": clean_id(part.id), "name": part.name, "input": {}}
             return self._begin(merge(kept, block))
         return b""
@@ -109,17 +129,15 @@ class Writer:
         part = self._open
         if not text or part is None:
             return b""
-        begun = b""
-        if isinstance(part, Text):
-            if not self._length:
-                begun = self._begin(merge(own(part, NAME), {"type": "text", "text": ""}))
-            shape = b'{"type":"text_delta","text":%b}'
-        elif isinstance(part, Thinking):
-            shape = b'{"type":"thinking_delta","thinking":%b}'
-        else:
-            shape = b'{"type":"input_json_delta","partial_json":%b}'
+        begun = b"" if self._length or not isinstance(part, Text) else self._begin_text(part)
         self._length += len(text)
-        return begun + _PIECE % (self._index, shape % encode_json(text))
+        return begun + self._shape % (self._index, encode_json(text))
+
+    def _begin_text(self, part: Text) -> bytes:
+        if kept := own(part, NAME):
+            return self._begin(merge(kept, {"type": "text", "text": ""}))
+        self._index += 1
+        return _TEXT_START % self._index
 
     def _finish_part(self, part: Part) -> bytes:
         if self._open is None:
@@ -146,7 +164,7 @@ class Writer:
         return b"".join(_PIECE % (self._index, encode_json(delta)) for delta in deltas)
 
     def _end(self) -> bytes:
-        return _event({"type": "content_block_stop", "index": self._index})
+        return _END % self._index
 
     def _finish(self, delta: ReplyFinished) -> bytes:
         written = self._start(None)
@@ -157,7 +175,7 @@ class Writer:
         ending = write_ending(delta.stop, kept)
         usage = write_usage(delta.usage, kept)
         written += _event({"type": "message_delta", "delta": ending, "usage": usage})
-        return written + _event({"type": "message_stop"})
+        return written + _STOP
 
 
 def _as_text(part: Part) -> Part:

@@ -52,6 +52,7 @@ class Writer:
         head = encode_json(self._chunk([]))
         self._head = b"data: " + head[: head.rindex(b"[]")] + b'[{"index":0,"delta":'
         self._shapes: dict[int, bytes] = {}
+        """How a piece of each part is written."""
         self._lengths: dict[int, int] = {}
         self._calls: dict[int, tuple[int, ToolCall]] = {}
         self._parts: list[Part] = []
@@ -60,7 +61,11 @@ class Writer:
         self._started = self._done = False
 
     def feed(self, delta: Delta) -> bytes:
-        return b"" if self._done else b"".join(map(self._write, self._order.feed(delta)))
+        if self._done:
+            return b""
+        if type(delta) is PartDelta and delta.index == self._order.current:
+            return self._piece(delta.index, delta.text)
+        return b"".join(map(self._write, self._order.feed(delta)))
 
     def _write(self, delta: Delta) -> bytes:
         if isinstance(delta, PartDelta):
@@ -98,6 +103,10 @@ class Writer:
     def _delta(self, delta: bytes) -> bytes:
         return b'%b%b,"finish_reason":null}]}\n\n' % (self._head, delta)
 
+    def _shape(self, delta: bytes) -> bytes:
+        """A delta with a place for a text in it."""
+        return b'%b%b,"finish_reason":null}]}\n\n' % (self._head.replace(b"%", b"%%"), delta)
+
     def _start(self) -> bytes:
         if self._started:
             return b""
@@ -108,11 +117,11 @@ class Writer:
         self._lengths[index] = 0
         if isinstance(part, Text):
             name = "refusal" if part.refusal else "content"
-            self._shapes[index] = b'{"' + name.encode() + b'":%b}'
+            self._shapes[index] = self._shape(b'{"' + name.encode() + b'":%b}')
             return self._piece(index, part.text)
         if isinstance(part, Thinking):
             name = own(part, NAME).get("field", THINKING_FIELDS[0])
-            self._shapes[index] = b"{%b:%%b}" % encode_json(name)
+            self._shapes[index] = self._shape(b"{%b:%%b}" % encode_json(name).replace(b"%", b"%%"))
             return self._piece(index, part.text)
         return self._start_call(index, part) if isinstance(part, ToolCall) else b""
 
@@ -123,7 +132,7 @@ class Writer:
             raw["custom"]["input"] = ""
         else:
             raw["function"]["arguments"] = ""
-            self._shapes[index] = b'{"tool_calls":[{"index":%d,"function":{"arguments":%%b}}]}' % number
+            self._shapes[index] = self._shape(b'{"tool_calls":[{"index":%d,"function":{"arguments":%%b}}]}' % number)
         return self._delta(encode_json({"tool_calls": [{"index": number, **raw}]}))
 
     def _piece(self, index: int, text: str) -> bytes:
@@ -131,7 +140,7 @@ class Writer:
         if shape is None or not text:
             return b""
         self._lengths[index] += len(text)
-        return self._delta(shape % encode_json(text))
+        return shape % encode_json(text)
 
     def _finish_part(self, index: int, part: Part) -> bytes:
         self._parts.append(part)

@@ -60,7 +60,11 @@ class Writer:
         self._started = self._done = False
 
     def feed(self, delta: Delta) -> bytes:
-        return b"" if self._done else b"".join(map(self._write, self._order.feed(delta)))
+        if self._done:
+            return b""
+        if type(delta) is PartDelta and delta.index == self._order.current:
+            return self._piece(delta.text)
+        return b"".join(map(self._write, self._order.feed(delta)))
 
     def fail(self, error: EngineError) -> bytes:
         if self._done:
