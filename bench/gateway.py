@@ -314,6 +314,31 @@ async def slope(upstream: Process, requests: int) -> Ratio:
     return Ratio(what, max(0.0, each) / 1024, 1, f"{each:.0f} bytes", "1 KB")
 
 
+async def aborted(upstream: Process, requests: int) -> Ratio:
+    """What callers leave behind who leave in mid-stream, in memory and as open files."""
+    data = request(MESSAGES, body(MESSAGES, streams=True))
+
+    async def leave(process: Process, count: int) -> None:
+        for _ in range(count):
+            (caller,) = await connect(process.port, 1)
+            await caller.begin(data)
+            caller.leave()
+
+    async def many_leave(process: Process, count: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(leave(process, count // AT_ONCE))
+
+    with gateway(upstream, "claude:idle-3") as process:
+        await many_leave(process, 2_000)
+        before, files = process.memory_bytes, process.open_files
+        await many_leave(process, requests)
+        each = max(0, process.memory_bytes - before) / requests
+        left = process.open_files - files
+    what = f"memory that each of {requests:,} aborted requests leaves, against 1 KB"
+    return Ratio(what, each / 1024 if left <= AT_ONCE else float("inf"), 1, f"{each:.0f} bytes, {left} files", "1 KB")
+
+
 # --- start ------------------------------------------------------------------------------------------------------------
 
 
@@ -358,6 +383,7 @@ async def main(*, long: bool = False) -> list[Ratio]:
         ratios.append(await image_agent(upstream))
         ratios.append(await open_streams(upstream))
         ratios.append(await slope(upstream, 20_000 if long else 3_000))
+        ratios.append(await aborted(upstream, 10_000))
         ratios += await start_up(upstream)
         return ratios
 

@@ -195,15 +195,7 @@ def test_a_whole_answer_is_not_pinged(upstream: Upstream, lending: Served, web: 
 
 OURS = (
     *("Request", "Record", "Outgoing", "Exchange", "Turn", "Journal", "Splice", "ReplyBuilder", "Transcript"),
-    *(
-        "ClientResponse",
-        "ClientRequest",
-        "ResponseHandler",
-        "StreamReader",
-        "Task",
-        "TimerHandle",
-        "RequestResponseCycle",
-    ),
+    *("Answer", "Connection", "Task", "TimerHandle", "RequestResponseCycle"),
 )
 
 
