@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from typing import Any, cast
 
 import pytest
@@ -185,15 +183,3 @@ def test_nothing_is_written_to_a_caller_who_has_left_since() -> None:
         return written.writes
 
     assert asyncio.run(main()) == []
-
-
-# --- starting ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_gateway_starts_without_what_draws_and_parses() -> None:
-    code = (
-        "import sys, rondel.cli, rondel.commands.serve, rondel.gateway.serving;"
-        "print(*sorted({'typer', 'pydantic', 'rich', 'prompt_toolkit', 'aiohttp', 'genai_prices'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == ""

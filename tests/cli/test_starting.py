@@ -1,0 +1,101 @@
+"""How commands start: what they load, and how those that start a gateway go without the parser."""
+
+from __future__ import annotations
+
+import gc
+import re
+from importlib import import_module
+from typing import Any, cast
+
+import pytest
+from typer.main import get_command
+
+from rondel import cli
+from rondel.commands.program import program
+from tests.cli.conftest import Place
+from tests.cli.model_server import ModelServer
+from tests.cli.serving import Serving
+
+HEAVY = {
+    "typer": "the parser",
+    "pydantic": "comes with the parser",
+    "rich": "draws",
+    "prompt_toolkit": "reads lines in a terminal",
+    "markdown_it": "shows Markdown",
+    "yaml": "reads agents, and there are none",
+    "genai_prices": "knows prices, and nobody has asked for any",
+    "opentelemetry": "sends spans, and nothing is set up for them",
+    "xllamacpp": "runs embedded models",
+    "aiohttp": "another HTTP client",
+    "starlette": "another kind of server",
+    "urllib.request": "finds proxies, and nobody is asked through one",
+    "rondel.trace": "draws what happened",
+    "rondel.weights.fetch": "fetches embedded models",
+    "rondel.dialects.openai_responses": "nobody speaks it here",
+}
+
+
+def loaded(serving: Serving) -> set[str]:
+    """All that a process has imported so far, as the interpreter itself says it."""
+    return set(re.findall(r"^import time:.*\| +([\w.]+)$", "".join(serving.err), re.MULTILINE))
+
+
+def test_a_gateway_has_loaded_nothing_that_its_first_answer_does_not_need(place: Place, server: ModelServer):
+    place.uses(server)
+    server.says("Hello.")
+    with Serving(place, "serve", "--port", "0", PYTHONPROFILEIMPORTTIME="1") as serving:
+        assert serving.ask("Hello?").end() == 200
+        modules = loaded(serving)
+    assert "rondel.gateway.server" in modules
+    assert {name: why for name, why in HEAVY.items() if name in modules} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("serve", ""),
+        ("serve", "--watch"),
+        ("serve", "--port 0 --host ::1"),
+        ("serve", "-p 65535 --watch"),
+        ("code", ""),
+        ("code", "codex"),
+        ("code", "codex --resume -- x"),
+        ("code", "-- --resume"),
+        ("code", "-- codex --key x"),
+    ],
+)
+def test_plain_options_mean_what_they_mean_to_the_parser(name: str, arguments: str):
+    words = arguments.split()
+    command = cast(Any, get_command(program)).commands[name]
+    parsed = command.make_context(name, list(words)).params
+    plain = cli._PLAIN[name](words)  # pyright: ignore[reportPrivateUsage]
+    assert plain is not None
+    choice = import_module(f"rondel.commands.{name}").Choice
+    if name == "code":
+        parsed["command"] = tuple(parsed["command"] or ())
+    assert choice(**plain) == choice(**parsed)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("serve", "--port"),
+        ("serve", "--port 65536"),
+        ("serve", "--port 9" + 5000 * "9"),
+        ("serve", "--port x"),
+        ("serve", "--host --watch"),
+        ("serve", "--help"),
+        ("serve", "now"),
+        ("code", "--key desk codex"),
+        ("code", "--help"),
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_parser(name: str, arguments: str):
+    assert cli._PLAIN[name](arguments.split()) is None  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_start_that_fails_leaves_the_garbage_collector_on(place: Place):
+    place.write("rondel.toml", "[gateway]\nport = 'x'\n")
+    assert gc.isenabled()
+    assert place.rondel("serve").code == 2
+    assert gc.isenabled()
