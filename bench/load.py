@@ -25,7 +25,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(env or {})},  # compiled once, as what is installed is
         )
         self.pid = self._process.pid
         self.url = self._address()
