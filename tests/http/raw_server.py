@@ -16,7 +16,7 @@ import uvloop
 
 from rondel.http import Answer, Client, Head
 
-WAIT_S = 5.0
+WAIT_S = 20.0
 """Nothing that a test waits for takes longer, unless it never comes."""
 
 on_both_loops = pytest.mark.parametrize(
@@ -30,6 +30,7 @@ class Line:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.task = asyncio.current_task()
 
     async def request(self) -> tuple[str, bytes]:
         """Head and body of the next request."""
@@ -77,7 +78,7 @@ class Server:
         self.lines.append(line)
         try:
             await script(line)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -103,6 +104,8 @@ async def serving(
         listening.close()
         for line in server.lines:
             line.reset()
+            assert line.task is not None
+            line.task.cancel()
         await server.all_ended(len(server.lines))
 
 

@@ -19,7 +19,9 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
         pytest.param([ok(b"hello")], b"hello", id="with its length"),
         pytest.param([ok(b"")], b"", id="empty"),
         pytest.param([CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"], b"hello", id="in chunks"),
-        pytest.param([CHUNKED + b"3;a=b;c\r\nhel\r\n2;x=\"y z\"\r\nlo\r\n0;end\r\n\r\n"], b"hello", id="chunk extensions"),
+        pytest.param(
+            [CHUNKED + b'3;a=b;c\r\nhel\r\n2;x="y z"\r\nlo\r\n0;end\r\n\r\n'], b"hello", id="chunk extensions"
+        ),
         pytest.param([CHUNKED + b"5\r\nhello\r\n0\r\nx-sum: 1\r\nx-b: 2\r\n\r\n"], b"hello", id="trailers"),
         pytest.param([CHUNKED, b"5", b"\r", b"\n", b"he", b"llo\r", b"\n0\r\n", b"\r\n"], b"hello", id="split chunks"),
         pytest.param([CHUNKED + b"0005\r\nhello\r\n00\r\n\r\n"], b"hello", id="zeros before a size"),

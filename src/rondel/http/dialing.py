@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -39,9 +40,12 @@ class Place(NamedTuple):
             parts = urlsplit(url)
             host = parts.hostname or ""
             host = host if host.isascii() else host.encode("idna").decode()
-            return cls(parts.scheme, host, parts.port or _PORTS[parts.scheme])
+            place = cls(parts.scheme, host, parts.port or _PORTS[parts.scheme])
         except (ValueError, LookupError):  # a UnicodeError is a ValueError
             raise NoAddress("the address cannot be read") from None
+        if not host:
+            raise NoAddress("the address names no host")
+        return place
 
     @property
     def is_secure(self) -> bool:
@@ -57,6 +61,9 @@ class Place(NamedTuple):
 class Proxy(NamedTuple):
     place: Place
     authorization: str = ""
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.place!r})"
 
     @classmethod
     def of(cls, url: str) -> Proxy:
@@ -133,7 +140,7 @@ async def _connected(addresses: Sequence[str], port: int) -> socket.socket:
             return sock
         except (OSError, TimeoutError) as error:
             sock.close()
-            failure = Refused(_why(error))
+            failure = Refused(os.strerror(error.errno) if error.errno else _why(error))
         except BaseException:
             sock.close()
             raise
