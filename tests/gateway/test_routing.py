@@ -387,6 +387,22 @@ def test_a_decision_says_which_rule_chose_and_why(dialect: str):
     assert all(step.reason for step in decision.steps)
 
 
+@pytest.mark.parametrize("model", ["m{0}", "{", "{}{!r}{nothing}", "%s %d"])
+def test_what_a_caller_writes_is_no_format(model: str):
+    """R11: it stands in the reasons as it was written."""
+    decision = decide(config(background="eyes"), request("anthropic", model))
+    reasons = {step.rule: step.reason for step in decision.steps}
+    assert reasons["explicit"] == f"{model!r} names no engine that is known here"
+    assert reasons["background"] == f"{model!r} fits none of *claude*haiku*"
+
+
+def test_names_mean_the_same_again_however_long_they_are():
+    router = Router(config(), env={})
+    for asked in ("other,o-1", f"other,{'o' * 500}"):
+        for _ in range(2):
+            assert decide(router, request("anthropic", asked)).engines == (asked.replace(",", ":"),)
+
+
 def test_nothing_of_the_request_is_decoded_for_the_rules_that_need_none_of_it():
     body = b'{"model": "claude-haiku-4", "max_tokens": 5, "messages": [{"role": "nobody"}]}'
     asked = Request("r", DIALECTS["anthropic"](), body, {})

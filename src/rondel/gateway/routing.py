@@ -70,7 +70,7 @@ class Decision(Value, frozen=True):
     def steps(self) -> tuple[Step, ...]:
         """The rules that were asked, for people to read."""
         asked = zip(_RULES, self.reasons, strict=False)
-        return tuple(Step(rule, rule == self.rule, _text(reason)) for rule, reason in asked)
+        return tuple(Step(rule, rule == self.rule, _text(reason)) for (rule, _), reason in asked)
 
     def apply(self, request: Request) -> None:
         """Put what the decision changes into the request."""
@@ -99,7 +99,8 @@ class Router:
         self.calibration = calibration or Calibration()
         self.names = Names(config, os.environ if env is None else env)
         self._remembered = lru_cache(NAMES_MAX)(self._named)
-        self._routes = {("", ""): self._routes_of("", "")}
+        self._main = self._routes_of("", "")
+        self._others: dict[tuple[str, str], Routes] = {}
         self._custom = _custom_router(config)
         self.has_custom = self._custom is not None
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
@@ -109,11 +110,14 @@ class Router:
 
     def routes(self, request: Request) -> Routes:
         """The routes that count for a request. There are no more of them than sessions and projects that have some."""
-        settings, session = self.settings, request.session
-        place = (session if session in settings.sessions else "", self._project(request) if settings.projects else "")
-        routes = self._routes.get(place)
+        settings = self.settings
+        if not settings.sessions and not settings.projects:
+            return self._main
+        session = request.session if request.session in settings.sessions else ""
+        project = self._project(request) if settings.projects else ""
+        routes = self._others.get((session, project))
         if routes is None:
-            routes = self._routes[place] = self._routes_of(*place)
+            routes = self._others[session, project] = self._routes_of(session, project)
         return routes
 
     def _routes_of(self, session: str, project: str) -> Routes:
@@ -173,9 +177,8 @@ class _Question:
 
     async def answer(self) -> Decision:
         reasons: list[Reason] = []
-        for rule, ask in _RULES.items():
-            said = ask(self)
-            route, reason = said if isinstance(said, tuple) else await said
+        for rule, ask in _RULES:
+            route, reason = ask(self) or await self._asked()  # only the project's own router must be waited for
             reasons.append(reason)
             if route is not None:
                 return Decision(
@@ -210,8 +213,9 @@ class _Question:
             return None, ("the tag names {!r}, which is not known", tag.model)
         return self.routes.to(name), f"a sub-agent tag in the prompt names {tag.model!r}"
 
-    def custom(self) -> _Said | Awaitable[_Said]:
-        return self._asked() if self.router.has_custom else (None, "no router of the project's own is configured")
+    def custom(self) -> _Said | None:
+        """None when there is one: it is asked next."""
+        return None if self.router.has_custom else (None, "no router of the project's own is configured")
 
     async def _asked(self) -> _Said:
         routes = self.router.settings.routes
@@ -306,16 +310,16 @@ class _Question:
         return (route if route.name else None), route.why
 
 
-_RULES: dict[str, Callable[[_Question], _Said | Awaitable[_Said]]] = {
-    "tag": _Question.tag,
-    "custom": _Question.custom,
-    "explicit": _Question.explicit,
-    "long_context": _Question.long_context,
-    "background": _Question.background,
-    "web_search": _Question.web_search,
-    "think": _Question.think,
-    "default": _Question.default,
-}
+_RULES: tuple[tuple[str, Callable[[_Question], _Said | None]], ...] = (
+    ("tag", _Question.tag),
+    ("custom", _Question.custom),
+    ("explicit", _Question.explicit),
+    ("long_context", _Question.long_context),
+    ("background", _Question.background),
+    ("web_search", _Question.web_search),
+    ("think", _Question.think),
+    ("default", _Question.default),
+)
 """The rules in their order."""
 
 
