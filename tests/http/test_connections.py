@@ -209,16 +209,21 @@ def test_a_large_body_arrives_whole_at_a_server_that_reads_slowly(loop: Loop):
 @on_both_loops
 @pytest.mark.parametrize("reads", [False, True], ids=["and reads no more", "and reads on"])
 def test_a_server_that_answers_before_the_body_is_sent_is_heard(loop: Loop, reads: bool):
+    heard = asyncio.Event()
+
     async def impatient(line: Line) -> None:
         await line.reader.readuntil(b"\r\n\r\n")
         if not reads:
             line.writer.transport.pause_reading()
-        await line.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nmuch")
+        await line.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nmu")
+        await heard.wait()
+        await line.say(b"ch")
         await (line.left() if reads else asyncio.Event().wait())
 
     async def scene(client: Client, server: Server) -> None:
         answer = await client.ask("POST", "/", Head({}), LARGE * 5, wait_s=30)
         assert answer.status == 413
+        heard.set()
         assert await whole(answer) == b"much"
         if reads:
             await server.all_ended(1)  # a connection over which half a request went is not used again
