@@ -14,7 +14,7 @@ import msgspec
 
 from .errors import EngineError
 from .prompt import Prompt
-from .values import Delta, Media, Reply, Usage
+from .values import Delta, Media, Reply, ToolSpec, Usage
 
 Json = dict[str, Any]
 
@@ -109,13 +109,15 @@ class Dialect(Protocol):
         """Raises PromptRejected with one clear sentence when the body is not what this dialect says."""
         ...
 
-    def reply_reader(self) -> ReplyReader: ...
+    def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
+        """`tools` are those of the prompt: a call has its tool's own name, whatever is sent for it."""
+        ...
 
     def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> ReplyWriter:
         """`prompt` is the caller's: what it asked for decides what some dialects send. `created_s` is the time now."""
         ...
 
-    def read_reply(self, body: Json) -> Reply: ...
+    def read_reply(self, body: Json, tools: tuple[ToolSpec, ...] = ()) -> Reply: ...
 
     def write_reply(
         self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0

@@ -465,7 +465,7 @@ def test_a_dialect_that_stumbles_is_the_answers_fault() -> None:
             raise KeyError("choices")
 
     broken: Any = dialect()
-    broken.reply_reader = Stumbling
+    broken.reply_reader = lambda tools: Stumbling()
 
     async def stumble() -> None:
         async with ScriptedServer(streamed()) as server:
@@ -507,7 +507,7 @@ def test_the_engine_bounds_an_answer_even_if_its_dialect_does_not() -> None:
             return []
 
     deaf: Any = dialect()
-    deaf.reply_reader = Deaf
+    deaf.reply_reader = lambda tools: Deaf()
     error, bytes_sent = flooded(lambda url: HttpEngine(Endpoint("test", url, "anthropic"), deaf, "m-1"))
     assert (type(error), error.code) == (EngineGarbled, "too_long")
     assert bytes_sent < http.EVENT_BYTES_MAX + 16_000_000

@@ -68,6 +68,8 @@ def write_effort(options: Options, said: object) -> str | None:
     return _EFFORTS.get(level)
 
 
+TOOL_NAME_MAX = 64
+"""How long the name of a tool may be here."""
 USER_LENGTH_MAX = 64
 """How long a `user` may be here. Other dialects' may be longer: they are told apart by what is made of them."""
 

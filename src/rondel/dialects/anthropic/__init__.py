@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
-from ...dialect import Json
+from ...dialect import Json, ReplyReader
 from ...errors import EngineError
 from ...prompt import Prompt
-from ...values import Media, Reply
+from ...values import Media, Reply, ToolSpec
 from .._failures import error_of_answer, status_of
+from .._names import reader_for, with_own_names
 from .._wire import WireError, reading_reply, refused
 from .images import edit_images
 from .meter import Meter
-from .parts import NAME
+from .parts import NAME, TOOL_NAME_MAX
 from .plain import decode_messages
 from .prompt import THINKING_TOKENS_MIN, TOKENS_MAX_DEFAULT, read_prompt, write_prompt
 from .reader import Reader
@@ -44,16 +45,16 @@ class Anthropic:
         except WireError as error:
             raise refused(NAME, error) from None
 
-    def reply_reader(self) -> Reader:
-        return Reader()
+    def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
+        return reader_for(Reader(), tools, TOOL_NAME_MAX)
 
     def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> Writer:
         """`prompt` and `created_s` are for dialects that repeat them; this one does not."""
         return Writer(model=model, id=id)
 
-    def read_reply(self, body: Json) -> Reply:
+    def read_reply(self, body: Json, tools: tuple[ToolSpec, ...] = ()) -> Reply:
         with reading_reply(NAME):
-            return read_reply(body)
+            return with_own_names(read_reply(body), tools, TOOL_NAME_MAX)
 
     def write_reply(
         self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0

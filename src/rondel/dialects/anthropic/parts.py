@@ -10,6 +10,7 @@ from typing import cast
 
 from ...dialect import Json
 from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._names import name_sent
 from .._wire import (
     as_object,
     as_objects,
@@ -29,6 +30,9 @@ from .._wire import (
 )
 
 NAME = "anthropic"
+
+TOOL_NAME_MAX = 128
+"""How long the name of a tool may be here."""
 
 IMAGE_MIMES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _TEXT_MIMES = ("application/json", "application/xml", "application/yaml", "application/toml")
@@ -167,7 +171,8 @@ def write_block(part: Part, *, replay: bool) -> Json | None:
     if isinstance(part, Thinking):
         return _write_thinking(part, kept, replay=replay)
     if isinstance(part, ToolCall):
-        block = {"type": "tool_use", "id": clean_id(part.id), "name": part.name, "input": part.arguments}
+        name = name_sent(part.name, TOOL_NAME_MAX) if replay else part.name
+        block = {"type": "tool_use", "id": clean_id(part.id), "name": name, "input": part.arguments}
         return merge(kept, block)
     if isinstance(part, ToolResult):
         return _write_result(part, kept)

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from ...dialect import Json
 from ...prompt import Prompt
 from ...values import Message, Opaque, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
+from .._names import choice_sent, name_sent
 from .._wire import (
     WireError,
     as_objects,
@@ -34,7 +35,7 @@ from .._wire import (
     text_field,
     write_tools,
 )
-from .parts import NAME, read_content, read_text, short, write_block
+from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_block
 from .plain import PlainMessage, read_plain
 
 TOKENS_MAX_DEFAULT = 8192
@@ -139,7 +140,8 @@ def _write_tool(spec: ToolSpec) -> Json | None:
         return kept
     if is_server_tool(spec):
         return None
-    tool: Json = {"name": spec.name, "input_schema": spec.schema or {"type": "object", "properties": {}}}
+    name = name_sent(spec.name, TOOL_NAME_MAX)
+    tool: Json = {"name": name, "input_schema": spec.schema or {"type": "object", "properties": {}}}
     if spec.description:
         tool["description"] = spec.description
     if spec.strict is not None:
@@ -154,7 +156,7 @@ def _write_choice(options: Options, choice: str | None) -> Json | None:
         return {"type": "none"}
     wire: Json = {"type": "any" if choice == "required" else "auto"}
     if choice and choice.startswith("tool:"):
-        wire = {"type": "tool", "name": choice.removeprefix("tool:")}
+        wire = {"type": "tool", "name": choice_sent(choice, TOOL_NAME_MAX)}
     if options.parallel_calls is not None:
         wire["disable_parallel_tool_use"] = not options.parallel_calls
     return wire

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from ...dialect import Json
+from ...dialect import Json, ReplyReader
 from ...errors import EngineError
 from ...prompt import Prompt
-from ...values import Media, Reply
+from ...values import Media, Reply, ToolSpec
 from .._failures import error_of_answer
-from .._openai import customs_of, error_status
+from .._names import reader_for, with_own_names
+from .._openai import TOOL_NAME_MAX, customs_of, error_status
 from .._wire import WireError, object_field, own, reading_reply, refused
 from .images import edit_images
 from .meter import Meter, ask_for_usage
@@ -47,8 +48,8 @@ class OpenAIChat:
         except WireError as error:
             raise refused(NAME, error) from None
 
-    def reply_reader(self) -> Reader:
-        return Reader()
+    def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
+        return reader_for(Reader(), tools, TOOL_NAME_MAX)
 
     def reply_writer(self, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0) -> Writer:
         """`prompt` is the caller's: a caller that did not ask for usage gets no chunk without choices."""
@@ -56,9 +57,9 @@ class OpenAIChat:
         with_usage = asked.get("include_usage", True)
         return Writer(model=model, id=id, created_s=created_s, with_usage=with_usage, customs=customs_of(prompt, NAME))
 
-    def read_reply(self, body: Json) -> Reply:
+    def read_reply(self, body: Json, tools: tuple[ToolSpec, ...] = ()) -> Reply:
         with reading_reply(NAME):
-            return read_reply(body)
+            return with_own_names(read_reply(body), tools, TOOL_NAME_MAX)
 
     def write_reply(
         self, reply: Reply, *, model: str, id: str, prompt: Prompt | None = None, created_s: int = 0

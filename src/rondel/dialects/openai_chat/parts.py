@@ -197,12 +197,13 @@ def write_media(media: Media) -> Json:
     return {"type": "text", "text": mention(media)}
 
 
-def write_call(call: ToolCall) -> Json:
+def write_call(call: ToolCall, name: str = "") -> Json:
+    """A call, with the name of its tool on this wire where that is another one."""
     kept = own(call, NAME) if call.opaque else {}
     if kept.get("type") == "custom":
         custom = {"name": call.name, "input": custom_input(call)}
         return merge(kept, {"id": call.id, "type": "custom", "custom": custom})
-    function = {"name": call.name, "arguments": write_arguments(call)}
+    function = {"name": name or call.name, "arguments": write_arguments(call)}
     return merge(kept, {"id": call.id, "type": "function", "function": function})
 
 

@@ -26,7 +26,8 @@ from ...values import (
     ToolResult,
     ToolSpec,
 )
-from .._openai import custom_schema, read_effort, read_user, write_effort, write_user
+from .._names import choice_sent, name_sent
+from .._openai import TOOL_NAME_MAX, custom_schema, read_effort, read_user, write_effort, write_user
 from .._wire import (
     WireError,
     as_object,
@@ -109,7 +110,7 @@ def _write_options(options: Options, tokens_max_field: str) -> Json:
 def _write_choice(options: Options, choice: str | None) -> Json:
     wire: object = choice
     if choice and choice.startswith("tool:"):
-        wire = {"type": "function", "function": {"name": choice.removeprefix("tool:")}}
+        wire = {"type": "function", "function": {"name": choice_sent(choice, TOOL_NAME_MAX)}}
     return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
 
 
@@ -119,9 +120,14 @@ def _write_tool(spec: ToolSpec) -> Json | None:
         return kept
     if is_server_tool(spec):
         return None
-    function: Json = {"name": spec.name, "description": spec.description or None, "parameters": spec.schema or None}
-    function["strict"] = spec.strict
-    return merge(kept, {"type": "function", "function": extras(function)})
+    function: Json = {"name": name_sent(spec.name, TOOL_NAME_MAX)}
+    if spec.description:
+        function["description"] = spec.description
+    if spec.schema:
+        function["parameters"] = spec.schema
+    if spec.strict is not None:
+        function["strict"] = spec.strict
+    return merge(kept, {"type": "function", "function": function})
 
 
 def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
@@ -165,7 +171,7 @@ def _write_assistant(message: Message) -> Json | None:
     thinks = False
     for part in message.parts:
         if isinstance(part, ToolCall):
-            calls.append(write_call(part))
+            calls.append(write_call(part, name_sent(part.name, TOOL_NAME_MAX)))
         elif isinstance(part, Text):
             said.append(part)
         elif isinstance(part, Thinking):

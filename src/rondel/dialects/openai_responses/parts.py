@@ -274,10 +274,11 @@ def message_item(item: Json, id: str, content: list[Json], status: str = "comple
     return merge(item, {**base, "id": item.get("id", id), "status": item.get("status", status)})
 
 
-def call_item(call: ToolCall, id: str = "") -> Json:
-    """A call as an item; a caller's has an id of its own and a status, a prompt's only when it came with them."""
+def call_item(call: ToolCall, id: str = "", name: str = "") -> Json:
+    """A call as an item; a caller's has an id of its own and a status, a prompt's only when it came with them. `name`
+    is that of its tool on this wire, where it is another one."""
     kept = own(call, NAME)
-    base: Json = {"type": "function_call", "call_id": call.id, "name": call.name}
+    base: Json = {"type": "function_call", "call_id": call.id, "name": name or call.name}
     if kept.get("type") == CUSTOM_CALL:
         base |= {"type": CUSTOM_CALL, "input": custom_input(call)}
     else:

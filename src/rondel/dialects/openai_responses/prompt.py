@@ -14,7 +14,8 @@ from __future__ import annotations
 from ...dialect import Json
 from ...prompt import Prompt
 from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult
-from .._openai import read_effort, read_user, write_effort, write_user
+from .._names import choice_sent
+from .._openai import TOOL_NAME_MAX, read_effort, read_user, write_effort, write_user
 from .._wire import (
     WireError,
     as_objects,
@@ -44,7 +45,7 @@ from .parts import (
     write_output_part,
     write_result,
 )
-from .tools import ADDED, is_inside, read_tools, write_tool
+from .tools import ADDED, call_name_sent, is_inside, read_tools, write_tool
 
 _KNOWN = (
     *("model", "input", "instructions", "stream", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),
@@ -105,7 +106,7 @@ def _write_options(options: Options) -> Json:
 def _write_choice(options: Options, choice: str | None) -> Json:
     wire: object = choice
     if choice and choice.startswith("tool:"):
-        wire = {"type": "function", "name": choice.removeprefix("tool:")}
+        wire = {"type": "function", "name": choice_sent(choice, TOOL_NAME_MAX)}
     return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
 
 
@@ -153,7 +154,7 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
         if isinstance(part, Text):
             items.append({"role": "assistant", "content": part.text})
         elif isinstance(part, ToolCall):
-            items.append(call_item(part))
+            items.append(call_item(part, name=call_name_sent(part)))
         elif isinstance(part, Thinking) and _can_replay(kept := own(part, NAME), alone=alone):
             items.append(reasoning_item(part, kept["id"]))
         elif isinstance(part, Foreign) and "type" in (raw := own(part, NAME)):

@@ -14,7 +14,8 @@ import msgspec
 from ...dialect import Json
 from ...prompt import Prompt
 from ...values import Foreign, Message, Part, ToolCall, ToolSpec
-from .._openai import custom_schema
+from .._names import name_sent
+from .._openai import TOOL_NAME_MAX, custom_schema
 from .._wire import (
     WireError,
     each,
@@ -128,10 +129,19 @@ def write_tool(spec: ToolSpec) -> Json | None:
         return None
     # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
     strict = spec.strict or False
-    tool: Json = {"type": "function", "name": spec.name, "parameters": spec.schema or None, "strict": strict}
+    name = name_sent(spec.name, TOOL_NAME_MAX)
+    tool: Json = {"type": "function", "name": name, "parameters": spec.schema or None, "strict": strict}
     if spec.description:
         tool["description"] = spec.description
     return merge(kept, tool)
+
+
+def call_name_sent(call: ToolCall) -> str:
+    """The name in a call that was made; in a namespace and of a custom tool it is the one that the caller gave it."""
+    kept = own(call, NAME)
+    if "namespace" in kept or kept.get("type") == CUSTOM_CALL:
+        return call.name
+    return name_sent(call.name, TOOL_NAME_MAX)
 
 
 class Called(NamedTuple):

@@ -19,7 +19,7 @@ from ...engine import Relayed
 from ...errors import EngineDenied, EngineError, EngineGarbled, EngineUnreachable
 from ...http import Answer, Client, ConnectTimeout, Head, HttpError, Silence
 from ...prompt import Prompt
-from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, deltas_of
+from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, ToolSpec, deltas_of
 from .body import Body
 from .faults import Faults
 from .headers import retry_after_s, sent_on, shown
@@ -78,10 +78,10 @@ class HttpEngine:
                 raise await self._refusal(answer, body)
             first = await _beginning(answer, body)
             if first and not _is_stream(first):
-                for delta in deltas_of(await self._whole(first, body)):
+                for delta in deltas_of(await self._whole(first, body, prompt.tools)):
                     yield delta
                 return
-            reader, pending = self._dialect.reply_reader(), 0
+            reader, pending = self._dialect.reply_reader(prompt.tools), 0
             while chunk := first or await body.read():
                 first = b""
                 deltas = self._understood(reader.feed, chunk)
@@ -258,11 +258,11 @@ class HttpEngine:
         await answer.begin(first)
         return answer
 
-    async def _whole(self, first: bytes, body: Body) -> Reply:
+    async def _whole(self, first: bytes, body: Body, tools: tuple[ToolSpec, ...] = ()) -> Reply:
         """The reply of a server that does not stream."""
         data = await self._json(first, body)
         fields = cast("dict[str, Any]", msgspec.json.decode(data))
-        reply = self._understood(lambda _: self._dialect.read_reply(fields), data)
+        reply = self._understood(lambda _: self._dialect.read_reply(fields, tools), data)
         if not (reply.message.parts or reply.id or reply.model):  # some other JSON: a status, a greeting
             raise self._faults.garbled(f"the answer is JSON, but not {self.dialect}")
         return reply
