@@ -35,7 +35,6 @@ MAY_ASK = {
     "plugins/image_agent/__init__.py": "asks a turn's engine by name, which has a meter",
     "gateway/exchange.py": "relays through a meter",
     "gateway/retelling.py": "a wrapper inside a turn's engine",
-    "gateway/outgoing.py": "a wrapper inside a turn's engine",
     "gateway/server.py": "counts tokens, through a meter",
     "pick.py": "a wrapper around an engine that fetches its weights first",
     "testing.py": "engines of scripts",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import msgspec
@@ -24,7 +24,7 @@ from ..errors import EngineDenied
 from ..events import Entry, HistoryGiven, Kept, TurnStarted
 from ..journal import Journal, Unkept
 from ..limits import Limits
-from ..plugin import Chain, Plugin
+from ..plugin import Chain, Key, Plugin
 from ..plugins.limits import LimitsGuard
 from ..prompt import HISTORY, Node, Prompt
 from ..question import Hold, Question
@@ -42,6 +42,14 @@ JOIN_S = 7 * 24 * 3600.0
 """How long it is remembered what was answered inside; a caller who comes back later gets on without it."""
 
 
+async def _at_once() -> None:
+    """Nobody waits for anything."""
+
+
+BEFORE_LENT: Key[Callable[[], Awaitable[None]]] = Key("before_lent", lambda: _at_once)
+"""What happens before a lent call is answered: the caller is sent what was said so far."""
+
+
 class CallerTools(Plugin):
     """Whatever is not lent belongs to the caller: the call is held, and the turn rests until the caller comes back."""
 
@@ -50,6 +58,7 @@ class CallerTools(Plugin):
 
     async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | Hold:
         if call.name in turn.tools:
+            await turn.state[BEFORE_LENT]()
             return call
         return Hold(Question(f"caller-{call.id}", "ask", f"the caller answers {call.name!r}", call_id=call.id))
 

@@ -1,21 +1,13 @@
 """The way back to a caller: one answer over ASGI, whole or streamed, kept alive while nothing comes.
 
 Nothing is sent before it is known what the answer is, so that an early failure has its own status; after that a failure
-is said in the stream. Waiting for a slow caller is waiting for the model: `Flushing` asks the engine for more only when
-what was said has gone out. Knows no dialect's words.
+is said in the stream. Knows no dialect's words.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
-from contextlib import aclosing
-from typing import Any, TypeAlias, cast
-
-from ..engine import Engine
-from ..prompt import Prompt
-from ..values import Delta, ModelFacts
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
 
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -102,64 +94,3 @@ class Outgoing:
         """Say that the model still works. Begins the stream when it must: from then on failures are said in it."""
         if self.ping and not self._busy and not self.ended:
             await self.write(self.ping)
-
-
-class Flushing:
-    """An engine that sends what was said whenever it is about to wait for more.
-
-    What came in one piece goes out in one piece, and a caller who does not read holds the model back.
-    """
-
-    def __init__(self, engine: Engine, outgoing: Outgoing) -> None:
-        self._engine, self._outgoing = engine, outgoing
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
-
-    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        outgoing = self._outgoing
-        async with aclosing(cast(AsyncGenerator[Delta], self._engine.stream(prompt))) as deltas:
-            try:
-                while True:
-                    yield await _Next(deltas, outgoing)
-            except StopAsyncIteration:
-                pass
-        await outgoing.flush()
-
-
-class _Next:
-    """The next delta. Before the first real wait, what was said is sent; without one, nothing is."""
-
-    __slots__ = ("_deltas", "_outgoing")
-
-    def __init__(self, deltas: AsyncGenerator[Delta], outgoing: Outgoing) -> None:
-        self._deltas, self._outgoing = deltas, outgoing
-
-    def __await__(self) -> Generator[Any, Any, Delta]:
-        step = self._deltas.__anext__().__await__()
-        try:
-            wait = next(step)
-            try:
-                yield from self._outgoing.flush().__await__()
-            except BaseException as error:
-                _give_up(step)  # the engine must not wait on, and has no part in this error
-                raise error
-            while True:
-                try:
-                    sent = yield wait
-                except BaseException as error:  # a cancellation, which the engine must hear
-                    wait = step.throw(error)
-                else:
-                    wait = step.send(sent)
-        except StopIteration as ready:
-            return ready.value
-
-
-def _give_up(step: Generator[Any, Any, Delta]) -> None:
-    with contextlib.suppress(asyncio.CancelledError, StopIteration, StopAsyncIteration):
-        step.throw(asyncio.CancelledError())

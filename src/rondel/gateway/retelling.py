@@ -6,8 +6,8 @@ for the turn tells it. Knows no keys, no paths, and nothing of answers that are 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -32,8 +32,9 @@ from ..values import (
     ReplyStarted,
     Text,
 )
-from .inside import Joins, Lending, Opening
-from .outgoing import Flushing, Outgoing
+from .inside import BEFORE_LENT, Joins, Lending, Opening
+from .outgoing import Outgoing
+from .pacing import Paced
 from .record import Record, tokens_of
 from .request import Request
 from .responses import DIALECT as RESPONSES
@@ -84,6 +85,7 @@ class Retelling:
         )
         listener = _Listener(self, Splice(turn.tools))
         given = len(turn.transcript.messages)
+        turn.state[BEFORE_LENT] = self.outgoing.flush
         turn.journal.hear(listener)
         outcome = await run_turn(turn)
         record, splice = self.record, listener.splice
@@ -139,7 +141,7 @@ class Retelling:
         return self.writer
 
     def _dress(self, engine: Engine) -> Engine:
-        return _Asked(Flushing(engine, self.outgoing) if self.request.streams else engine, self)
+        return _Asked(engine, self)
 
     def asks(self, engine: Engine) -> None:
         """The turn's own engine is asked: another one than was decided where a plugin handed the request over."""
@@ -168,7 +170,10 @@ class _Asked:
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._retelling.asks(self)
         # With the caller's model in it the prompt is known for a foreign one, of which no engine keeps anything.
-        return self._engine.stream(prompt.replace(model=self._retelling.request.model))
+        deltas = self._engine.stream(prompt.replace(model=self._retelling.request.model))
+        if not self._retelling.request.streams:
+            return deltas
+        return Paced(cast("AsyncGenerator[Delta]", deltas), self._retelling.outgoing)
 
 
 class _Noted:
