@@ -6,7 +6,7 @@ fetched unless somebody asks. Knows no HTTP client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias, cast
 
 import msgspec
@@ -59,7 +59,14 @@ def with_data(part: Media, found: Media) -> Media:
 
 def image_urls(prompt: Prompt) -> list[str]:
     """The addresses of images that would have to be fetched, each once, in their order."""
-    return list(dict.fromkeys(part.url for part in _media(prompt.messages) if needs_fetching(part)))
+    urls: dict[str, None] = {}
+    for message in prompt.messages:
+        for part in message.parts:
+            if type(part) is Media and needs_fetching(part):
+                urls[part.url] = None
+            elif type(part) is ToolResult:
+                urls |= {inner.url: None for inner in part.parts if type(inner) is Media and needs_fetching(inner)}
+    return list(urls)
 
 
 def with_images(prompt: Prompt, found: Found) -> Prompt:
@@ -72,15 +79,6 @@ def with_images(prompt: Prompt, found: Found) -> Prompt:
         return with_data(part, made) if isinstance(made, Media) else Text(f"(An image stood here: {made}.)")
 
     return rewrite_runs(prompt, lambda run: tuple(_mapped(message, leaf) for message in run))
-
-
-def _media(messages: Iterable[Message]) -> Iterator[Media]:
-    for message in messages:
-        for part in message.parts:
-            if type(part) is Media:
-                yield part
-            elif type(part) is ToolResult:
-                yield from (inner for inner in part.parts if type(inner) is Media)
 
 
 def _mapped(message: Message, leaf: Callable[[Part], Part]) -> Message:
