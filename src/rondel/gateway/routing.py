@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -105,7 +105,7 @@ class Router:
         self.has_custom = self._custom is not None
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
 
-    def decide(self, request: Request) -> Awaitable[Decision]:
+    def decide(self, request: Request) -> Coroutine[Any, Any, Decision]:
         return _Question(self, request).answer()
 
     def routes(self, request: Request) -> Routes:
