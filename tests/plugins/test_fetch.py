@@ -6,16 +6,18 @@ The server is a real one on loopback, which only these tests allow.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trustme
 
 from rondel import Node, Prompt
 from rondel.fetching import FetchError, image_urls, with_images
 from rondel.fetching.http import HttpFetcher, Resolve
-from rondel.fetching.many import Bounds, fetch_all
+from rondel.fetching.many import fetch_all
 from rondel.values import Media, Message, Text, ToolResult, user
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 10
@@ -54,9 +56,9 @@ def moved(where: str, status: int = 302) -> bytes:
 
 
 @asynccontextmanager
-async def serving(answers: dict[str, bytes]) -> AsyncIterator[Server]:
+async def serving(answers: dict[str, bytes], tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server(answers)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
     server.port = listening.sockets[0].getsockname()[1]
     async with asyncio.timeout(20), listening:
         yield server
@@ -121,6 +123,26 @@ def test_a_name_is_looked_up_once_and_the_connection_goes_to_what_was_checked():
     server = with_server({"/a": ok(PNG)}, scene)
     assert asked == ["pictures.example"]
     assert f"host: pictures.example:{server.port}" in server.asked[0].lower()
+
+
+def test_a_secure_server_must_prove_to_be_the_name_and_not_the_address(monkeypatch: pytest.MonkeyPatch):
+    authority, trusted = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trusted)
+    monkeypatch.setattr("rondel.http.dialing._trusted", trusted)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("pictures.example").configure_cert(theirs)
+    resolve, _ = names(pictures_example=["127.0.0.1"], other_example=["127.0.0.1"])
+
+    async def main() -> None:
+        async with serving({"/a": ok(PNG)}, tls=theirs) as server:
+            fetcher = HttpFetcher(allowed=LOOPBACK, resolve=resolve)
+            assert (await fetcher.image(f"https://pictures.example:{server.port}/a")).data == PNG
+            with pytest.raises(FetchError, match=r"could not be read: .*other\.example"):
+                await fetcher.image(f"https://other.example:{server.port}/a")
+            with pytest.raises(FetchError, match=r"could not be read: .*127\.0\.0\.1"):
+                await fetcher.image(f"https://127.0.0.1:{server.port}/a")
+
+    asyncio.run(main())
 
 
 def test_a_redirect_is_followed_when_it_leads_to_a_public_place():
