@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import itertools
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rondel.deadline import Deadlines
 from rondel.http import Answer, Broken, Client, HttpError, NotHttp
-from rondel.http.connection import HEAD_BYTES_MAX
+from rondel.http.connection import HEAD_BYTES_MAX, Connection
 
 from .raw_server import Line, Loop, Server, asked, get, ok, on_both_loops, play, saying, whole
 
@@ -263,3 +269,56 @@ def test_an_answer_that_is_read_late_is_all_there(loop: Loop):
         assert await whole(first) == b"hello"
 
     play(loop, scene, saying(ok(b"hello"), close=True))
+
+
+class Wire(asyncio.Transport):
+    """A transport of which nothing is seen but whether it is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+    def abort(self) -> None:
+        self._closed = True
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=300), max_size=6),
+    st.sampled_from(["length", "chunks", "close"]),
+    st.lists(st.integers(min_value=1, max_value=2_000), max_size=12),
+)
+def test_wherever_an_answer_is_split_it_is_read_the_same(pieces: list[bytes], kind: str, cuts: list[int]):
+    body = b"".join(pieces)
+    if kind == "length":
+        raw = b"HTTP/1.1 103 Hints\r\nlink: a\r\n\r\n" + ok(body, "x-a: 1", "x-a: 2")
+    elif kind == "chunks":
+        chunks = b"".join(b"%x;e\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+        raw = CHUNKED[:-2] + b"x-a: 1\r\nx-a: 2\r\n\r\n" + chunks + b"0\r\nx-sum: 7\r\n\r\n"
+    else:
+        raw = b"HTTP/1.1 200 OK\r\nx-a: 1\r\nx-a: 2\r\n\r\n" + body
+
+    async def main() -> None:
+        freed: list[bool] = []
+        connection = Connection(asyncio.get_running_loop(), Deadlines(), lambda free: freed.append(free.is_open))
+        wire = Wire()
+        connection.connection_made(wire)
+        answer = connection.ask(b"GET / HTTP/1.1\r\n\r\n", b"")
+        places = sorted({0, *(cut for cut in cuts if cut < len(raw)), len(raw)})
+        for begin, end in itertools.pairwise(places):
+            connection.data_received(raw[begin:end])
+        if kind == "close":
+            assert not answer.ended
+            wire.abort()
+            connection.connection_lost(None)
+        assert (answer.status, answer.headers["x-a"]) == (200, "1, 2")
+        assert await whole(answer) == body
+        assert answer.ended
+        assert freed[0] is (kind != "close")
+
+    asyncio.run(main())
