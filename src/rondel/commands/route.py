@@ -103,7 +103,7 @@ def _guess(body: bytes) -> str:
     """The dialect that a body looks like: each has fields that the others do not have."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "anthropic"  # reading it says what is wrong
     if "input" in fields:
         return "openai-responses"

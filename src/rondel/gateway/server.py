@@ -111,13 +111,13 @@ class Gateway:
                 await self._other(path, scope["method"], headers, out)
         except Refused as error:
             dialect = self._dialect_of(path, headers)
-            record = self._record(dialect)
+            record = self._record(dialect, self.clock.now())
             record.outcome, record.status, record.error = "refused", error.status, str(error)
             self.records.add(record)
             await self._refuse(out, dialect, error)
 
-    def _record(self, dialect: Dialect, key: str = "") -> Record:
-        return Record(self._app.new_id("req").removeprefix("req_"), self.clock.now(), dialect.name, key=key)
+    def _record(self, dialect: Dialect, now: float, key: str = "") -> Record:
+        return Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key)
 
     async def _other(self, path: str, method: str, headers: Mapping[str, str], out: Outgoing) -> None:
         if method == "OPTIONS":
@@ -180,7 +180,7 @@ class Gateway:
     ) -> None:
         setup, now = self._setup, self.clock.now()
         key = setup.access.check_key(headers, now)
-        record = self._record(dialect, key)
+        record = self._record(dialect, now, key)
         began = self._time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
@@ -215,7 +215,7 @@ class Gateway:
         exchange = Exchange(setup.parts, request, out, record)
         try:
             decision = await setup.decide(request)
-            record.rule, record.why, record.warnings = decision.rule, decision.why, tuple(decision.warnings)
+            record.rule, record.why, record.warnings = decision.rule, decision.why, decision.warnings
             decision = _permitted(setup, request, decision)
             await exchange.answer(setup.engines(request, decision), setup.opening(request, decision))
             setup.learn(record, decision.estimated)
@@ -281,6 +281,8 @@ def _permitted(setup: Setup, request: Request, decision: Decision) -> Decision:
     """What was decided, without the fallbacks that the caller's key may not use. Raises Refused when nothing is left of
     it."""
     key = setup.key(request.key)
+    if key is None or not key.models:
+        return decision
     names = (f"agent:{decision.agent}",) if decision.agent else decision.engines
     allowed = tuple(name for name in names if may_use(key, name, request.model))
     if names[0] not in allowed:
