@@ -9,18 +9,22 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
+
 from bench.measure import Ratio, compare
 from rondel.charge import Charge, Rule, Scope
 from rondel.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.file import open_file
-from rondel.stores.sqlite.ledger import insert_charges, roll_up, row_of
+from rondel.stores.sqlite.ledger import ChargeRow, insert_charges, roll_up, row_of
+from rondel.stores.sqlite.scopes import Scopes
 from rondel.values import Usage
 from rondel.window import DAY_S
 
 CALLS = 300
 SCOPE = Scope("chat", "gpt-6.1-terra", "bench:gpt-6.1-terra", "helper", "c_019a7f3c2b1e", "ada", key="desk")
 BLOCK = Rule({"model": "gpt-6.1-terra"}, "month", tokens=10**12, mode="block")
+COLUMNS = 24
 FEW, MANY = 10_000, 1_000_000
 DAYS = 120
 BEGAN_AT = 1_790_000_000.0
@@ -31,15 +35,18 @@ def expected() -> tuple[int, int]:
 
 
 class Bare:
-    """A table with a row of the size of a charge, and one commit for each."""
+    """A table with a row that has all that is known of a charge, and one commit for each."""
 
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
         self.connection.execute("pragma journal_mode = wal")
         self.connection.execute("pragma synchronous = normal")
-        self.connection.execute(f"create table rows ({', '.join(f'c{n}' for n in range(24))})")
-        self.statement = f"insert into rows values ({', '.join('?' * 24)})"
-        self.row = row_of(Charge("u_019a7f3c2b1e5d3", 1.0, SCOPE, Usage(900, 100), 12_345, "genai-prices 0.2.1"))
+        self.connection.execute(f"create table rows ({', '.join(f'c{n}' for n in range(COLUMNS))})")
+        self.statement = f"insert into rows values ({', '.join('?' * COLUMNS)})"
+        charge = Charge("u_019a7f3c2b1e5d3", 1.0, SCOPE, Usage(900, 100), 12_345, "genai-prices 0.2.1")
+        texts = [value or "" for value in msgspec.structs.astuple(SCOPE)]
+        row = row_of(charge, 1)
+        self.row = (*row[:3], *texts, *row[4:])
 
     async def commits(self) -> None:
         for _ in range(CALLS):
@@ -88,17 +95,15 @@ def fill(path: Path, count: int) -> None:
     """Charges of many models, people and conversations over some months, as they would be after a long time."""
     with closing(open_file(path, durability="normal", busy_timeout_s=5)) as connection:
         connection.execute("begin immediate")
-        rows = (
-            row_of(
-                Charge(
-                    f"u{number}",
-                    BEGAN_AT + number * DAYS * DAY_S / count,
-                    Scope("chat", f"m{number % 7}", f"e:m{number % 7}", f"a{number % 5}", f"c{number % 50}", "ada"),
-                    Usage(900, 100),
-                )
-            )
-            for number in range(count)
-        )
+        scopes = Scopes()
+
+        def row(number: int) -> ChargeRow:
+            model, agent, conversation = f"m{number % 7}", f"a{number % 5}", f"c{number % 50}"
+            scope = Scope("chat", model, f"e:{model}", agent, conversation, "ada")
+            charge = Charge(f"u{number}", BEGAN_AT + number * DAYS * DAY_S / count, scope, Usage(900, 100))
+            return row_of(charge, scopes.number_of(connection, scope))
+
+        rows = map(row, range(count))
         connection.executemany(insert_charges(1), rows)
         roll_up(connection)
         connection.execute("commit")

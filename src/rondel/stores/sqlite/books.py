@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...charge import ALL, Account, Balance, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Told, Totals
 from ...clock import Clock
 from ...window import Window
-from . import ledger
+from . import claims, ledger
 from .writer import Charged
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class SqliteBooks:
         return refusal
 
     async def _claim(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
-        return await self._store.call(lambda writer: ledger.reserve(writer.settled(), reserved, caps, writer.worker_id))
+        return await self._store.call(lambda writer: claims.reserve(writer.settled(), reserved, caps, writer.worker_id))
 
     async def _reconcile(self, *, now: bool = False) -> None:
         """At the first use, and then every minute or so: most of the time nobody has died."""
         time, last = self._clock.now(), self._reconciled_at
         if now or last is None or abs(time - last) >= RECONCILE_S:
             self._reconciled_at = time
-            await self._store.call(lambda writer: ledger.reconcile(writer.settled(), time, writer.is_dead), small=False)
+            await self._store.call(lambda writer: writer.reconcile(time), small=False)
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         await self._reconcile()
-        return await self._store.call(lambda writer: ledger.balances(writer.settled(), accounts))
+        return await self._store.call(lambda writer: claims.balances(writer.settled(), accounts))
 
     async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
         for dimension in {account.dimension for account in accounts}:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ...errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
-from .ledger import SCHEMA as LEDGER
+from . import claims, ledger, scopes
 
 Durability: TypeAlias = Literal["normal", "full"]
 
@@ -22,6 +22,8 @@ APPLICATION_ID = 0x526F6E64
 """`Rond`, in the file's header: a database of another program is never written into."""
 
 BUSY_PAUSE_S = 0.005
+
+LEDGER = ("charges", "scopes", "days", "totals", "dimensions", "mark", "claims", "reservations")
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -76,8 +78,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "create index shelves_by_end on shelves (until) where until is not null",
     ),
-    (),  # was never released: the next step makes the ledger's tables anew
-    LEDGER,
+    (),  # these two were never released: the next step makes the ledger's tables anew
+    (),
+    (
+        *(f"drop table if exists {name}" for name in LEDGER),
+        *scopes.SCHEMA,
+        *ledger.SCHEMA,
+        *claims.SCHEMA,
+    ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
 

@@ -25,10 +25,11 @@ from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
 from ...store import ConversationInfo
-from . import ledger, worker
+from . import claims, ledger, worker
 from .file import Durability, fault_of, open_eagerly, open_file
 from .lane import Request
 from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
+from .scopes import Scopes
 from .worker import Worker
 
 logger = logging.getLogger("rondel.store")
@@ -121,6 +122,7 @@ class Writer:
         self._charged: list[Charged] = []
         self._charges: list[Charge] = []
         self._unrolled = 0
+        self._scopes = Scopes()
         self._untold: dict[str, Exception] = {}
 
     def serve(self, group: list[Write]) -> None:
@@ -243,6 +245,7 @@ class Writer:
         self._finished.clear()
         self._charged.clear()
         self._charges.clear()
+        self._scopes.forget()
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
@@ -381,26 +384,40 @@ class Writer:
         ledger.roll_up(self.settled(), dimension)
 
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
-        rows = [ledger.row_of(charge) for charge in self._charges]
+        number_of = self._scopes.number_of
+        rows = [ledger.row_of(charge, number_of(connection, charge.scope)) for charge in self._charges]
         self._charges.clear()
         charged, self._charged = self._charged, []
+        reserved = [request.reserved for request in charged if request.reserved is not None]
+        there = claims.release(connection, reserved) if reserved else ()
         for request in charged:
-            lost = request.reserved is not None and not ledger.release(connection, request.reserved)
-            if request.charge is not None and not lost:
-                rows.append(ledger.row_of(request.charge, request.origin))
-        if rows:
-            _insert(connection, ledger.insert_charges, rows)
+            charge, lost = request.charge, request.reserved is not None and request.reserved.charge.id not in there
+            if charge is not None and not lost:
+                rows.append(ledger.row_of(charge, number_of(connection, charge.scope), request.origin))
+        self._insert_charges(connection, rows)
         for request in charged:
-            request.result = ledger.balances(connection, request.accounts) if request.accounts else []
-        self._unrolled += len(rows)
+            request.result = claims.balances(connection, request.accounts) if request.accounts else []
         if self._unrolled >= ledger.ROLL_UP_EVERY:
             self.roll_up()
+
+    def reconcile(self, now: float) -> None:
+        """Count as spent what the dead had claimed, and what was never settled."""
+        connection = self.settled()
+        lost = claims.take_lost(connection, now, self._is_dead)
+        number_of = self._scopes.number_of
+        rows = [ledger.row_of(charge, number_of(connection, charge.scope), ledger.GIVEN) for charge in lost]
+        self._insert_charges(connection, rows)
+
+    def _insert_charges(self, connection: sqlite3.Connection, rows: Sequence[ledger.ChargeRow]) -> None:
+        if rows:
+            _insert(connection, ledger.insert_charges, rows)
+            self._unrolled += len(rows)
 
     @property
     def worker_id(self) -> str:
         return self._alive().id
 
-    def is_dead(self, id: str) -> bool:
+    def _is_dead(self, id: str) -> bool:
         return id != self._alive().id and worker.is_dead(self._path, id)
 
     def in_use(self) -> sqlite3.Connection:

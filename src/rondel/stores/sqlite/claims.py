@@ -1,0 +1,214 @@
+"""What calls that are under way have claimed of their accounts, in SQLite.
+
+An account that somebody looked at has a row: what it had come to by then, and what is claimed of it. What was charged
+since is added when somebody looks again, so a claim is one conditional update that looks at a few charges. Knows no
+event loop and no thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+import msgspec
+
+from ...charge import BETWEEN, Account, Balance, Cap, Charge, Refusal, Reserved, dimensions_in
+from .ledger import roll_up
+
+SCHEMA = (
+    # What an account has come to, as far as `upto`, and what calls that are under way have claimed of it.
+    """
+    create table claims (
+        dimension text not null,
+        window    text not null,
+        start     integer not null,
+        value     text not null,
+        used      integer not null,
+        used_cost integer not null,
+        upto      integer not null,
+        tokens    integer not null default 0,
+        cost      integer not null default 0,
+        primary key (dimension, window, start, value)
+    ) without rowid
+    """,
+    """
+    create table reservations (
+        id     text primary key not null,
+        worker text not null,
+        until  real not null,
+        body   text not null    -- JSON
+    ) without rowid
+    """,
+)
+
+TOKENS, COST = "tokens_in + tokens_out", "charges.cost"
+
+_encode = msgspec.json.Encoder().encode
+_decode_reserved = msgspec.json.Decoder(Reserved).decode
+
+
+@cache
+def _behind(dimension: str, number: str) -> str:
+    """An account's charges behind a number: `?1` to `?4` are its window, start, end and value."""
+    names = dimensions_in(dimension)
+    source = "charges"
+    if names:
+        source += " cross join scopes on scopes.number = charges.scope"
+    if "role" in names:
+        source += " cross join json_each(scopes.roles) as role"
+    values = ("role.value" if name == "role" else f"scopes.{name}" for name in names)
+    matched = f" || char({ord(BETWEEN)}) || ".join(values) or "''"
+    return f"from {source} where charges.number > {number} and +day >= ?2 and +day < ?3 and {matched} = ?4"
+
+
+def _spent_behind(dimension: str, number: str, sum: str) -> str:
+    return f"coalesce((select sum({sum}) {_behind(dimension, number)}), 0)"
+
+
+def _place(account: Account) -> tuple[str, int, int, str]:
+    return account.window, account.start, account.end, account.value
+
+
+@cache
+def _begin_account(dimension: str) -> str:
+    """Take an account's sum, and add what stands behind the mark."""
+    total = f"from totals where dimension = '{dimension}' and window = ?1 and age = -?2 and value = ?4"
+    mark = "(select number from mark)"
+    return (
+        "insert into claims (dimension, window, start, value, used, used_cost, upto) "
+        f"select '{dimension}', ?1, ?2, ?4, "
+        f"coalesce((select {TOKENS} {total}), 0) + {_spent_behind(dimension, mark, TOKENS)}, "
+        f"coalesce((select cost {total}), 0) + {_spent_behind(dimension, mark, COST)}, "
+        "coalesce((select max(number) from charges), 0) where true "
+        "on conflict (dimension, window, start, value) do update set "
+        "used = excluded.used, used_cost = excluded.used_cost, upto = excluded.upto"
+    )
+
+
+def _bring_forward(connection: sqlite3.Connection, account: Account) -> None:
+    """Add what was charged since somebody looked last; begin with the sums where that is too long ago."""
+    if _claim(connection, Cap(account), 0, 0):
+        return
+    if "+" in account.dimension:
+        roll_up(connection, account.dimension)
+    connection.execute(_begin_account(account.dimension), _place(account))
+
+
+def balances(connection: sqlite3.Connection, accounts: Iterable[Account]) -> list[Balance]:
+    found: list[Balance] = []
+    for account in accounts:
+        _bring_forward(connection, account)
+        row = connection.execute(
+            "select used, used_cost, tokens, cost from claims "
+            "where dimension = ? and window = ? and start = ? and value = ?",
+            (account.dimension, account.window, account.start, account.value),
+        ).fetchone()
+        found.append(Balance(*row))
+    return found
+
+
+@cache
+def _claiming(dimension: str, tokens: bool, cost: bool) -> str:
+    """One conditional update: claim on an account, unless what it has come to and all claims leave no room.
+
+    It has come to what it had when somebody looked last, and what was charged since. Where that is too long ago, or
+    nobody has looked yet, nothing is claimed.
+    """
+    seen = "claims.upto"
+    room = ""
+    if tokens:
+        room += f" and used + tokens + {_spent_behind(dimension, seen, TOKENS)} < ?7"
+    if cost:
+        room += f" and used_cost + cost + {_spent_behind(dimension, seen, COST)} < ?8"
+    return (
+        "update claims set tokens = tokens + ?5, cost = cost + ?6, (used, used_cost) = "
+        f"(select claims.used + coalesce(sum({TOKENS}), 0), claims.used_cost + coalesce(sum({COST}), 0) "
+        f"{_behind(dimension, seen)}), upto = coalesce((select max(number) from charges), 0) "
+        f"where dimension = '{dimension}' and window = ?1 and start = ?2 and value = ?4 "
+        f"and upto >= (select number from mark) and ?8 is ?8{room}"
+    )
+
+
+def reserve(connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap], worker: str) -> Refusal | None:
+    tokens, cost = reserved.charge.tokens, reserved.charge.cost_nanousd or 0
+    strictest = _strictest(caps)
+    for place, cap in enumerate(strictest):
+        if _claim(connection, cap, tokens, cost):
+            continue
+        _bring_forward(connection, cap.account)
+        if not _claim(connection, cap, tokens, cost):
+            for other in strictest[:place]:
+                _let_go(connection, other.account, tokens, cost)
+            balance = balances(connection, (cap.account,))[0]
+            full = next(n for n, one in enumerate(caps) if one.account == cap.account and not one.has_room(balance))
+            return Refusal(full, balance)
+    connection.execute(
+        "insert into reservations (id, worker, until, body) values (?, ?, ?, ?)",
+        (reserved.charge.id, worker, reserved.until, _encode(reserved).decode()),
+    )
+    return None
+
+
+def _claim(connection: sqlite3.Connection, cap: Cap, tokens: int, cost: int) -> bool:
+    statement = _claiming(cap.account.dimension, cap.tokens is not None, cap.cost_nanousd is not None)
+    claimed = (*_place(cap.account), tokens, cost, cap.tokens, cap.cost_nanousd)
+    return connection.execute(statement, claimed).rowcount == 1
+
+
+def release(connection: sqlite3.Connection, reserved: Sequence[Reserved]) -> set[str]:
+    """Let go of what calls had claimed, and give the ids of those that had it still.
+
+    The others were taken for lost, and what was expected of them is charged.
+    """
+    there: set[str] = set()
+    freed: dict[Account, tuple[int, int]] = {}
+    for one in reserved:
+        charge = one.charge
+        if connection.execute("delete from reservations where id = ?", (charge.id,)).rowcount == 1:
+            there.add(charge.id)
+            for account in one.accounts:
+                tokens, cost = freed.get(account, (0, 0))
+                freed[account] = tokens + charge.tokens, cost + (charge.cost_nanousd or 0)
+    for account, (tokens, cost) in freed.items():
+        _let_go(connection, account, tokens, cost)
+    return there
+
+
+def _let_go(connection: sqlite3.Connection, account: Account, tokens: int, cost: int) -> None:
+    connection.execute(
+        "update claims set tokens = tokens - ?, cost = cost - ? "
+        "where dimension = ? and window = ? and start = ? and value = ?",
+        (tokens, cost, account.dimension, account.window, account.start, account.value),
+    )
+
+
+def _strictest(caps: Sequence[Cap]) -> Sequence[Cap]:
+    """One cap for each account: several rules may count the same."""
+    if len(caps) == 1:
+        return caps
+    merged: dict[Account, Cap] = {}
+    for cap in caps:
+        other = merged.get(cap.account, Cap(cap.account))
+        merged[cap.account] = Cap(
+            cap.account, _least(cap.tokens, other.tokens), _least(cap.cost_nanousd, other.cost_nanousd)
+        )
+    return list(merged.values())
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else min(one, other)
+
+
+def take_lost(connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> list[Charge]:
+    """What the dead had claimed, and what was never settled: it is let go of, and is to be charged."""
+    dead = [id for (id,) in connection.execute("select distinct worker from reservations").fetchall() if is_dead(id)]
+    bodies = connection.execute(
+        "select body from reservations where until <= ? or worker in (select value from json_each(?))",
+        (now, _encode(dead).decode()),
+    ).fetchall()
+    lost = [_decode_reserved(body) for (body,) in bodies]
+    if lost:
+        release(connection, lost)
+    connection.execute("delete from claims where tokens = 0 and cost = 0 and upto < (select number from mark)")
+    return [reserved.charge for reserved in lost]
