@@ -194,7 +194,7 @@ def test_a_whole_answer_is_not_pinged(upstream: Upstream, lending: Served, web: 
 # --- what stays behind ------------------------------------------------------------------------------------------------
 
 OURS = (
-    *("Request", "Record", "Outgoing", "Exchange", "Turn", "Journal", "Splice", "ReplyBuilder", "Transcript"),
+    *("Request", "Record", "Outgoing", "Exchange", "Turn", "Unkept", "Splice", "ReplyBuilder", "Transcript"),
     *("Answer", "Connection", "Task", "TimerHandle", "RequestResponseCycle"),
 )
 

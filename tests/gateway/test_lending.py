@@ -248,6 +248,20 @@ def test_a_tool_of_the_callers_that_has_a_lent_one_s_name_is_the_callers(
     assert sorted(asked(dialect, upstream.visit(name).body).tools) == ["add", "census", "never"]
 
 
+@pytest.mark.parametrize(("caller", "model"), PAIRS)
+def test_what_is_said_before_a_lent_call_is_seen_while_that_is_answered(
+    caller: str, model: str, upstream: Upstream, web: httpx2.Client
+) -> None:
+    name = plays(upstream, model, calls(Call("l1", "never", {}), saying="One moment."))
+    raw = b""
+    with web.stream("POST", **post_of(caller, f"{SHORT[model]}:{name}", text="[lend] Hi")) as got:
+        for piece in got.iter_raw():
+            raw += piece
+            if read_stream(caller, raw).text == "One moment.":
+                break
+    assert read_stream(caller, raw).ends == ()
+
+
 @pytest.mark.parametrize("streams", STREAMS)
 def test_rounds_are_no_attempts(streams: bool, upstream: Upstream, web: httpx2.Client) -> None:
     """R11: the headers say how many engines were asked until one answered."""
