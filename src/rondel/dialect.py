@@ -18,6 +18,10 @@ from .values import Delta, Media, Reply, ToolSpec, Usage
 
 Json = dict[str, Any]
 
+UNSIGNED = "unsigned-by-rondel"
+"""Stands where a provider's signature would, on what a model of another dialect thought. A caller sends that again with
+its next request, and no provider takes it for its own: it is passed on to none."""
+
 
 class Again(list[Any]):
     """The new objects of a list whose beginning came before. `made` is what was made of that: whoever reads the new

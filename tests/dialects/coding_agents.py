@@ -209,6 +209,7 @@ RESPONSES: Json = {
             ],
         },
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "ENC-1"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "ENC-3"},
         {
             "type": "message",
             "id": "msg_1",

@@ -13,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from ..dialect import UNSIGNED
 from ..engine import Engine, Relayed, RelayEngine
 from ..errors import EngineDenied, EngineError
 from ..events import Event
@@ -24,6 +25,7 @@ from .responses import PREVIOUS
 from .retelling import Parts, Retelling, note_charge
 
 _JSON = [(b"content-type", b"application/json")]
+_UNSIGNED = UNSIGNED.encode()
 _PASSED_ON = frozenset(
     ("request-id", "x-request-id", "retry-after", "retry-after-ms", "openai-processing-ms", "openai-version")
 )
@@ -100,11 +102,11 @@ class Exchange:
 
     async def _relay(self, engines: list[Engine]) -> list[Engine]:
         """Pass the request on to the engines that speak the caller's dialect, in order. Those that are left when one of
-        another dialect is next; none when it was answered."""
+        another dialect is next, or when a server would not take what was said before; none when it was answered."""
         request = self.request
         path = f"{request.dialect.path}?{request.query}" if request.query else ""
         for place, engine in enumerate(engines):
-            if getattr(engine, "dialect", "") != request.dialect.name:
+            if getattr(engine, "dialect", "") != request.dialect.name or _UNSIGNED in request.said:
                 return engines[place:]
             self.record.engine = engine.name
             self.record.attempts += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
-from ...dialect import Json
+from ...dialect import UNSIGNED, Json
 from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
 from .._names import name_sent
 from .._wire import (
@@ -53,10 +53,16 @@ def read_block(raw: Json) -> Part:
     return _read_other(raw, text_field(raw, "type"))
 
 
+def read_thinking(text: str, signature: str, raw: Json) -> Thinking:
+    """What a model thought; that of a model of another dialect is nobody's."""
+    if signature == UNSIGNED:
+        return Thinking(text)
+    return Thinking(text, opaque={NAME: {"signature": signature, **extras(raw, "type", "thinking", "signature")}})
+
+
 def _read_other(raw: Json, kind: str) -> Part:
     if kind == "thinking":
-        kept = {"signature": text_field(raw, "signature", ""), **extras(raw, "type", "thinking", "signature")}
-        return Thinking(text_field(raw, "thinking", ""), opaque={NAME: kept})
+        return read_thinking(text_field(raw, "thinking", ""), text_field(raw, "signature", ""), raw)
     if kind == "redacted_thinking":
         return Thinking(opaque={NAME: raw})
     if kind in ("image", "document") and (media := _read_media(raw, kind)) is not None:
@@ -246,7 +252,7 @@ def _write_thinking(part: Thinking, kept: Json, *, replay: bool) -> Json | None:
         return kept
     if "signature" not in kept and (replay or not part.text):
         return None
-    return {"signature": "", **kept, "type": "thinking", "thinking": part.text}
+    return {"signature": UNSIGNED, **kept, "type": "thinking", "thinking": part.text}
 
 
 def _write_result(part: ToolResult, kept: Json) -> Json:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...values import Part, Text, Thinking, ToolCall, ToolResult
-from .parts import NAME
+from ...values import Part, Text, ToolCall, ToolResult
+from .parts import read_thinking
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -79,5 +79,5 @@ def read_plain(message: PlainMessage) -> tuple[Part, ...]:
             given = (Text(said),) if isinstance(said, str) else tuple([Text(piece.text) for piece in said])
             parts.append(ToolResult(block.tool_use_id, given, is_error=block.is_error))
         else:
-            parts.append(Thinking(block.thinking, {NAME: {"signature": block.signature}}))
+            parts.append(read_thinking(block.thinking, block.signature, {}))
     return tuple(parts)

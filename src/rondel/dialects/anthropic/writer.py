@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...dialect import Json
+from ...dialect import UNSIGNED, Json
 from ...errors import EngineError
 from ...sse import encode
 from ...values import (
@@ -156,7 +156,7 @@ class Writer:
     def _last_pieces(self, part: Part) -> bytes:
         """What only a whole part has: a signature, citations."""
         deltas: list[Json] = []
-        if isinstance(part, Thinking) and (signature := own(part, NAME).get("signature")):
+        if isinstance(part, Thinking) and (signature := own(part, NAME).get("signature", UNSIGNED)):
             deltas.append({"type": "signature_delta", "signature": signature})
         if isinstance(part, Text) and self._length:
             raws = (write_citation(citation, replay=False) for citation in part.citations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ...dialect import Json
+from ...dialect import UNSIGNED, Json
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall, ToolResult
 from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
@@ -95,6 +95,8 @@ def read_output_part(raw: Json, item: Json) -> Part:
 
 
 def _read_reasoning(raw: Json) -> Thinking:
+    if raw.get("encrypted_content") == UNSIGNED:
+        return Thinking(thinking_text(raw))
     return Thinking(thinking_text(raw), opaque={NAME: extras(raw, "type")})
 
 
@@ -293,4 +295,4 @@ def reasoning_item(part: Thinking, id: str) -> Json:
     if kept:
         return {"summary": [], **kept, "type": "reasoning", "id": kept.get("id", id)}
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-    return {"type": "reasoning", "id": id, "summary": summary}
+    return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": UNSIGNED}

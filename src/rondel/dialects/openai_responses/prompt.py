@@ -39,7 +39,6 @@ from .parts import (
     read_input_content,
     read_item,
     read_result,
-    reasoning_item,
     short,
     write_input_part,
     write_output_part,
@@ -156,7 +155,7 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
         elif isinstance(part, ToolCall):
             items.append(call_item(part, name=call_name_sent(part)))
         elif isinstance(part, Thinking) and _can_replay(kept := own(part, NAME), alone=alone):
-            items.append(reasoning_item(part, kept["id"]))
+            items.append({"summary": [], **kept, "type": "reasoning"})
         elif isinstance(part, Foreign) and "type" in (raw := own(part, NAME)):
             items.append(raw)
     return items
@@ -170,7 +169,7 @@ def _message_of(item: Json) -> Json:
 
 def _can_replay(kept: Json, *, alone: bool) -> bool:
     """Reasoning that the provider did not store is of use only with its content, encrypted or not."""
-    return "id" in kept and (not alone or bool(kept.get("encrypted_content") or kept.get("content")))
+    return bool(kept.get("encrypted_content") or kept.get("content")) or ("id" in kept and not alone)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
