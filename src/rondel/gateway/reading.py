@@ -23,7 +23,7 @@ LIST_BYTES_MIN, LIST_BYTES_MAX = 2_000, 3_000_000
 OBJECT_BYTES = 1_000
 """What an object costs beside its bytes."""
 BEGINNING_BYTES = 1_024
-ALIKE_MAX = 8
+ALIKE_MAX = 4
 """So many lists that begin alike are told apart."""
 LOOSE_MAX = 4
 """Some callers mark the newest messages for the provider's cache, and only those: a list that differs from another one

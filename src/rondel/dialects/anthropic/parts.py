@@ -6,6 +6,7 @@ A thinking block's signature and redacted thinking ride in the part's opaque. A 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from ...dialect import UNSIGNED, Json
@@ -171,20 +172,35 @@ def write_block(part: Part, *, replay: bool) -> Json | None:
         if not (part.text.strip() if replay else part.text):
             return None
         return write_text(part, replay=replay) if part.citations or part.opaque else _plain_text(part.text)
+    if isinstance(part, ToolCall):
+        name = name_sent(part.name, TOOL_NAME_MAX) if replay else part.name
+        block = {"type": "tool_use", "id": clean_id(part.id), "name": name, "input": part.arguments}
+        return merge(own(part, NAME), block) if part.opaque else block
+    if isinstance(part, ToolResult):
+        return _write_result(part)
+    return _write_other(part, replay=replay)
+
+
+def _write_other(part: Thinking | Media | Handoff | Foreign, *, replay: bool) -> Json | None:
     if isinstance(part, Handoff):
         return None
     kept = own(part, NAME)
     if isinstance(part, Thinking):
         return _write_thinking(part, kept, replay=replay)
-    if isinstance(part, ToolCall):
-        name = name_sent(part.name, TOOL_NAME_MAX) if replay else part.name
-        block = {"type": "tool_use", "id": clean_id(part.id), "name": name, "input": part.arguments}
-        return merge(kept, block)
-    if isinstance(part, ToolResult):
-        return _write_result(part, kept)
     if isinstance(part, Media):
         return write_media(part, kept) if replay else _plain_text(mention(part))
     return kept or None
+
+
+def write_content(parts: Sequence[Part]) -> str | list[Json]:
+    """What a model is given of a message or a result; empty when there is nothing."""
+    if len(parts) == 1 and isinstance(part := parts[0], Text) and not part.citations and not part.opaque:
+        return part.text if part.text.strip() else ""
+    return short(write_blocks(parts))
+
+
+def write_blocks(parts: Iterable[Part]) -> list[Json]:
+    return [block for part in parts if (block := write_block(part, replay=True)) is not None]
 
 
 def write_text(part: Text, *, replay: bool) -> Json:
@@ -215,7 +231,7 @@ def write_citation(citation: Citation, *, replay: bool) -> Json | None:
 
 def clean_id(id: str) -> str:
     """Ids of other dialects may have characters that Anthropic refuses; a call and its result change alike."""
-    return _NOT_IN_ID.sub("_", id)
+    return id if id.isidentifier() and id.isascii() else _NOT_IN_ID.sub("_", id)
 
 
 def write_media(media: Media, kept: Json) -> Json:
@@ -255,18 +271,17 @@ def _write_thinking(part: Thinking, kept: Json, *, replay: bool) -> Json | None:
     return {"signature": UNSIGNED, **kept, "type": "thinking", "thinking": part.text}
 
 
-def _write_result(part: ToolResult, kept: Json) -> Json:
+def _write_result(part: ToolResult) -> Json:
     block: Json = {"type": "tool_result", "tool_use_id": clean_id(part.call_id)}
     if part.is_error:
         block["is_error"] = True
+    kept = own(part, NAME) if part.opaque else {}
     said = kept.get("content")
     if said is not None and _result_parts(said) == part.parts:
         return {**kept, **block}
-    kept = extras(kept, "content")
-    blocks = [written for p in part.parts if (written := write_block(p, replay=True)) is not None]
-    if blocks:
-        block["content"] = short(blocks)
-    return merge(kept, block)
+    if content := write_content(part.parts):
+        block["content"] = content
+    return merge(extras(kept, "content"), block) if kept else block
 
 
 def short(blocks: list[Json]) -> str | list[Json]:

@@ -35,7 +35,7 @@ from .._wire import (
     text_field,
     write_tools,
 )
-from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_block
+from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_blocks, write_content
 from .plain import PlainMessage, read_plain
 
 TOKENS_MAX_DEFAULT = 8192
@@ -102,29 +102,30 @@ def _write_options(options: Options) -> Json:
 def _hoist(messages: tuple[Message, ...]) -> tuple[list[Json], list[Message]]:
     """The blocks of the leading system messages, and the messages after them."""
     at_rest = next((i for i, m in enumerate(messages) if m.role != "system" or _in_place(m)), len(messages))
-    return [block for message in messages[:at_rest] for block in _blocks(message.parts)], list(messages[at_rest:])
+    return [block for message in messages[:at_rest] for block in write_blocks(message.parts)], list(messages[at_rest:])
 
 
 def _in_place(message: Message) -> bool:
     return own(message, NAME).get("role") == "system"
 
 
-def _blocks(parts: tuple[Part, ...]) -> list[Json]:
-    return [block for part in parts if (block := write_block(part, replay=True)) is not None]
-
-
 def _write_message(message: Message) -> Json | None:
-    blocks = _blocks(message.parts)
-    if not blocks:
-        return None
-    role = "assistant" if message.role == "assistant" else "user"
     if message.role == "system":
-        if _in_place(message):
-            role = "system"
-        else:
-            blocks = _tagged(blocks)
-    wire: Json = {"role": role, "content": short(blocks)}
+        return _write_system(message)
+    content = write_content(message.parts)
+    if not content:
+        return None
+    wire: Json = {"role": "assistant" if message.role == "assistant" else "user", "content": content}
     return merge(own(message, NAME), wire) if message.opaque else wire
+
+
+def _write_system(message: Message) -> Json | None:
+    """Instructions in the middle of the talk."""
+    if not (blocks := write_blocks(message.parts)):
+        return None
+    in_place = _in_place(message)
+    wire: Json = {"role": "system" if in_place else "user", "content": short(blocks if in_place else _tagged(blocks))}
+    return merge(own(message, NAME), wire)
 
 
 def _tagged(blocks: list[Json]) -> list[Json]:
@@ -219,6 +220,8 @@ def _read_message(raw: Json | PlainMessage) -> list[Message]:
 
 
 def _read_user(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
+    if len(parts) == 1:
+        return [Message("tool" if isinstance(parts[0], ToolResult) else "user", parts, opaque=kept)]
     kinds = set(map(type, parts))
     if ToolResult not in kinds:
         return [Message("user", parts, opaque=kept)] if parts else []

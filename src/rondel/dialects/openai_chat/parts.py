@@ -119,7 +119,8 @@ def read_call(raw: Json) -> ToolCall:
 
 def read_thinking(raw: Json) -> tuple[Thinking, ...]:
     """The reasoning of a message, under whichever name its server gives it."""
-    name = next((name for name in THINKING_FIELDS if raw.get(name)), "")
+    own_field, other_field = THINKING_FIELDS
+    name = own_field if raw.get(own_field) else other_field if raw.get(other_field) else ""
     details = objects(raw, DETAILS)
     if not name and not details:
         return ()

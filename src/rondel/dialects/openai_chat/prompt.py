@@ -68,6 +68,7 @@ _KNOWN = (
     "reasoning_effort",
 )
 
+_NOTHING = Text("")
 _ASSISTANT = ("role", "content", "refusal", "tool_calls", DETAILS, *THINKING_FIELDS)
 
 
@@ -228,12 +229,10 @@ def _read_message(raw: Json) -> Message:
     role = text_field(raw, "role")
     if role == "assistant":
         return _read_assistant(raw)
+    if role == "tool":
+        return Message("tool", (_read_result(raw),))
     content = read_content(raw.get("content"))
     kept = extras(raw, "role", "content") if len(raw) > 2 else {}
-    if role == "tool":
-        kept = extras(kept, "tool_call_id")
-        parts = tuple(part for part in content if isinstance(part, (Text, Media)) and part != Text(""))
-        return Message("tool", (ToolResult(text_field(raw, "tool_call_id"), parts, opaque=opaque(NAME, kept)),))
     if raw.get("content") is None:
         raise WireError("content", "is missing: it must be a string or a list of parts")
     if role in ("system", "developer"):
@@ -242,6 +241,13 @@ def _read_message(raw: Json) -> Message:
     if role != "user":
         raise WireError("role", f"must be system, developer, user, assistant or tool, got {shown(role)}")
     return Message("user", content, opaque=opaque(NAME, kept))
+
+
+def _read_result(raw: Json) -> ToolResult:
+    id, content = text_field(raw, "tool_call_id"), read_content(raw.get("content"))
+    parts = tuple([part for part in content if isinstance(part, (Text, Media)) and part != _NOTHING])
+    kept = extras(raw, "role", "content", "tool_call_id") if len(raw) > 3 else {}
+    return ToolResult(id, parts, opaque=opaque(NAME, kept))
 
 
 def _read_assistant(raw: Json) -> Message:
