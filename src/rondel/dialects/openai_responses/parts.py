@@ -7,6 +7,7 @@ texts of one item are written as one item again. Encrypted reasoning rides whole
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ...dialect import UNSIGNED, Json
@@ -195,10 +196,21 @@ def result_parts(output: object) -> tuple[Text | Media, ...]:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
+    """What a model is given of a message or of a call's output, or None when that is nothing. One plain text is written
+    as a string."""
+    if len(parts) == 1 and isinstance(part := parts[0], Text) and not part.opaque:
+        return part.text
+    wire = [raw for part in parts if (raw := write_input_part(part)) is not None]
+    if len(wire) == 1 and wire[0]["type"] == "input_text" and len(wire[0]) == 2:
+        return wire[0]["text"]
+    return wire or None
+
+
 def write_input_part(part: Part) -> Json | None:
     """A part of a user's or a system message, or of a call's output."""
     if isinstance(part, Text):
-        kept = extras(own(part, NAME), "item", "logprobs")
+        kept = extras(own(part, NAME), "item", "logprobs") if part.opaque else {}
         return merge(kept, {"type": "input_text", "text": part.text})
     if isinstance(part, Media):
         return _write_media(part)
@@ -231,21 +243,14 @@ def _write_media(media: Media) -> Json:
 
 
 def write_result(result: ToolResult, *, custom: bool) -> Json:
-    kept = own(result, NAME)
+    kept = own(result, NAME) if result.opaque else {}
     kind = kept.get("type", "custom_tool_call_output" if custom else "function_call_output")
     item: Json = {"type": kind, "call_id": result.call_id}
     said = kept.get("output")
     if said is not None and result_parts(said) == result.parts:
         return {**kept, **item}
-    parts = [raw for part in result.parts if (raw := write_input_part(part)) is not None]
-    return merge(extras(kept, "output"), {**item, "output": short(parts) if parts else ""})
-
-
-def short(parts: list[Json]) -> str | list[Json]:
-    """One plain text is written as a string."""
-    if len(parts) == 1 and parts[0]["type"] == "input_text" and len(parts[0]) == 2:
-        return parts[0]["text"]
-    return parts
+    item["output"] = write_content(result.parts) or ""
+    return merge(extras(kept, "output"), item) if kept else item
 
 
 def write_output_part(part: Text | Foreign) -> Json:

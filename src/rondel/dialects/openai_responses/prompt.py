@@ -11,6 +11,8 @@ system message that goes back there; other system messages are items where they 
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from ...dialect import Json
 from ...prompt import Prompt
 from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult
@@ -39,8 +41,7 @@ from .parts import (
     read_input_content,
     read_item,
     read_result,
-    short,
-    write_input_part,
+    write_content,
     write_output_part,
     write_result,
 )
@@ -111,26 +112,47 @@ def _write_choice(options: Options, choice: str | None) -> Json:
 
 def _instructions(messages: tuple[Message, ...]) -> tuple[str, list[Message]]:
     """The text of the system messages that came as instructions, and the other messages."""
-    said = [message for message in messages if own(message, NAME).get("instructions")]
-    rest = [message for message in messages if not own(message, NAME).get("instructions")]
-    return "\n\n".join(message.text for message in said), rest
+    said: list[str] = []
+    rest: list[Message] = []
+    for message in messages:
+        if message.opaque and own(message, NAME).get("instructions"):
+            said.append(message.text)
+        else:
+            rest.append(message)
+    return "\n\n".join(said), rest
 
 
 def _write_items(messages: list[Message], *, alone: bool) -> list[Json]:
     items: list[Json] = []
-    custom = {c.id for m in messages for c in m.calls if own(c, NAME).get("type") == CUSTOM_CALL}
+    custom = {part.id for message in messages for part in message.parts if _is_custom(part)}
     for message in messages:
         if message.role == "assistant":
             items += _write_assistant(message, alone=alone)
             continue
-        items += [write_result(p, custom=p.call_id in custom) for p in message.parts if isinstance(p, ToolResult)]
-        items += [own(part, NAME) for part in message.parts if _is_item(part)]
-        kept = own(message, NAME)
-        role = kept.get("role", "system") if message.role == "system" else "user"
-        parts = [raw for p in message.parts if not _is_item(p) and (raw := write_input_part(p)) is not None]
-        if parts:
-            items.append(merge(kept, {"role": role, "content": short(parts)}))
+        whole: list[Json] = []
+        others: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                items.append(write_result(part, custom=part.call_id in custom))
+            elif _is_item(part):
+                whole.append(own(part, NAME))
+            else:
+                others.append(part)
+        items += whole
+        if others and (content := write_content(others)) is not None:
+            items.append(_write_plain(message, content))
     return items
+
+
+def _write_plain(message: Message, content: str | list[Json]) -> Json:
+    """A system or user message."""
+    kept = own(message, NAME) if message.opaque else {}
+    role = kept.get("role", "system") if message.role == "system" else "user"
+    return merge(kept, {"role": role, "content": content})
+
+
+def _is_custom(part: Part) -> TypeGuard[ToolCall]:
+    return isinstance(part, ToolCall) and bool(part.opaque) and own(part, NAME).get("type") == CUSTOM_CALL
 
 
 def _is_item(part: Part) -> bool:
@@ -143,7 +165,7 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
     items: list[Json] = []
     open_item: Json = {}
     for part in message.parts:
-        if isinstance(part, (Text, Foreign)) and (item := own(part, NAME).get("item")):
+        if isinstance(part, (Text, Foreign)) and part.opaque and (item := own(part, NAME).get("item")):
             if item != open_item:
                 items.append(_message_of(item))
             items[-1]["content"].append(write_output_part(part))
