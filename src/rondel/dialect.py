@@ -23,6 +23,11 @@ UNSIGNED = "unsigned-by-rondel"
 its next request, and no provider takes it for its own: it is passed on to none."""
 
 
+def headers_key(dialect: str) -> str:
+    """Where a prompt's opaque has the headers that its caller sent for a server of this dialect."""
+    return f"{dialect} headers"
+
+
 class Again(list[Any]):
     """The new objects of a list whose beginning came before. `made` is what was made of that: whoever reads the new
     ones adds to it what it makes of them, and then nobody may change it."""

@@ -15,15 +15,24 @@ from .served import SECRETS, SHORT, Served
 from .speech import DIALECTS, END, PATHS, STREAM, body, chunk, events_of, piece_of, says, whole_of
 from .upstream import Upstream
 
+ANY = {"type": "object", "properties": {}}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: SOURCE"}
 TODAY: dict[str, dict[str, Any]] = {
     "anthropic": {
         "max_tokens": 32000,
         "system": [
-            {"type": "text", "text": "x-billing: cc_version=2.1", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
-            {"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral"}},
+            {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197.3d3; cc_entrypoint=cli;"},
+            {"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
         ],
         "messages": [
-            {"role": "user", "content": "Hi"},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "<system-reminder>It is Monday.</system-reminder>\n\n"},
+                    {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}},
+                ],
+            },
+            {"role": "system", "content": "Agents that you may start: none."},
             {
                 "role": "assistant",
                 "content": [
@@ -55,11 +64,12 @@ TODAY: dict[str, dict[str, Any]] = {
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         "tools": [
             {"name": "Bash", "description": "Runs.", "input_schema": {"type": "object"}, "eager_input_streaming": True},
+            {"name": "Write", "input_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", **ANY}},
             {"type": "web_search_20260209", "name": "web_search", "max_uses": 8},
             {"type": "namespace", "name": "crm", "tools": [{"name": "look", "input_schema": {"type": "object"}}]},
             {"type": "of_tomorrow_20270101", "name": "tomorrow"},
         ],
-        "metadata": {"user_id": "user_1_account_2_session_3"},
+        "metadata": {"user_id": '{"device_id":"44c6","account_uuid":"","session_id":"a1fb-20da"}'},
         "service_tier": "auto",
         "a_field_of_tomorrow": {"deep": [1, 2.5, None, True, "\u00e4\U0001f600"]},
     },
@@ -95,12 +105,39 @@ TODAY: dict[str, dict[str, Any]] = {
     "openai-responses": {
         "instructions": "You are a coding agent.",
         "input": [
-            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
-            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ZW5j"},
+            {
+                "type": "additional_tools",
+                "id": "at_1",
+                "role": "developer",
+                "tools": [
+                    {
+                        "type": "namespace",
+                        "name": "functions",
+                        "description": "",
+                        "tools": [{"type": "custom", "name": "exec", "description": "Runs.", "format": GRAMMAR}],
+                    },
+                    {
+                        "type": "namespace",
+                        "name": "team",
+                        "description": "Agents.",
+                        "tools": [{"type": "function", "name": "list_agents", "strict": False, "parameters": ANY}],
+                    },
+                ],
+            },
+            {"type": "message", "id": "msg_0", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "ZW5j"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "ZW5k"},
             {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "shell", "arguments": "{}"},
+            {"type": "function_call", "call_id": "c3", "name": "list_agents", "namespace": "team", "arguments": "{}"},
+            {"type": "function_call_output", "id": "fco_1", "call_id": "c3", "output": "[]"},
             {"type": "function_call_output", "call_id": "c1", "output": "no such file"},
             {"type": "custom_tool_call", "id": "ct_1", "call_id": "c2", "name": "patch", "input": "*** Begin"},
-            {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"},
+            {
+                "type": "custom_tool_call_output",
+                "id": "ctco_1",
+                "call_id": "c2",
+                "output": [{"type": "input_text", "text": "done"}, {"type": "input_text", "text": "in 0.1 s"}],
+            },
             {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "A file is open."}]},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
         ],
@@ -118,14 +155,29 @@ TODAY: dict[str, dict[str, Any]] = {
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": "019a",
         "text": {"verbosity": "low"},
-        "client_metadata": {"x-codex-installation-id": "1"},
+        "client_metadata": {"x-codex-turn-metadata": '{"turn_id":"01a1"}', "thread_id": "019a"},
         "a_field_of_tomorrow": {"deep": [1, 2.5, None, True, "\u00e4\U0001f600"]},
     },
 }
 HEADERS = {
-    "anthropic": {"anthropic-beta": "context-1m-2025-08-07,of-tomorrow-2027", "anthropic-version": "2023-06-01"},
-    "openai-chat": {"openai-organization": "org-1", "x-stainless-lang": "python"},
-    "openai-responses": {"openai-beta": "responses=v9", "originator": "codex_cli_rs", "session_id": "s-1"},
+    "anthropic": {
+        "anthropic-beta": "claude-code-20250219,context-management-2025-06-27,mid-conversation-system-2026-04-07",
+        "anthropic-version": "2023-06-01",
+        "anthropic-dangerous-direct-browser-access": "true",
+        "x-claude-code-session-id": "a1fb-20da",
+        "x-stainless-retry-count": "0",
+        "x-app": "cli",
+    },
+    "openai-chat": {"openai-organization": "org-1", "x-stainless-lang": "python", "x-session-affinity": "ses_1"},
+    "openai-responses": {
+        "openai-beta": "responses=v9",
+        "originator": "codex_exec",
+        "session-id": "019a",
+        "thread-id": "019a",
+        "x-client-request-id": "019a",
+        "x-codex-turn-metadata": '{"turn_id":"01a1","sandbox":"seccomp"}',
+        "x-openai-internal-codex-responses-lite": "true",
+    },
 }
 
 

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from ..app import App
-from ..dialect import ReplyWriter
+from ..dialect import ReplyWriter, headers_key
 from ..engine import Engine
 from ..engines.fallback import Fallback
+from ..engines.http.headers import for_servers
 from ..errors import EngineError, EngineOverloaded, LimitReached, RondelError, TokenLimitError
 from ..events import Event, LimitHit, Outcome, UsageRecorded, Warned
 from ..loop import run_turn
@@ -80,6 +81,8 @@ class Retelling:
         engine: Engine = noted[0] if len(noted) == 1 else Fallback(*noted)
         # What was kept here of earlier requests may be for plugins, even if nothing in this one is.
         plain = not looked_at and asked is request.prompt
+        if any(getattr(engine, "dialect", "") == request.dialect.name for engine in engines):
+            asked = _with_headers(asked, request)
         turn = self._asking = await parts.lending.open(
             request, asked, engine, opening, dress=self._dress, plain=plain, kept=parts.traced
         )
@@ -87,7 +90,7 @@ class Retelling:
         given = len(turn.transcript.messages)
         turn.state[BEFORE_LENT] = self.outgoing.flush
         turn.journal.hear(listener)
-        outcome = await run_turn(turn)
+        outcome, self._asking = await run_turn(turn), None
         record, splice = self.record, listener.splice
         record.rounds, record.usage = splice.rounds, splice.usage
         record.agents = tuple([plugin.name for plugin in turn.plugins.plugins[2:]])
@@ -291,6 +294,13 @@ def note_charge(record: Record, event: Event) -> None:
     """What the ledger charged."""
     if isinstance(event, UsageRecorded) and (cost := event.charge.cost_nanousd) is not None:
         record.cost_nanousd = (record.cost_nanousd or 0) + cost
+
+
+def _with_headers(prompt: Prompt, request: Request) -> Prompt:
+    """The prompt, with what its caller's headers say to a server of its dialect: it may not take the body without."""
+    if not (sent := for_servers(request.headers)):
+        return prompt
+    return msgspec.structs.replace(prompt, opaque={**prompt.opaque, headers_key(request.dialect.name): sent})
 
 
 def _nothing(_: Delta) -> bytes:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from ... import __version__
-from ...dialect import Dialect, Meter
+from ...dialect import Dialect, Meter, headers_key
 from ...encoder import PromptEncoder
 from ...endpoint import Endpoint, facts_of
 from ...engine import Relayed
@@ -44,6 +44,7 @@ class HttpEngine:
         self._target = _target(parts.path, parts.query)
         self._encoder = PromptEncoder(dialect)
         self._own_headers = self._headers()
+        self._headers_key = headers_key(dialect.name)
         self._own_head: Head | None = None
         self._endpoint_headers = {name.lower(): value for name, value in endpoint.headers.items()}
         self._model_field = msgspec.Raw(msgspec.json.encode(model))
@@ -70,8 +71,10 @@ class HttpEngine:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._check_key()
-        sent = self._written(prompt)
-        answer = await self._post(self._target, sent, self._own_headers)
+        headers, sent = self._own_headers, self._written(prompt)
+        if callers := prompt.opaque.get(self._headers_key):
+            headers = sent_on(headers, self._endpoint_headers, callers)
+        answer = await self._post(self._target, sent, headers)
         body = Body(answer, self._faults)
         try:
             if answer.status >= 300:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 _SENT = ("anthropic-", "openai-", "x-")
 """What these headers say is for the model's server: beta features, versions, an SDK's own marks."""
-_SENT_ALSO = frozenset({"idempotency-key", "session_id", "conversation_id", "originator"})
+_SENT_ALSO = frozenset({"idempotency-key", "session_id", "session-id", "thread-id", "conversation_id", "originator"})
 _KEPT_BACK = (
     *("key", "token", "auth", "secret", "cookie", "credential", "password", "csrf", "xsrf"),
     *("forwarded", "-ip", "x-original-", "x-rewrite-", "x-http-method", "x-rondel-"),
@@ -43,17 +43,23 @@ def _shown_as(name: str) -> str:
     return name if name in _SHOWN_ALSO or (name.startswith(_SHOWN) and name not in _ACCOUNT) else ""
 
 
+def for_servers(caller: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of a caller's headers that are for the model's server: nothing of who it is, nothing for one hop only."""
+    sent = {name: value for name, value in caller.items() if _is_sent(name)}
+    if sent and (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
+        for name in _hops(ends_here):
+            sent.pop(name, None)
+    return sent
+
+
 def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping[str, str]) -> Mapping[str, str]:
     """The headers of a request that is passed on: the caller's win over our own, the endpoint's over both. Our own have
     the endpoint's in them, and are what is given where the caller has none to send on."""
-    callers = {name: value for name, value in caller.items() if _is_sent(name)}
+    callers = for_servers(caller)
     if not callers:
         return own
     sent = {**own, **callers, **endpoint}
-    if (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
-        for name in _hops(ends_here) & caller.keys() - own.keys() - endpoint.keys():
-            sent.pop(name, None)
-    for name in _LISTS & endpoint.keys() & caller.keys():
+    for name in _LISTS & endpoint.keys() & callers.keys():
         sent[name] = ",".join(dict.fromkeys(part.strip() for part in f"{endpoint[name]},{caller[name]}".split(",")))
     return sent
 
