@@ -11,7 +11,7 @@ from rondel.events import Outcome, TurnFinished
 from rondel.testing import Echo, Pause, VirtualClock, call, calls, say
 from rondel.tools.ask_user import ask_user
 from rondel.tools.finish import finish
-from rondel.trace import CUT_OFF, TraceNode, build, read
+from rondel.trace import CUT_OFF, TraceNode, build, read, round_text
 from rondel.values import Usage
 from tests.helpers import events_of, of, play, scripted
 from tests.jobs.workbench import Bench, app_of, tell
@@ -145,7 +145,7 @@ def test_the_directives_of_an_agents_words_are_calls_and_its_prompt_is_shown_as_
     root = play(lambda app: trace_of(app, "hi"), guide, weather, almanac, engine=Echo(), clock=VirtualClock())
     assert root.lines()[:9] == [
         "Depth 0: agent guide was asked 'hi': done",
-        "Depth 0: filled in its template (0 ms)",
+        "Depth 0: carried out the directives of its template (0 ms)",
         'Depth 1: called tool weather with args {"input":"Paris"}',
         "Depth 1: agent weather was asked 'Paris': done",
         "Depth 1: carried out the directives of its prompt (0 ms)",
@@ -155,11 +155,48 @@ def test_the_directives_of_an_agents_words_are_calls_and_its_prompt_is_shown_as_
         "Depth 1: asked scripted:test (0 ms)",
     ]
     assert "no agent is named 'nobody'" in root.lines()[9]
+    assert root.lines()[-1] == "Depth 0: filled in its template (0 ms)"
     (turn,) = root.children
     (inner,) = turn.children[0].children[0].children
     assert (turn.sent, turn.prompt) == ("", 'Hello. {{ .Get "weather" "Paris" }} {{ .Get "nobody" }}')
     assert inner.sent == 'Say more than "In Paris it is mild." of Paris.'
     assert [node.name for _, node in root.walk() if node.asked] == ["scripted:test"]
+
+
+WEATHER = 'Unknown. {{ .Get "almanac" }} Enjoy!'
+
+
+def own_words(root: TraceNode) -> list[str]:
+    """What the agent that was asked did in its rounds, the calls of each behind it."""
+    (turn,) = root.children
+    return [round_text(node) + "".join(f" + {call.name}" for call in node.children) for node in turn.children]
+
+
+def test_a_round_that_asks_no_model_says_what_was_done_in_it():
+    """O01: rounds of functions, of templates and of sentences that go on are told apart."""
+
+    def lookup(city: str) -> str:
+        return WEATHER if city == "Paris" else "Sunny."
+
+    almanac = Agent("almanac", template="Mild.")
+    weather = Agent("weather", function=lookup, expands_output=True, recruits=["almanac"])
+    plain = play(lambda app: trace_of(app, "Rome"), weather, almanac, engine=Echo())
+    assert own_words(plain) == ["ran its function + weather", "said what its function gave"]
+    interrupted = play(lambda app: trace_of(app, "Paris"), weather, almanac, engine=Echo())
+    assert own_words(interrupted) == [
+        "ran its function + weather",
+        "carried out the directives in what its function gave + almanac",
+        "went on with what it had begun to say",
+    ]
+    speaker, _ = scripted(WEATHER, prompt='{{ .Get "almanac" }}', expands_output=True, recruits=["almanac"])
+    spoken = play(lambda app: trace_of(app, "hi"), speaker, almanac)
+    assert own_words(spoken) == [
+        "carried out the directives of its prompt + almanac",
+        "asked scripted:test + almanac",
+        "went on with what it had begun to say",
+    ]
+    assert [node.name for _, node in spoken.walk() if node.asked] == ["scripted:test"]
+    assert interrupted.children[0].output == "Unknown. Mild. Enjoy!"
 
 
 def test_work_in_the_background_and_who_hears_of_it_are_in_the_trace():
@@ -179,5 +216,7 @@ def test_work_in_the_background_and_who_hears_of_it_are_in_the_trace():
     (job,) = [node for node in first.children if node.kind == "job"]
     assert (job.name, job.outcome, "all about tea" in job.output) == ("slow", "done", True)
     assert 'called tool slow with args {"topic":"tea"}' in "".join(job.lines())
+    rounds = [node for _, node in job.walk() if node.kind == "round"]
+    assert [node.did for node in rounds] == ["took the next step of the job", "said what the last step of the job gave"]
     heard = second.children[0]
     assert (heard.name, heard.output.splitlines()[-1]) == ("heard of a job", "slow completed: all about tea")

@@ -14,7 +14,7 @@ from ..template import MARK, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
 from .node import Price, TraceNode
-from .text import CUT_OFF, ERROR, NO_RESULT, OWN_WORDS, THROWN_AWAY
+from .text import CUT_OFF, ERROR, NO_RESULT, OWN_WORDS, THROWN_AWAY, WENT_ON
 
 _FOUND_NOTHING = str(NoResult())
 
@@ -100,9 +100,25 @@ class CallDraft:
 
 
 class RoundDraft:
-    def __init__(self, event: RoundFinished, at: float, calls: list[CallDraft], sources: Sources) -> None:
+    def __init__(
+        self, event: RoundFinished, at: float, calls: list[CallDraft], sources: Sources, before: RoundDraft | None
+    ) -> None:
         self.event, self.at, self.calls = event, at, calls
         self._sources = sources
+        self.did = self._did(before)
+
+    def _did(self, before: RoundDraft | None) -> str:
+        """What was done in it, when no model was asked. A sentence that directives interrupted goes on afterwards."""
+        engine, called = self.event.engine, self._called()
+        if engine == "function" and not called and before is not None and before._called() == "output":
+            return WENT_ON
+        return OWN_WORDS.get((engine, called), "")
+
+    def _called(self) -> str:
+        """Whose directives the calls are: see `template.MARK`."""
+        if not self.calls:
+            return ""
+        return next(iter(self.calls[0].call.opaque.get(MARK, {})), "step")
 
     def freeze(self) -> TraceNode:
         event = self.event
@@ -120,6 +136,7 @@ class RoundDraft:
             thinking="".join(part.text for part in event.message.parts if isinstance(part, Thinking)),
             output=event.message.text,
             ran=event.ran,
+            did=self.did,
             outcome=THROWN_AWAY if event.next == "again" else event.stop,
             children=tuple(call.freeze() for call in self.calls),
             **self._sources.priced(event.engine, event.model, event.usage, self.at - event.seconds),
@@ -213,7 +230,7 @@ class TurnDraft:
         """The instructions as the model got them, when every directive in them is known to have given something."""
         written = scan(self.started.instructions)
         rounds = [step for step in self.steps if isinstance(step, RoundDraft)]
-        if written.is_plain or all(step.event.engine in OWN_WORDS for step in rounds):
+        if written.is_plain or all(step.did for step in rounds):
             return ""
         values = {key: text for step in rounds for call in step.calls for key, text in call.inserted()}
         for directive in written.directives:

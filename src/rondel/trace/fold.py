@@ -166,7 +166,8 @@ class Folder:
     def _round_finished(self, turn: TurnDraft, event: RoundFinished, at: float) -> None:
         calls = [CallDraft(call, turn) for call in event.message.calls]
         self._calls |= {draft.call.id: draft for draft in calls}
-        turn.steps.append(RoundDraft(event, at, calls, self._sources))
+        before = next((step for step in reversed(turn.steps) if isinstance(step, RoundDraft)), None)
+        turn.steps.append(RoundDraft(event, at, calls, self._sources, before))
         turn.output, turn.ran = event.message.text, event.ran
 
     def _call_changed(self, turn: TurnDraft, event: CallStarted | CallFinished | CallHeld, at: float) -> None:

@@ -58,6 +58,8 @@ class TraceNode(Value, frozen=True):
     """The name of the error's class, of a turn that failed."""
     reason: str = ""
     ran: bool = True
+    did: str = ""
+    """What a round did that asked no model, in words: an agent spoke its own."""
     outcome: str = ""
     question: str = ""
     answer: str = ""
@@ -75,7 +77,7 @@ class TraceNode(Value, frozen=True):
     @property
     def asked(self) -> bool:
         """Whether a model was asked: a round of an agent's own words asks none, and one with a blank prompt."""
-        return self.kind == "round" and self.ran and self.name not in text.OWN_WORDS
+        return self.kind == "round" and self.ran and not self.did
 
     @property
     def went_wrong(self) -> bool:

@@ -35,12 +35,21 @@ _SHOWN = (
 )
 """Control characters by their pictures, and those that turn the direction of a line by their names."""
 
+WENT_ON = "went on with what it had begun to say"
 OWN_WORDS = {
-    "words": "carried out the directives of its prompt",
-    "template": "filled in its template",
-    "function": "ran its function",
+    ("words", "words"): "carried out the directives of its prompt",
+    ("words", ""): WENT_ON,
+    ("template", "words"): "carried out the directives of its template",
+    ("template", ""): "filled in its template",
+    ("function", "function"): "ran its function",
+    ("function", "words"): "carried out the directives of its prompt",
+    ("function", "output"): "carried out the directives in what its function gave",
+    ("function", ""): "said what its function gave",
+    ("job", "step"): "took the next step of the job",
+    ("job", ""): "said what the last step of the job gave",
 }
-"""Rounds in which an agent's own words answered and no model was asked, by the name that they bear as an engine."""
+"""What was done in rounds that asked no model, by the name that they bear as an engine, and by what was called in them:
+the author's directives (`words`), the agent's function, the directives in its `output`, a step of a job, or nothing."""
 
 
 def shown(text: str) -> str:
@@ -112,8 +121,8 @@ def line_of(node: TraceNode, depth: int) -> str:
 
 
 def round_text(node: TraceNode) -> str:
-    if node.name in OWN_WORDS:
-        return OWN_WORDS[node.name]
+    if node.did:
+        return node.did
     return f"asked {node.name}" if node.ran else "asked nobody: the prompt was blank"
 
 
