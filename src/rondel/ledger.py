@@ -461,6 +461,10 @@ class Ledger:
         told, said = (None if cost is None else Decimal(cost) / 1_000_000 for cost in costs)
         return told, said
 
+    def paid(self, engine: str, model: str, usage: Usage, at: float) -> Decimal | None:
+        """What an engine was paid, in dollars; None where nobody knows. A trace asks this."""
+        return self._prices.paid(engine, model, usage, at)
+
     async def ready(self) -> None:
         """Have the price lists at hand before the first call; else they come while it is made."""
         if not self._prices.loaded:

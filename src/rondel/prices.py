@@ -7,8 +7,10 @@ knows has no price: that is None, never 0. Knows no network: the lists are in th
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+from .charge import NANO
 from .values import Usage
 
 LISTS = {
@@ -83,6 +85,17 @@ class Prices:
             + usage.tokens_out * rate.output
         )
         return (cost + 500_000_000) // 1_000_000_000
+
+    def paid(self, engine: str, model: str, usage: Usage, at: float) -> Decimal | None:
+        """What an engine was paid, in dollars, by the prices of that day; None when nobody knows. `model` is the one
+        that answered, where it said which. The lists are loaded when the first of them is needed."""
+        provider, _, asked = engine.partition(":")
+        if not self.lists(provider):
+            return None
+        if not self.loaded:
+            self.load()
+        cost = self.cost_nanousd(provider, model or asked, usage, at)
+        return None if cost is None else Decimal(cost) / NANO
 
     def _rates_of(self, price: Any) -> tuple[Rates, ...] | None:
         known = self._rates.get(id(price))

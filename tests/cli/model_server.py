@@ -50,6 +50,8 @@ class Held:
 
 class ModelServer:
     def __init__(self) -> None:
+        self.model = "model"
+        """What it says that it is."""
         self.requests: list[dict[str, Any]] = []
         self.broken_off = threading.Event()
         self._answers: queue.SimpleQueue[Reply | Held | int] = queue.SimpleQueue()
@@ -115,7 +117,7 @@ class ModelServer:
                     server.broken_off.set()
 
             def _stream(self, deltas: Iterator[Delta | None]) -> None:
-                writer = DIALECTS["anthropic"]().reply_writer(model="model", id="msg_1")
+                writer = DIALECTS["anthropic"]().reply_writer(model=server.model, id="msg_1")
                 for delta in deltas:
                     self.wfile.write(writer.ping() if delta is None else writer.feed(delta))
                     self.wfile.flush()

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 
-from ..charge import NANO
 from ..config import load
 from ..errors import ConfigError
 from ..prices import Prices
-from ..settings import Config
 from ..surfaces.terminal.slash import find_conversation
 from ..surfaces.terminal.views import trace_tree
-from ..trace import Price, TraceNode, markdown, only_turn, read
-from ..values import Usage
+from ..trace import TraceNode, markdown, only_turn, read
 from ._output import console, show, tell
 from ._project import open_store
 
@@ -79,41 +75,22 @@ def _write(path: Path, text: str) -> None:
 
 
 async def _read(id: str) -> TraceNode:
-    config = load()
-    store = open_store(config)
+    store = open_store(load())
     try:
-        return await read(store, await find_conversation(store, id), price=_price(config))
+        return await read(store, await find_conversation(store, id), price=Prices().paid)
     finally:
         await store.aclose()
-
-
-def _price(config: Config) -> Price:
-    """What was paid, by the prices of its day. The lists are loaded when the first of them is needed."""
-    prices = Prices()
-
-    def price(engine: str, model: str, usage: Usage, at: float) -> Decimal | None:
-        name, _, asked = engine.partition(":")
-        settings = config.engines.get(name)
-        provider = (settings.provider if settings else "") or name
-        if not prices.lists(provider):
-            return None
-        if not prices.loaded:
-            prices.load()
-        cost = prices.cost_nanousd(provider, model or asked, usage, at)
-        return None if cost is None else Decimal(cost) / NANO
-
-    return price
 
 
 async def _watch(id: str) -> None:
     from ..surfaces.terminal.clean import one_line
     from ..trace.follow import follow
 
-    config, shown = load(), console()
-    store = open_store(config)
+    shown = console()
+    store = open_store(load())
     try:
         id = await find_conversation(store, id)
-        async for line in follow(store, id, lambda: asyncio.sleep(POLL_S), price=_price(config)):
+        async for line in follow(store, id, lambda: asyncio.sleep(POLL_S), price=Prices().paid):
             shown.print(one_line(line, 400), soft_wrap=True)
     finally:
         await store.aclose()

@@ -130,7 +130,8 @@ async def _plugins(chat: Chat, rest: str) -> Shown:
 async def _trace(chat: Chat, rest: str) -> Shown:
     if rest not in ("", "short"):
         raise RondelError(f"/trace takes nothing or 'short', not {rest!r}")
-    return trace_tree(await read_trace(chat.app.store, chat.conversation.id), short=rest == "short")
+    root = await read_trace(chat.app.store, chat.conversation.id, price=chat.app.ledger.paid)
+    return trace_tree(root, short=rest == "short")
 
 
 async def _jobs(chat: Chat, rest: str) -> Shown:
