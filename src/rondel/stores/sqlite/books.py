@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ...charge import ALL, Account, Balance, Cap, Charge, ChargePage, Page, Refusal, Reserved, Row, Told, Totals
 from ...clock import Clock
 from ...window import Window
-from . import claims, ledger
-from .writer import Charged
+from . import ledger
+from .writer import Charged, Writer
 
 if TYPE_CHECKING:
     from .store import SqliteStore
@@ -43,16 +43,16 @@ class SqliteBooks:
         return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN))
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+        def claim(writer: Writer) -> Refusal | None:
+            return writer.claims.reserve(writer.settled(), reserved, caps, writer.worker_id)
+
         await self._reconcile()
-        refusal = await self._claim(reserved, caps)
+        refusal = await self._store.call(claim)
         if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
             # Some of it may have been claimed by a worker that has died since: then it is known what it comes to.
             await self._reconcile(now=True)
-            return await self._claim(reserved, caps)
+            return await self._store.call(claim)
         return refusal
-
-    async def _claim(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
-        return await self._store.call(lambda writer: claims.reserve(writer.settled(), reserved, caps, writer.worker_id))
 
     async def _reconcile(self, *, now: bool = False) -> None:
         """At the first use, and then every minute or so: most of the time nobody has died."""
@@ -63,7 +63,7 @@ class SqliteBooks:
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         await self._reconcile()
-        return await self._store.call(lambda writer: claims.balances(writer.settled(), accounts))
+        return await self._store.call(lambda writer: writer.claims.balances(writer.settled(), accounts))
 
     async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
         for dimension in {account.dimension for account in accounts}:

@@ -44,6 +44,8 @@ SCHEMA = (
 
 TOKENS, COST = "tokens_in + tokens_out", "charges.cost"
 
+_NOTHING = 0, 0
+
 _encode = msgspec.json.Encoder().encode
 _decode_reserved = msgspec.json.Decoder(Reserved).decode
 
@@ -86,28 +88,6 @@ def _begin_account(dimension: str) -> str:
     )
 
 
-def _bring_forward(connection: sqlite3.Connection, account: Account) -> None:
-    """Add what was charged since somebody looked last; begin with the sums where that is too long ago."""
-    if _claim(connection, Cap(account), 0, 0):
-        return
-    if "+" in account.dimension:
-        roll_up(connection, account.dimension)
-    connection.execute(_begin_account(account.dimension), _place(account))
-
-
-def balances(connection: sqlite3.Connection, accounts: Iterable[Account]) -> list[Balance]:
-    found: list[Balance] = []
-    for account in accounts:
-        _bring_forward(connection, account)
-        row = connection.execute(
-            "select used, used_cost, tokens, cost from claims "
-            "where dimension = ? and window = ? and start = ? and value = ?",
-            (account.dimension, account.window, account.start, account.value),
-        ).fetchone()
-        found.append(Balance(*row))
-    return found
-
-
 @cache
 def _claiming(dimension: str, tokens: bool, cost: bool) -> str:
     """One conditional update: claim on an account, unless what it has come to and all claims leave no room.
@@ -130,57 +110,118 @@ def _claiming(dimension: str, tokens: bool, cost: bool) -> str:
     )
 
 
-def reserve(connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap], worker: str) -> Refusal | None:
-    tokens, cost = reserved.charge.tokens, reserved.charge.cost_nanousd or 0
-    strictest = _strictest(caps)
-    for place, cap in enumerate(strictest):
-        if _claim(connection, cap, tokens, cost):
-            continue
-        _bring_forward(connection, cap.account)
-        if not _claim(connection, cap, tokens, cost):
-            for other in strictest[:place]:
-                _let_go(connection, other.account, tokens, cost)
-            balance = balances(connection, (cap.account,))[0]
-            full = next(n for n, one in enumerate(caps) if one.account == cap.account and not one.has_room(balance))
-            return Refusal(full, balance)
-    connection.execute(
-        "insert into reservations (id, worker, until, body) values (?, ?, ?, ?)",
-        (reserved.charge.id, worker, reserved.until, _encode(reserved).decode()),
-    )
-    return None
+class Claims:
+    """The claims, in the transaction that is open.
 
-
-def _claim(connection: sqlite3.Connection, cap: Cap, tokens: int, cost: int) -> bool:
-    statement = _claiming(cap.account.dimension, cap.tokens is not None, cap.cost_nanousd is not None)
-    claimed = (*_place(cap.account), tokens, cost, cap.tokens, cap.cost_nanousd)
-    return connection.execute(statement, claimed).rowcount == 1
-
-
-def release(connection: sqlite3.Connection, reserved: Sequence[Reserved]) -> set[str]:
-    """Let go of what calls had claimed, and give the ids of those that had it still.
-
-    The others were taken for lost, and what was expected of them is charged.
+    What is let go of is written with the next claim on the same account, or at the end: calls that follow each other
+    cost one update each.
     """
-    there: set[str] = set()
-    freed: dict[Account, tuple[int, int]] = {}
-    for one in reserved:
-        charge = one.charge
-        if connection.execute("delete from reservations where id = ?", (charge.id,)).rowcount == 1:
-            there.add(charge.id)
-            for account in one.accounts:
-                tokens, cost = freed.get(account, (0, 0))
-                freed[account] = tokens + charge.tokens, cost + (charge.cost_nanousd or 0)
-    for account, (tokens, cost) in freed.items():
-        _let_go(connection, account, tokens, cost)
-    return there
 
+    def __init__(self) -> None:
+        self._freed: dict[Account, tuple[int, int]] = {}
 
-def _let_go(connection: sqlite3.Connection, account: Account, tokens: int, cost: int) -> None:
-    connection.execute(
-        "update claims set tokens = tokens - ?, cost = cost - ? "
-        "where dimension = ? and window = ? and start = ? and value = ?",
-        (tokens, cost, account.dimension, account.window, account.start, account.value),
-    )
+    def reserve(
+        self, connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap], worker: str
+    ) -> Refusal | None:
+        tokens, cost = reserved.charge.tokens, reserved.charge.cost_nanousd or 0
+        strictest = _strictest(caps)
+        for place, cap in enumerate(strictest):
+            if self._claim(connection, cap, tokens, cost):
+                continue
+            self._bring_forward(connection, cap.account)
+            if not self._claim(connection, cap, tokens, cost):
+                for other in strictest[:place]:
+                    self._let_go(other.account, tokens, cost)
+                balance = self.balances(connection, (cap.account,))[0]
+                full = next(n for n, one in enumerate(caps) if one.account == cap.account and not one.has_room(balance))
+                return Refusal(full, balance)
+        connection.execute(
+            "insert into reservations (id, worker, until, body) values (?, ?, ?, ?)",
+            (reserved.charge.id, worker, reserved.until, _encode(reserved).decode()),
+        )
+        return None
+
+    def release(self, connection: sqlite3.Connection, reserved: Sequence[Reserved]) -> set[str]:
+        """Let go of what calls had claimed, and give the ids of those that had it still.
+
+        The others were taken for lost, and what was expected of them is charged.
+        """
+        there: set[str] = set()
+        for one in reserved:
+            charge = one.charge
+            if connection.execute("delete from reservations where id = ?", (charge.id,)).rowcount == 1:
+                there.add(charge.id)
+                for account in one.accounts:
+                    self._let_go(account, charge.tokens, charge.cost_nanousd or 0)
+        return there
+
+    def take_lost(self, connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> list[Charge]:
+        """What the dead had claimed, and what was never settled: it is let go of, and is to be charged."""
+        workers = connection.execute("select distinct worker from reservations").fetchall()
+        dead = [id for (id,) in workers if is_dead(id)]
+        bodies = connection.execute(
+            "select body from reservations where until <= ? or worker in (select value from json_each(?))",
+            (now, _encode(dead).decode()),
+        ).fetchall()
+        lost = [_decode_reserved(body) for (body,) in bodies]
+        self.release(connection, lost)
+        self.write(connection)
+        connection.execute("delete from claims where tokens = 0 and cost = 0 and upto < (select number from mark)")
+        return [reserved.charge for reserved in lost]
+
+    def balances(self, connection: sqlite3.Connection, accounts: Iterable[Account]) -> list[Balance]:
+        self.write(connection)
+        found: list[Balance] = []
+        for account in accounts:
+            self._bring_forward(connection, account)
+            row = connection.execute(
+                "select used, used_cost, tokens, cost from claims "
+                "where dimension = ? and window = ? and start = ? and value = ?",
+                (account.dimension, account.window, account.start, account.value),
+            ).fetchone()
+            found.append(Balance(*row))
+        return found
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write what was let go of and is not written yet."""
+        for account, (tokens, cost) in self._freed.items():
+            connection.execute(
+                "update claims set tokens = tokens - ?, cost = cost - ? "
+                "where dimension = ? and window = ? and start = ? and value = ?",
+                (tokens, cost, account.dimension, account.window, account.start, account.value),
+            )
+        self._freed.clear()
+
+    def forget(self) -> None:
+        """The transaction was rolled back."""
+        self._freed.clear()
+
+    def _let_go(self, account: Account, tokens: int, cost: int) -> None:
+        freed_tokens, freed_cost = self._freed.get(account, _NOTHING)
+        self._freed[account] = freed_tokens + tokens, freed_cost + cost
+
+    def _claim(self, connection: sqlite3.Connection, cap: Cap, tokens: int, cost: int) -> bool:
+        account, tokens_max, cost_max = cap.account, cap.tokens, cap.cost_nanousd
+        freed_tokens, freed_cost = self._freed.get(account, _NOTHING)
+        statement = _claiming(account.dimension, tokens_max is not None, cost_max is not None)
+        claimed = (
+            *_place(account),
+            tokens - freed_tokens,
+            cost - freed_cost,
+            None if tokens_max is None else tokens_max + freed_tokens,
+            None if cost_max is None else cost_max + freed_cost,
+        )
+        if connection.execute(statement, claimed).rowcount != 1:
+            return False
+        self._freed.pop(account, None)
+        return True
+
+    def _bring_forward(self, connection: sqlite3.Connection, account: Account) -> None:
+        """Add what was charged since somebody looked last; begin with the sums where that is too long ago."""
+        if not self._claim(connection, Cap(account), 0, 0):
+            if "+" in account.dimension:
+                roll_up(connection, account.dimension)
+            connection.execute(_begin_account(account.dimension), _place(account))
 
 
 def _strictest(caps: Sequence[Cap]) -> Sequence[Cap]:
@@ -198,17 +239,3 @@ def _strictest(caps: Sequence[Cap]) -> Sequence[Cap]:
 
 def _least(one: int | None, other: int | None) -> int | None:
     return one if other is None else other if one is None else min(one, other)
-
-
-def take_lost(connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> list[Charge]:
-    """What the dead had claimed, and what was never settled: it is let go of, and is to be charged."""
-    dead = [id for (id,) in connection.execute("select distinct worker from reservations").fetchall() if is_dead(id)]
-    bodies = connection.execute(
-        "select body from reservations where until <= ? or worker in (select value from json_each(?))",
-        (now, _encode(dead).decode()),
-    ).fetchall()
-    lost = [_decode_reserved(body) for (body,) in bodies]
-    if lost:
-        release(connection, lost)
-    connection.execute("delete from claims where tokens = 0 and cost = 0 and upto < (select number from mark)")
-    return [reserved.charge for reserved in lost]

@@ -112,15 +112,21 @@ class Lane(Generic[R]):
         self._asked_at, self._asked_by = now, task
         if crowd or self._at_once is None or not self._serve_here(self._at_once):
             self.wake()
-        return await self._answer(request)
+        if not request.settled:
+            await self._served(request)
+        if request.error is not None:
+            raise request.error
+        return request.result
 
     async def aclose(self) -> None:
         """Serve what waits, then end the thread."""
         self._tokens.put(False)
-        await self._answer(self._end)
+        await self._served(self._end)
+        if self._end.error is not None:
+            raise self._end.error
         self._thread.join()
 
-    async def _answer(self, request: Request) -> Any:
+    async def _served(self, request: Request) -> None:
         assert self.loop is not None, "a lane is started before it is asked"
         cancelled: asyncio.CancelledError | None = None
         while not request.settled:
@@ -129,11 +135,8 @@ class Lane(Generic[R]):
                 await request.waiter
             except asyncio.CancelledError as error:
                 cancelled = error
-        if request.error is not None:
-            raise request.error
-        if cancelled is not None:
+        if cancelled is not None and request.error is None:
             raise cancelled
-        return request.result
 
     def _run(self) -> None:
         going_on = True

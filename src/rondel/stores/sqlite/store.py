@@ -7,7 +7,7 @@ disk. Knows SQL and threads only through its neighbours.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -92,7 +92,8 @@ class SqliteStore:
             ) from error
         if wait:
             self._posted.pop(conversation, None)
-            await self.ask(Append(conversation, entries, rows))
+            self._post_charges()
+            await self._writing.ask(Append(conversation, entries, rows))
         else:
             request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
             self._writing.post(request)
@@ -217,9 +218,9 @@ class SqliteStore:
         self._post_charges()
         return await self._writing.ask(request)
 
-    async def call(self, call: Callable[[Writer], T], *, small: bool = True) -> T:
+    def call(self, call: Callable[[Writer], T], *, small: bool = True) -> Awaitable[T]:
         """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
-        return await self.ask(Call(call, small=small))
+        return self.ask(Call(call, small=small))
 
     async def reading(self, call: Callable[[Reader], T]) -> T:
         self._use()

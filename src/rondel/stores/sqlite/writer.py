@@ -25,7 +25,8 @@ from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
 from ...store import ConversationInfo
-from . import claims, ledger, worker
+from . import ledger, worker
+from .claims import Claims
 from .file import Durability, fault_of, open_eagerly, open_file
 from .lane import Request
 from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
@@ -41,7 +42,7 @@ KNOWN_MAX = 4_096
 AT_ONCE_BYTES_MAX = 64 * 1024
 CHARGES_AT_ONCE_MAX = 64
 """Charges in a group that is committed on the loop's thread: more would keep the loop for too long."""
-AT_ONCE_COMMITS_MAX = 250
+AT_ONCE_COMMITS_MAX = 1_000
 """Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
 
 _encode = msgspec.json.Encoder().encode
@@ -123,6 +124,7 @@ class Writer:
         self._charges: list[Charge] = []
         self._unrolled = 0
         self._scopes = Scopes()
+        self.claims = Claims()
         self._untold: dict[str, Exception] = {}
 
     def serve(self, group: list[Write]) -> None:
@@ -246,6 +248,7 @@ class Writer:
         self._charged.clear()
         self._charges.clear()
         self._scopes.forget()
+        self.claims.forget()
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
@@ -312,6 +315,7 @@ class Writer:
             self._forget_jobs(connection)
         if self._charges or self._charged:
             self._keep_charges(connection)
+        self.claims.write(connection)
 
     def _remember(self) -> None:
         for id, info in self._infos.items():
@@ -389,21 +393,21 @@ class Writer:
         self._charges.clear()
         charged, self._charged = self._charged, []
         reserved = [request.reserved for request in charged if request.reserved is not None]
-        there = claims.release(connection, reserved) if reserved else ()
+        there = self.claims.release(connection, reserved)
         for request in charged:
             charge, lost = request.charge, request.reserved is not None and request.reserved.charge.id not in there
             if charge is not None and not lost:
                 rows.append(ledger.row_of(charge, number_of(connection, charge.scope), request.origin))
         self._insert_charges(connection, rows)
         for request in charged:
-            request.result = claims.balances(connection, request.accounts) if request.accounts else []
+            request.result = self.claims.balances(connection, request.accounts) if request.accounts else []
         if self._unrolled >= ledger.ROLL_UP_EVERY:
             self.roll_up()
 
     def reconcile(self, now: float) -> None:
         """Count as spent what the dead had claimed, and what was never settled."""
         connection = self.settled()
-        lost = claims.take_lost(connection, now, self._is_dead)
+        lost = self.claims.take_lost(connection, now, self._is_dead)
         number_of = self._scopes.number_of
         rows = [ledger.row_of(charge, number_of(connection, charge.scope), ledger.GIVEN) for charge in lost]
         self._insert_charges(connection, rows)
