@@ -71,6 +71,15 @@ class Sealed:
         return getattr(self._engine, "dialect", "")
 
 
+class Known:
+    """What was known of an engine that nobody asks any more."""
+
+    __slots__ = ("facts", "name")
+
+    def __init__(self, engine: EngineFace) -> None:
+        self.name, self.facts = engine.name, engine.facts
+
+
 def unsealed(engine: EngineFace) -> Engine:
     """The engine behind a seal. Only the ledger's meter, and whoever closes an engine, has a reason to call this."""
     if isinstance(engine, Sealed):

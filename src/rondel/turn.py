@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from .agent import Agent
 from .charge import Scope
 from .crew import Budget, Crew, Host, Words
 from .deadline import Deadline
-from .engine import Engine, EngineFace
+from .engine import Engine, EngineFace, Known
 from .errors import AgentFailed, EngineError, LimitReached, RondelError, StoreError, ToolError, nearest
 from .events import (
     CallFinished,
@@ -488,6 +488,8 @@ class Turn:
         except RondelError as broken:  # the disk, or a required plugin at the very end
             self._fail(broken)
             self.emit(TurnFinished(self.id, Outcome.FAILED, failure=self.failure))
+        # It asks nobody any more. What its engine knows of it refers back to it, and would be left for the collector.
+        self.engine, self.words = cast(Engine, Known(self.engine)), None
         return True
 
     async def _come_to_rest(self, error: BaseException | None) -> None:
