@@ -163,6 +163,14 @@ def test_health_is_public_and_other_paths_say_what_there_is(web: httpx2.Client) 
     assert error_of("anthropic", got.json())[1] == "GET is not for '/messages'; use POST"
 
 
+def test_a_client_that_wants_a_web_socket_is_told_at_once_that_there_is_none(web: httpx2.Client) -> None:
+    """Codex wants one first, and tries five times more after any other status."""
+    wanted = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "c2FtZQ==", **bearer(ANN)}
+    got = web.get("/v1/responses", headers=wanted)
+    assert got.status_code == 426
+    assert error_of("openai-responses", got.json())[1] == "there are no WebSockets here; use POST"
+
+
 def test_without_a_key_it_listens_on_this_machine_only(upstream: Upstream, tmp_path: Path) -> None:
     """C04: refused before anything is opened."""
     config = tmp_path / "rondel.toml"

@@ -124,6 +124,9 @@ class Gateway:
             await out.whole(204, b"")
         elif path in ("/", "/health") and method in ("GET", "HEAD"):
             await _reply(out, 200, {"status": "ok", "version": self._setup.version})
+        elif path in PATHS and "sec-websocket-key" in headers:
+            # Of all refusals this is the one after which clients ask without at once.
+            await self._say(out, headers, path, 426, "there are no WebSockets here; use POST")
         elif path in PATHS or path == COUNT:
             await self._say(out, headers, path, 405, f"{method} is not for {path!r}; use POST")
         elif path.startswith("/models") and method == "GET":
