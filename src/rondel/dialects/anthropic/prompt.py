@@ -10,12 +10,12 @@ between `<system>` tags; one that came in the `messages` of a request is written
 
 from __future__ import annotations
 
-from itertools import chain, groupby
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from ...dialect import Json
 from ...prompt import Prompt
-from ...values import Message, Opaque, Options, OutputSchema, Part, Text, ToolResult, ToolSpec
+from ...values import Message, Options, OutputSchema, Text, ToolResult, ToolSpec
 from .._names import choice_sent, name_sent
 from .._wire import (
     WireError,
@@ -36,7 +36,7 @@ from .._wire import (
     write_tools,
 )
 from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_blocks, write_content
-from .plain import PlainMessage, read_plain
+from .plain import PlainMessage, of_user, read_plain
 
 TOKENS_MAX_DEFAULT = 8192
 """Written when the prompt sets no limit, because this API demands one; a thinking budget is added on top."""
@@ -201,10 +201,9 @@ def _read_system(system: object) -> list[Message]:
 
 
 def _read_message(raw: Json | PlainMessage) -> list[Message]:
-    """One message of the wire. Results of tools make messages of their own, in the order of the blocks."""
+    """One message of the wire, which may be several of ours."""
     if isinstance(raw, PlainMessage):
-        parts = read_plain(raw)
-        return [Message("assistant", parts)] if raw.role == "assistant" else _read_user(parts, {})
+        return read_plain(raw)
     role, content = text_field(raw, "role"), raw.get("content")
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
@@ -213,22 +212,10 @@ def _read_message(raw: Json | PlainMessage) -> list[Message]:
     if role == "assistant":
         return [Message("assistant", parts, opaque=kept)]
     if role == "user":
-        return _read_user(parts, kept)
+        return of_user(parts, list(map(type, parts)).count(ToolResult), kept)
     if role != "system":
         raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
     return [Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})]
-
-
-def _read_user(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
-    if len(parts) == 1:
-        return [Message("tool" if isinstance(parts[0], ToolResult) else "user", parts, opaque=kept)]
-    kinds = set(map(type, parts))
-    if ToolResult not in kinds:
-        return [Message("user", parts, opaque=kept)] if parts else []
-    if len(kinds) == 1:
-        return [Message("tool", parts, opaque=kept)]
-    runs = groupby(parts, lambda part: isinstance(part, ToolResult))
-    return [Message("tool" if results else "user", tuple(run), opaque=kept) for results, run in runs]
 
 
 def _read_tool(raw: Json) -> ToolSpec:

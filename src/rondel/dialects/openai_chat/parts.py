@@ -8,6 +8,7 @@ custom tool, whose input is any text, is a call with the single argument `input`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from ...dialect import Json
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall
@@ -157,10 +158,15 @@ def _read_citation(raw: Json, base: int) -> Citation:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+def is_plain(part: Part) -> TypeGuard[Text]:
+    """Whether a part is nothing but a text."""
+    return type(part) is Text and not part.opaque and not part.refusal
+
+
 def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
     """A message's content, or None when nothing of it can be written. One plain text is written as a string: every
     server reads that."""
-    if len(parts) == 1 and isinstance(part := parts[0], Text) and not part.opaque and not part.refusal:
+    if len(parts) == 1 and is_plain(part := parts[0]):
         return part.text
     wire = [raw for part in parts if (raw := write_part(part)) is not None]
     if len(wire) == 1 and wire[0]["type"] == "text" and len(wire[0]) == 2:
@@ -200,12 +206,13 @@ def write_media(media: Media) -> Json:
 
 def write_call(call: ToolCall, name: str = "") -> Json:
     """A call, with the name of its tool on this wire where that is another one."""
-    kept = own(call, NAME) if call.opaque else {}
-    if kept.get("type") == "custom":
+    kept = own(call, NAME) if call.opaque else None
+    if kept and kept.get("type") == "custom":
         custom = {"name": call.name, "input": custom_input(call)}
         return merge(kept, {"id": call.id, "type": "custom", "custom": custom})
     function = {"name": name or call.name, "arguments": write_arguments(call)}
-    return merge(kept, {"id": call.id, "type": "function", "function": function})
+    wire: Json = {"id": call.id, "type": "function", "function": function}
+    return merge(kept, wire) if kept else wire
 
 
 def write_thinking(parts: Iterable[Part], *, replay: bool) -> Json:

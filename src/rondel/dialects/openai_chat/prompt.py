@@ -52,6 +52,7 @@ from .parts import (
     DETAILS,
     NAME,
     THINKING_FIELDS,
+    is_plain,
     message_fields,
     read_call,
     read_content,
@@ -144,7 +145,7 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
             continue
         others: list[Part] = []
         for part in message.parts:
-            if isinstance(part, ToolResult):
+            if type(part) is ToolResult:
                 wire.append(_write_result(part, moved))
             else:
                 others.append(part)
@@ -165,7 +166,26 @@ def _write_plain(message: Message, content: str | list[Json]) -> Json:
 
 
 def _write_assistant(message: Message) -> Json | None:
-    """A reply; None when it holds nothing that can be written."""
+    """A reply; None when it holds nothing that can be written. Nearly all are one text, calls, or both."""
+    text: str | None = None
+    calls: list[Json] = []
+    for part in message.parts:
+        if type(part) is ToolCall:
+            calls.append(write_call(part, name_sent(part.name, TOOL_NAME_MAX)))
+        elif text is None and is_plain(part):
+            text = part.text
+        else:
+            return _write_mixed(message)
+    if message.opaque or (text is None and not calls):
+        return _write_mixed(message)
+    wire: Json = {"role": "assistant", "content": text}
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
+def _write_mixed(message: Message) -> Json | None:
+    """The same of any reply."""
     said: list[Part] = []
     calls: list[Json] = []
     fields: Json = {}
@@ -199,6 +219,9 @@ def _fields_of(part: Foreign) -> Json:
 
 def _write_result(result: ToolResult, moved: list[Json]) -> Json:
     """A result's message. Its media are added to `moved`, for a user message behind all results."""
+    parts = result.parts
+    if len(parts) == 1 and is_plain(part := parts[0]) and not result.opaque:
+        return {"role": "tool", "tool_call_id": result.call_id, "content": part.text}
     texts = [part for part in result.parts if isinstance(part, Text)]
     content = write_content(texts) if texts else None
     if len(texts) < len(result.parts):
