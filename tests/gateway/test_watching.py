@@ -1,14 +1,13 @@
-"""How the gateway notices that a caller left, and how it writes: without a task, and without a write too many."""
+"""How the gateway notices that a caller left: without a task."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from rondel.gateway.leaving import Leaving
-from rondel.gateway.serving import Joining
 
 LEFT, MORE = {"type": "http.disconnect"}, {"type": "http.request", "body": b""}
 
@@ -105,81 +104,3 @@ def test_an_error_of_the_answer_goes_on() -> None:
 
     with pytest.raises(ValueError, match="it failed"):
         asyncio.run(main())
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-class Written:
-    """A transport that remembers each write."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: bytes) -> None:
-        assert not self.closed, "nothing is written to what is closed"
-        self.writes.append(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-
-HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
-
-
-def joining(written: Written) -> Joining:
-    return Joining(cast(asyncio.Transport, written), asyncio.get_running_loop())
-
-
-def test_a_head_goes_with_the_first_piece_and_pieces_go_at_once() -> None:
-    async def main() -> list[bytes]:
-        written = Written()
-        transport = joining(written)
-        for data in (HEAD, b"one", b"two"):
-            transport.write(data)
-        await asyncio.sleep(0)
-        return written.writes
-
-    assert asyncio.run(main()) == [HEAD + b"one", b"two"]
-
-
-def test_a_head_with_which_nothing_comes_goes_alone() -> None:
-    async def main() -> list[bytes]:
-        written = Written()
-        transport = joining(written)
-        transport.write(HEAD)
-        assert written.writes == []
-        await asyncio.sleep(0)
-        transport.write(b"late")
-        return written.writes
-
-    assert asyncio.run(main()) == [HEAD, b"late"]
-
-
-def test_what_was_said_is_written_before_the_end() -> None:
-    async def main() -> Written:
-        written = Written()
-        transport = joining(written)
-        transport.write(HEAD)
-        transport.close()
-        await asyncio.sleep(0)
-        return written
-
-    written = asyncio.run(main())
-    assert written.writes == [HEAD]
-    assert written.closed
-
-
-def test_nothing_is_written_to_a_caller_who_has_left_since() -> None:
-    async def main() -> list[bytes]:
-        written = Written()
-        joining(written).write(HEAD)
-        written.closed = True
-        await asyncio.sleep(0)
-        return written.writes
-
-    assert asyncio.run(main()) == []

@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 import msgspec
 
 from ..errors import RondelError
-from ..gateway.serving import Server, bind, run_fast, say_nothing
+from ..gateway.serving import Server, bind, run_fast
 from ._client import check_key, client_arguments, client_environment, is_gateway, key_of, local_address, url_of
 from ._gateway import at_place, check_place, open_gateway
 from ._output import tell
@@ -76,7 +76,6 @@ def _listen(port: int) -> socket.socket:
 async def _run_with_gateway(
     project: Project, listening: socket.socket, program: str, command: Sequence[str], key: str
 ) -> int:
-    say_nothing()
     for warning in project.config.warnings:
         tell(f"Warning: {warning}")
     try:
