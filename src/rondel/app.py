@@ -109,9 +109,9 @@ class App:
         """An agent as a tool."""
         return self._roster.tool_of(agent)
 
-    def crew(self, agent: str) -> Crew:
-        """An agent with its engine, plugins and tools."""
-        return self._roster.crew(agent)
+    def crew(self, agent: str, engine: str = "") -> Crew:
+        """An agent with its engine, or with the one that is named, its plugins and its tools."""
+        return self._roster.crew(agent, engine)
 
     def engine(self, name: str) -> Sealed:
         """The engine of this name. It can be looked at; to be asked it goes through `meter`."""
@@ -327,7 +327,8 @@ class App:
             if any(question.id == answer.question_id for question in transcript.questions):
                 await journal.append(QuestionAnswered(answer))
         scope = msgspec.convert(job.payload["scope"], Scope) if "scope" in job.payload else None
-        return Turn(self, journal, id=id, agent=agent, messages=(message,) if message else (), scope=scope)
+        crew = self.crew(agent, transcript.engine) if transcript.engine else None
+        return Turn(self, journal, id=id, agent=agent, messages=(message,) if message else (), crew=crew, scope=scope)
 
     def _fail(self, conversation: str, turn: str, agent: str, error: Exception) -> None:
         """A turn that could not even be opened: whoever waits for it is told."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from .charge import Scope
-from .events import STATES, Entry, Event, MessageQueued, TurnFinished, TurnStarted
+from .engine import EngineFace
+from .events import STATES, EngineChanged, Entry, Event, MessageQueued, TurnFinished, TurnStarted
 from .journal import Journal, Watcher
 from .question import Answer, Question
 from .transcript import Transcript
@@ -36,6 +37,26 @@ class Conversation:
         """Who answers: the agent that was named, else the one that the conversation began with, once it is read."""
         journal = self.app.open_journal(self.id)
         return self._agent_in(journal) if journal else self._agent or self.app.agent().name
+
+    @property
+    def chosen_engine(self) -> str:
+        """The engine that was chosen for this conversation, once it is read; empty when its agents ask their own."""
+        journal = self.app.open_journal(self.id)
+        return journal.transcript.engine if journal else ""
+
+    @property
+    def engine(self) -> EngineFace:
+        """What answers: the engine that was chosen, else the agent's own. It can be looked at."""
+        return self.app.crew(self.agent, self.chosen_engine).engine
+
+    async def use_engine(self, name: str) -> None:
+        """Let the turns that begin here from now on ask this engine; without a name, their agent's own again. Agents
+        that take over, or that work for a call, ask their own."""
+        journal = await self.app.journal(self.id)
+        if name != journal.transcript.engine:
+            if name:
+                self.app.engine(name)  # a wrong name is said to whoever gave it
+            await journal.append(EngineChanged(name))
 
     async def send(
         self,

@@ -155,6 +155,12 @@ class HomeChanged(Value, frozen=True, tag="home_changed"):
     by: str = ""
 
 
+class EngineChanged(Value, frozen=True, tag="engine_changed"):
+    """The turns of this conversation ask `engine` from now on, and not their agent's own; empty: its own again."""
+
+    engine: str
+
+
 class InputsRead(Value, frozen=True, tag="inputs_read"):
     """An agent's inputs were read out of a text; the usage is that of the model which was asked for them, if any."""
 
@@ -283,6 +289,7 @@ Kept: TypeAlias = (
     | QuestionAnswered
     | HandedOff
     | HomeChanged
+    | EngineChanged
     | InputsRead
     | FactsLearned
     | JobStarted

@@ -73,11 +73,13 @@ class Roster:
             raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
         return self._agents[name]
 
-    def crew(self, agent: str) -> Crew:
-        """An agent with its engine, plugins and tools, resolved once."""
+    def crew(self, agent: str, engine: str = "") -> Crew:
+        """An agent with its engine, plugins and tools, resolved once; with another engine than its own, if it is
+        named."""
         if agent not in self._crews:
             self._crews[agent] = self._assemble(self._body_of(self.agent(agent)))
-        return self._crews[agent]
+        crew = self._crews[agent]
+        return msgspec.structs.replace(crew, engine=self.engine(engine)) if engine else crew
 
     def _assemble(self, agent: Agent) -> Crew:
         own = [_plugin_by_name(p) if isinstance(p, str) else p for p in agent.plugins]

@@ -16,6 +16,7 @@ from .events import (
     CallFinished,
     CallHeld,
     CallStarted,
+    EngineChanged,
     FactsLearned,
     Failure,
     HandedOff,
@@ -112,6 +113,8 @@ class Transcript:
         """Questions that are no longer open, and who closed them."""
         self.moved_to = ""
         """The agent that turns begin with since somebody changed that."""
+        self.engine = ""
+        """The engine that turns ask since somebody chose one; empty: each agent's own."""
         self._begin_turn("")
         for event in entries:
             self.apply(event)
@@ -315,6 +318,9 @@ class Transcript:
     def _home_changed(self, event: HomeChanged) -> None:
         self.moved_to = event.agent
 
+    def _engine_changed(self, event: EngineChanged) -> None:
+        self.engine = event.engine
+
     def _inputs_read(self, event: InputsRead) -> None:
         self.inputs[event.agent] = event
         self._spent(event.usage)
@@ -361,6 +367,7 @@ class Transcript:
         CallFinished: _call_finished,
         HandedOff: _handed_off,
         HomeChanged: _home_changed,
+        EngineChanged: _engine_changed,
         InputsRead: _inputs_read,
         FactsLearned: _facts_learned,
         JobStarted: _job_started,

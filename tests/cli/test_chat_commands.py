@@ -41,3 +41,75 @@ def test_a_trace_in_the_chat_has_the_money_of_each_round_and_of_all(place: Place
     told = " ".join(place.rondel("trace", "last").out.split())
     for money in ("$0.0045]", "$0.0090]", "$0.014]"):
         assert (money in told, shown.count(money)) == (True, told.count(money))
+
+
+def two_models(place: Place, server: ModelServer) -> None:
+    engine = f'base_url = "{server.url}"\ndialect = "anthropic"\nretry = {{attempts = 1}}\n'
+    place.write(
+        "rondel.toml",
+        f'engine = "test"\n[engines.test]\nmodel = "small"\n{engine}[engines.other]\nmodel = "large"\n{engine}',
+    )
+
+
+def models(server: ModelServer) -> list[str]:
+    return [request["model"] for request in server.requests]
+
+
+def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place: Place, server: ModelServer):
+    two_models(place, server)
+    server.says("I am small.", "I am large.", "Large once more.", "Small again.")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("who?")
+        terminal.wait_for("I am small.")
+        terminal.type("/model othr")
+        terminal.wait_for("there is no engine 'othr'; did you mean 'other'?")
+        terminal.press("/model o")
+        terminal.wait_for("other:large")
+        terminal.press("\t\r")
+        terminal.wait_for("other:large answers from the next message on.")
+        terminal.wait_for("rondel · other:large")
+        terminal.type("and now?")
+        terminal.wait_for("I am large.")
+        terminal.type("/model")
+        terminal.wait_for("rondel talks to other:large – chosen for this conversation.")
+        terminal.type("/new")
+        terminal.wait_for("rondel · test:small")
+        terminal.type("/quit")
+        terminal.wait_end()
+    with place.terminal("resume", "last") as terminal:
+        terminal.wait_for("rondel talks to other:large – chosen for this conversation.")
+        terminal.wait_for_rest()
+        terminal.type("still there?")
+        terminal.wait_for("Large once more.")
+        terminal.type("/model test:small")
+        terminal.wait_for("test:small answers from the next message on.")
+        terminal.type("and you?")
+        terminal.wait_for("Small again.")
+        terminal.type("/trace short")
+        terminal.wait_for("model changed: each agent asks its own again")
+    assert models(server) == ["small", "large", "large", "small"]
+
+
+def test_a_model_chosen_before_anything_is_said_leaves_no_conversation_behind(place: Place, server: ModelServer):
+    two_models(place, server)
+    server.says("I am large.")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("/model other")
+        terminal.wait_for("rondel · other:large")
+        assert "There are no conversations yet." in place.rondel("conversations").out
+        terminal.type("who?")
+        terminal.wait_for("I am large.")
+    assert models(server) == ["large"]
+
+
+def test_the_engine_of_the_command_line_answers_in_a_conversation_that_goes_on(place: Place, server: ModelServer):
+    two_models(place, server)
+    place.write("agents/guide.yaml", "agents:\n  guide:\n    prompt: You guide.\n")
+    server.says("Small.", "Large.", "Large again.")
+    assert place.rondel("run", "guide", "hello").out == "Small.\n"
+    done = place.spawn("chat", "--conversation", "last", "--engine", "other", stdin=b"and now?\n")
+    assert "guide talks to other:large – chosen for this conversation." in done.out
+    assert place.rondel("run", "guide", "still?", "--conversation", "last").out == "Large again.\n"
+    assert models(server) == ["small", "large", "large"]

@@ -13,8 +13,8 @@ import msgspec
 from ..agent import Agent
 from ..agent_files import load_agents
 from ..app import App
-from ..config import load, plugins_of, rules_of
-from ..endpoint import facts_of
+from ..config import BUILTIN_ENGINES, load, plugins_of, rules_of
+from ..endpoint import PROVIDERS, Provider, facts_of
 from ..engine import Engine, EngineFace
 from ..errors import ConfigError, EngineDenied, nearest
 from ..ledger import Ledger
@@ -125,6 +125,20 @@ def _opened(app: App, agent: Agent, picked: Picked | None, asked: str) -> Opened
         return Opened(app, agent.name, engine, "")
     assert picked is not None
     return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
+
+
+def offered_models(config: Config) -> dict[str, str]:
+    """The engines that the configuration names, each with what it is."""
+    offered: dict[str, str] = {}
+    for name, settings in config.engines.items():
+        provider = settings.provider or name
+        model = settings.model or PROVIDERS.get(provider, Provider("")).model
+        if model or provider in BUILTIN_ENGINES:
+            offered[name] = f"{provider}:{model}" if model else ""
+        offered |= dict.fromkeys((f"{name}:{model}" for model in settings.models), "")
+    if config.engine:
+        offered.setdefault(config.engine, "")
+    return offered
 
 
 def asks_a_model(name: str, agents: Sequence[Agent]) -> bool:

@@ -8,12 +8,13 @@ import msgspec
 
 from ..conversation import Conversation
 from ..errors import RondelError
+from ..pick import make_engine
 from ..store import ConversationInfo
 from ..surfaces.terminal import Terminal
-from ..surfaces.terminal.slash import find_conversation, open_conversation
+from ..surfaces.terminal.slash import Models, find_conversation, open_conversation, who_answers
 from ..surfaces.terminal.views import short_id
 from ._output import tell
-from ._project import Opened, load_project, open_app, state_folder
+from ._project import Opened, load_project, offered_models, open_app, state_folder
 from ._weights import pull_with_bar
 
 
@@ -40,8 +41,9 @@ async def _chat(choice: Choice) -> None:
             await pull_with_bar(opened.picked.needs_pull)
         terminal = Terminal(
             opened.app,
-            opening=opening(opened, choice, newest, project.config.warnings),
+            opening=opening(opened, conversation, choice, newest, project.config.warnings),
             model_line=opened.model_line,
+            models=Models(offered_models(project.config), lambda name: make_engine(name, project.config)),
             history=state_folder() / "history",
         )
         if choice.cost:
@@ -68,13 +70,24 @@ async def _conversation(opened: Opened, choice: Choice, newest: list[Conversatio
     if choice.conversation == "last" and not newest:
         raise RondelError("there is no conversation to go on with yet; `rondel` starts one")
     id = await find_conversation(opened.app.store, choice.conversation)
-    return await open_conversation(opened.app, id, choice.agent)
+    conversation = await open_conversation(opened.app, id, choice.agent)
+    if choice.engine:
+        await conversation.use_engine(choice.engine)
+    return conversation
 
 
-def opening(opened: Opened, choice: Choice, newest: list[ConversationInfo], warnings: tuple[str, ...]) -> list[str]:
+def opening(
+    opened: Opened,
+    conversation: Conversation,
+    choice: Choice,
+    newest: list[ConversationInfo],
+    warnings: tuple[str, ...],
+) -> list[str]:
     """What is said first: which model answers and why, what would be better, and what was left undone."""
-    lines = [*warnings, f"{opened.model_line}."]
-    lines += [f"{hint[0].upper()}{hint[1:]}." for hint in opened.hints[:2]]
+    line = who_answers(conversation, conversation.engine, conversation.chosen_engine, opened.model_line)
+    lines = [*warnings, f"{line}."]
+    if line == opened.model_line:
+        lines += [f"{hint[0].upper()}{hint[1:]}." for hint in opened.hints[:2]]
     if newest and newest[0].state == "working" and not choice.conversation:
         title = f" ({newest[0].title})" if newest[0].title else ""
         lines.append(f"The last conversation{title} was cut off; `rondel resume {short_id(newest[0].id)}` goes on.")

@@ -94,6 +94,8 @@ async def _run(request: Request, parts: tuple[Text | Media, ...]) -> int:
         if request.conversation:
             id = await find_conversation(opened.app.store, request.conversation)
             conversation = await open_conversation(opened.app, id, request.agent)
+            if request.engine:
+                await conversation.use_engine(request.engine)
         with _ctrl_c_stops(conversation):
             if request.cost:
                 await opened.app.ledger.ready()

@@ -15,6 +15,7 @@ from ..events import (
     CallFinished,
     CallHeld,
     CallStarted,
+    EngineChanged,
     Entry,
     FactsLearned,
     HandedOff,
@@ -209,6 +210,9 @@ class Folder:
             case HandedOff(agent=agent, reason=reason, by=by):
                 said = f"{f'by {by} ' if by else ''}to {agent}{f': {reason}' if reason else ''}"
                 return TraceNode("note", "handed off", at=at, output=said)
+            case EngineChanged(engine=engine):
+                said = f"{engine} answers from here on" if engine else "each agent asks its own again"
+                return TraceNode("note", "model changed", at=at, output=said)
             case Trimmed(messages=count):
                 text = f"the oldest {count} messages were left out of the prompt"
                 return TraceNode("note", "trimmed", at=at, output=text)

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from ...app import App
 from ...conversation import Conversation, TurnView
+from ...engine import EngineFace
 from ...errors import RondelError
 from ...events import Event, Outcome, QuestionAnswered, TurnFinished, TurnStarted
 from ...journal import Watcher
@@ -29,7 +30,7 @@ from ...store import ConversationInfo
 from .clean import clean, one_line
 from .reader import PlainReader, Reader, TerminalReader, is_interactive
 from .screen import Screen
-from .slash import completions, is_command, run_command
+from .slash import Models, completions, is_command, run_command
 from .views import messages_view
 
 SPIN_S = 0.125
@@ -48,6 +49,7 @@ class Terminal:
         *,
         opening: Sequence[str] = (),
         model_line: str = "",
+        models: Models | None = None,
         history: Path | None = None,
         source: IO[str] | None = None,
         target: IO[str] | None = None,
@@ -55,6 +57,7 @@ class Terminal:
         self.app = app
         self.conversation = app.conversation()
         self.model_line = model_line
+        self.models = models or Models()
         self.recent: list[ConversationInfo] = []
         self._opening = opening
         source, shown = source or sys.stdin, target or sys.stdout
@@ -65,6 +68,8 @@ class Terminal:
         self._reader: Reader = TerminalReader(self, history) if interactive else PlainReader(source, shown)
         self._question: Question | None = None
         self._chosen = 0
+        self._wanted = ""
+        """The engine that was chosen before anything was said: who only chooses leaves no conversation behind."""
         self._busy = False
         self._rest = asyncio.Event()
         self._wake = asyncio.Event()
@@ -145,6 +150,9 @@ class Terminal:
             return
         self._set_busy(True)
         try:
+            if self._wanted:
+                await self.conversation.use_engine(self._wanted)
+                self._wanted = ""
             self._take(await self.conversation.send(text))
         except BaseException:
             self._set_busy(False)
@@ -163,6 +171,7 @@ class Terminal:
             await self._stop_and_wait()
         same = conversation.id == self.conversation.id
         self.conversation, self._question = conversation, None
+        self._wanted = self._wanted if same else ""
         self._set_busy(False)
         if self._watching is not None:
             self._watching.cancel()
@@ -296,7 +305,7 @@ class Terminal:
         return [*lines]
 
     def status(self) -> str:
-        who = f"{self.conversation.agent} · {self.app.crew(self.conversation.agent).engine.name}"
+        who = f"{self.conversation.agent} · {self.engine.name}"
         state = "waits for your answer" if self._question else "at work: type to steer it" if self._busy else ""
         return f"\x1b[2m{state or one_line(who, 44)}\x1b[0m"
 
@@ -338,6 +347,24 @@ class Terminal:
         self._over = True
         self._wake.set()
         self._reader.close()
+
+    @property
+    def chosen(self) -> str:
+        """The engine that was chosen for this conversation; empty: the agent asks its own."""
+        return self._wanted or self.conversation.chosen_engine
+
+    @property
+    def engine(self) -> EngineFace:
+        return self.app.crew(self.conversation.agent, self.chosen).engine
+
+    async def use_engine(self, name: str) -> None:
+        """Let this engine answer in this conversation; the name of the agent's own one chooses none."""
+        if name == self.app.crew(self.conversation.agent).engine.name:
+            name = ""
+        if (await self.conversation.transcript()).turn:
+            await self.conversation.use_engine(name)
+        else:
+            self._wanted = name
 
     def show_thinking(self, on: bool) -> None:
         self.screen.thinking = on

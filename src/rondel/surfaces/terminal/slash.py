@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 import msgspec
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...app import App
 from ...command import Command
 from ...conversation import Conversation
+from ...engine import EngineFace
 from ...errors import RondelError, nearest
 from ...store import ConversationInfo, Store
 from ...trace import read as read_trace
@@ -24,13 +25,28 @@ Shown: TypeAlias = "RenderableType | None"
 LISTED_MAX = 20
 
 
+class Models(msgspec.Struct, frozen=True):
+    """The models that a person may choose from: those to offer, each with what it is, and who says what is wrong with
+    another name by raising a RondelError."""
+
+    offered: Mapping[str, str] = {}
+    check: Callable[[str], object] | None = None
+
+
 class Chat(Protocol):
     """What commands ask of the chat that they are typed into."""
 
     app: App
     conversation: Conversation
     model_line: str
+    models: Models
     recent: list[ConversationInfo]
+
+    @property
+    def engine(self) -> EngineFace: ...
+    @property
+    def chosen(self) -> str: ...
+    async def use_engine(self, name: str) -> None: ...
 
     async def switch(self, conversation: Conversation, *, go_on: bool = False) -> None: ...
     async def stop(self) -> bool: ...
@@ -66,6 +82,14 @@ async def open_conversation(app: App, id: str, agent: str = "") -> Conversation:
     """A conversation from before, with the agent that was named, else with the one that it began with."""
     home = (await app.journal(id)).transcript.home
     return app.conversation(id, agent=agent or (home if app.knows_agent(home) else ""))
+
+
+def who_answers(conversation: Conversation, engine: EngineFace, chosen: str, model_line: str) -> str:
+    """Which model answers in this conversation, and why. `model_line` says it of the agent that the app begins with."""
+    agent = conversation.agent
+    if model_line and not chosen and agent == conversation.app.agent().name:
+        return model_line
+    return f"{agent} talks to {engine.name}{' – chosen for this conversation' if chosen else ''}"
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -114,9 +138,22 @@ async def _agent(chat: Chat, rest: str) -> Shown:
 
 
 async def _model(chat: Chat, rest: str) -> Shown:
-    engine = chat.app.crew(chat.conversation.agent).engine
-    change = "Start with `rondel --engine provider:model` for another one; `rondel doctor` says what there is."
-    return Text(f"{chat.model_line or engine.name}\n{change}")
+    if not rest:
+        return _models(chat)
+    if chat.models.check is not None:
+        chat.models.check(rest)
+    await chat.use_engine(rest)
+    return Text(f"{chat.engine.name} answers from the next message on.")
+
+
+def _models(chat: Chat) -> RenderableType:
+    made = table()
+    for name, about in chat.models.offered.items():
+        made.add_row("›" if name in (chat.chosen, chat.engine.name) else "", clean(name), Text(clean(about)))
+    line = who_answers(chat.conversation, chat.engine, chat.chosen, chat.model_line)
+    return Group(
+        Text(f"{line}."), made, Text("/model NAME takes another one: provider:model, or an engine of rondel.toml.")
+    )
 
 
 async def _tools(chat: Chat, rest: str) -> Shown:
@@ -178,7 +215,7 @@ COMMANDS: tuple[Slash, ...] = (
     Slash("conversations", "", "the newest conversations", _conversations),
     Slash("resume", "[ID]", "go on with a conversation, also where a crash cut it off", _resume),
     Slash("agent", "[NAME]", "the agents, or talk to another one", _agent),
-    Slash("model", "", "which model answers, and why", _model),
+    Slash("model", "[NAME]", "which model answers, and why, or let another one answer", _model),
     Slash("tools", "", "what the agent can do", _tools),
     Slash("plugins", "", "the plugins in their order", _plugins),
     Slash("trace", "[short]", "what happened in this conversation", _trace),
@@ -231,6 +268,8 @@ def completions(chat: Chat, text: str) -> Iterable[tuple[str, str]]:
                 yield f"/{command.name}", command.description
     elif word == "/agent":
         yield from ((f"/agent {a.name}", a.description) for a in chat.app.agents if a.name.startswith(rest))
+    elif word == "/model":
+        yield from ((f"/model {n}", about) for n, about in chat.models.offered.items() if n.startswith(rest))
     elif word == "/thinking":
         yield from ((f"/thinking {way}", "") for way in ("on", "off") if way.startswith(rest))
     elif word == "/resume":
