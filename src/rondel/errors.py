@@ -29,8 +29,6 @@ Each message says what happened, with the value, and what to do. Knows nothing o
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 
 class RondelError(Exception):
     """The root of everything that Rondel raises on purpose."""
@@ -171,6 +169,8 @@ class StoreFull(StoreError):
 
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
+    from difflib import get_close_matches
+
     if close := get_close_matches(word, known, n=1, cutoff=0.6):
         return f"; did you mean {close[0]!r}?"
     return f"; known are {', '.join(sorted(known))}" if known else ""

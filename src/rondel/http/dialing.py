@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -88,7 +90,9 @@ async def trusted() -> ssl.SSLContext:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses that a name stands for."""
+    """The addresses that a name stands for. One that is an address already stands for itself."""
+    with contextlib.suppress(ValueError):
+        return [str(ip_address(host))]
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

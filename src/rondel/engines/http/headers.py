@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 _SENT = ("anthropic-", "openai-", "x-")
@@ -97,8 +96,12 @@ def _number(text: str | None) -> float | None:
 
 
 def _moment(text: str | None) -> float | None:
+    if not text:
+        return None
+    from email.utils import parsedate_to_datetime
+
     try:
-        moment = parsedate_to_datetime(text or "")
+        moment = parsedate_to_datetime(text)
     except ValueError:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

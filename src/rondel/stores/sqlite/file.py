@@ -6,7 +6,6 @@ Knows nothing of threads and of what the tables are used for.
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -228,4 +227,6 @@ def _full(path: Path, reason: str) -> StoreFull:
 
 
 def _has_space(path: Path) -> bool:
-    return shutil.disk_usage(path.parent).free >= 1_000_000
+    from shutil import disk_usage
+
+    return disk_usage(path.parent).free >= 1_000_000
