@@ -354,7 +354,7 @@ class ModelFacts(Value, frozen=True):
     tools: bool = True
     images: bool = False
     files: bool = False
-    thinking: bool = False
+    thinking: bool | None = None
     output_schema: bool = False
     image_urls: bool = True
     """Images may be given by their address. Where not, they are fetched first."""

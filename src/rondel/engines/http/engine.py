@@ -22,6 +22,7 @@ from ...prompt import Prompt
 from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, ToolSpec, deltas_of
 from .body import Body
 from .faults import Faults
+from .fitting import fitted
 from .headers import retry_after_s, sent_on, shown
 from .relayed import StreamedAnswer, WholeAnswer
 
@@ -233,7 +234,7 @@ class HttpEngine:
         return _target(where, "&".join(filter(None, (parts.query, query))))
 
     def _written(self, prompt: Prompt) -> bytes:
-        return self._encoder.encode(prompt, model=self._model, more=self._endpoint.options)
+        return self._encoder.encode(fitted(prompt, self._facts), model=self._model, more=self._endpoint.options)
 
     # --- what comes back ----------------------------------------------------------------------------------------------
 
