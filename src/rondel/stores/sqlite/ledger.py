@@ -28,7 +28,7 @@ from ...charge import (
     dimensions_in,
 )
 from ...values import Usage
-from ...window import WINDOWS, Window, day_of, key_of
+from ...window import WINDOWS, Window, day_of, key_of, start_of
 from . import scopes
 
 ChargeRow: TypeAlias = tuple[Any, ...]
@@ -174,7 +174,10 @@ def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
 
 
 def _gather(connection: sqlite3.Connection, mark: int, last: int) -> None:
-    """Sum up the charges from one number to another by all that they have in common: each is looked at once."""
+    """Sum up the charges from one number to another by all that they have in common: each is looked at once.
+
+    Beside that stands in which windows their days are.
+    """
     sums = ", ".join(f"sum({column}) as {column}" for column in _SUMS.split(", "))
     columns = f"day, first, last, {scopes.COLUMNS}, {_TOTALS}"
     connection.execute(f"create temp table if not exists gathered ({columns})")
@@ -187,14 +190,11 @@ def _gather(connection: sqlite3.Connection, mark: int, last: int) -> None:
         "cross join main.scopes on scopes.number = charges.scope",
         (mark, last),
     )
-
-
-_STARTS = {
-    "day": "day",
-    "week": "day - (day + 3) % 7",
-    "month": "cast(julianday(date(day * 86400, 'unixepoch', 'start of month')) - 2440587.5 as integer)",
-    "lifetime": "0",
-}
+    connection.execute("create temp table if not exists windows (day, window, age)")
+    connection.execute("delete from temp.windows")
+    for (day,) in connection.execute("select distinct day from temp.gathered").fetchall():
+        windows = ((day, window, -start_of(window, day)) for window in WINDOWS)
+        connection.executemany("insert into temp.windows values (?, ?, ?)", windows)
 
 
 @cache
@@ -209,16 +209,11 @@ def _add_to_totals(dimension: str) -> str:
     daily = (
         f"select day, {value} as value, {sums}, max(updated_at) as updated_at from {source} where {known} group by 1, 2"
     )
-    again = ", ".join(f"sum({column})" for column in _TOTALS.split(", ")[:-1])
-    windows = " union all ".join(
-        f"select '{dimension}', '{window}', -({_STARTS[window]}) as age, value, {again}, max(updated_at) "
-        "from daily group by age, value"
-        for window in WINDOWS
-    )
     grown = ", ".join(f"{column} = {column} + excluded.{column}" for column in _TOTALS.split(", ")[:-1])
     return (
         f"with daily as materialized ({daily}) insert into totals (dimension, window, age, value, {_TOTALS}) "
-        f"select * from ({windows}) where true on conflict (dimension, window, age, value) do update set "
+        f"select '{dimension}', window, age, value, {_TOTALS} from temp.windows cross join daily using (day) "
+        "where true on conflict (dimension, window, age, value) do update set "
         f"{grown}, updated_at = max(updated_at, excluded.updated_at)"
     )
 
