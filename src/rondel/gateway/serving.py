@@ -60,7 +60,6 @@ def _spare_the_collector() -> None:
     request, nor once before the first. Requests leave few cycles behind, so it need not come as often either."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-    gc.enable()  # a program that starts a gateway may have turned it off
 
 
 def run_fast(main: Coroutine[Any, Any, T]) -> T:
