@@ -538,3 +538,22 @@ def test_a_mistake_is_told_at_the_start_with_its_line(tmp_path: Path, entry: str
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, {"HOME": str(tmp_path)})
     assert str(caught.value).startswith(f"{tmp_path}/rondel.toml:4: {said}")
+
+
+# --- where instructions stand -----------------------------------------------------------------------------------------
+
+
+@dialects
+def test_systemfirst_leaves_one_instruction_at_the_beginning(dialect: str):
+    """Coding agents give more of them, also in the middle, and templates of many open models refuse that."""
+    history = (system("Be brief."), system("Work in /repo."), user("Hi"), system("It is late."), assistant("So?"))
+    sent, _ = asked(Prompt.of(*history, user("Go on.")), "systemfirst", dialect=dialect)
+    assert [message.role for message in sent.messages] == ["system", "user", "user", "assistant", "user"]
+    assert sent.messages[0].text == "Be brief.\n\nWork in /repo."
+    assert sent.messages[2].text == "<system>\nIt is late.\n</system>"
+    assert len(DIALECTS[dialect]().write_prompt(sent, model="m")[DIALECTS[dialect]().messages_field]) >= 3
+
+
+def test_systemfirst_leaves_a_prompt_alone_that_has_one_or_none():
+    for given in (Prompt.of(user("Hi")), Prompt.of(system("Be brief."), user("Hi"))):
+        assert asked(given, "systemfirst")[0] is given

@@ -13,13 +13,14 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from ...document import Checker, Document, KeyPath, Where, dotted
-from ...engine import Engine, Relayed, RelayEngine
+from ...engine import Engine, Relayed, RelayEngine, Wrapper
 from ...errors import nearest
 from ...prompt import Prompt
-from ...values import Delta, ModelFacts
+from ...values import Delta
 from .base import Editor, Fields, Transform
 from .cache import CleanCache
 from .calls import EnhanceTool, ToolUse
+from .instructions import SystemFirst
 from .options import CustomParams, MaxCompletionTokens, MaxToken, Sampling, StreamOptions
 from .thinking import ForceReasoning, Reasoning
 
@@ -43,12 +44,12 @@ TRANSFORMS: dict[str, type[Transform]] = {
     kind.name: kind
     for kind in (
         *(MaxToken, MaxCompletionTokens, Sampling, CleanCache, StreamOptions, CustomParams),
-        *(Reasoning, ForceReasoning, ToolUse, EnhanceTool),
+        *(Reasoning, ForceReasoning, ToolUse, EnhanceTool, SystemFirst),
     )
 }
 
 
-class Transformed:
+class Transformed(Wrapper):
     """An engine whose prompts and replies pass some transforms. `dialect` is the name of what the engine speaks."""
 
     def __init__(self, engine: Engine, transforms: Iterable[Transform], dialect: str = "") -> None:
@@ -56,14 +57,6 @@ class Transformed:
 
     def __repr__(self) -> str:
         return f"Transformed({self._engine!r}, {', '.join(self.transforms)})"
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
 
     @property
     def transforms(self) -> tuple[str, ...]:
@@ -99,10 +92,6 @@ class Transformed:
             for transform in self._transforms:
                 transform.on_fields(edited, self._dialect)
         return await cast(RelayEngine, self._engine).relay(edited, headers, path=path)
-
-    async def aclose(self) -> None:
-        if close := getattr(self._engine, "aclose", None):
-            await close()
 
 
 def transformed(engine: Engine, transforms: Sequence[Transform], dialect: str = "") -> Engine:
