@@ -46,6 +46,24 @@ class Engine(Protocol):
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
 
 
+class Wrapper:
+    """An engine around another one, which it is known by and which it closes."""
+
+    _engine: Engine
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._engine.facts
+
+    async def aclose(self) -> None:
+        if close := getattr(self._engine, "aclose", None):
+            await close()
+
+
 class Sealed:
     """An engine that can be looked at and not asked: whoever asks it goes past the ledger, which unseals it."""
 

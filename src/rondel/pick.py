@@ -25,12 +25,12 @@ import msgspec
 from .config import engine_problem
 from .dialect import Dialect
 from .endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
-from .engine import Engine
+from .engine import Engine, Wrapper
 from .errors import ConfigError
 from .lookup import import_attribute
 from .prompt import Prompt
 from .settings import Config, EngineSettings, TransformEntry
-from .values import Delta, ModelFacts, Notice
+from .values import Delta, Notice
 from .weights import CATALOG, DEFAULT, Weights, find, is_present, pull
 
 Probe: TypeAlias = Callable[[str], Awaitable[bytes | None]]
@@ -192,19 +192,11 @@ def has_runtime() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
-class PullFirst:
+class PullFirst(Wrapper):
     """An engine whose weights are fetched with the first prompt; whoever waits is told how far that is."""
 
     def __init__(self, engine: Engine, weights: Weights, *, pull: Callable[..., object] = pull) -> None:
         self._engine, self.weights, self._pull, self._is_here = engine, weights, pull, False
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         # Without the runtime the engine says what is missing; nobody should wait for weights to hear it.
@@ -215,10 +207,6 @@ class PullFirst:
             self._is_here = True
         async for delta in self._engine.stream(prompt):
             yield delta
-
-    async def aclose(self) -> None:
-        if close := getattr(self._engine, "aclose", None):
-            await close()
 
     async def _fetch(self) -> AsyncGenerator[Notice]:
         loop = asyncio.get_running_loop()

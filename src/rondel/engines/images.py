@@ -15,18 +15,18 @@ from typing import Any, cast
 import msgspec
 
 from ..dialect import Dialect
-from ..engine import Engine, Relayed, RelayEngine
+from ..engine import Engine, Relayed, RelayEngine, Wrapper
 from ..errors import PromptRejected
 from ..fetching import Fetcher, FetchError, Found, image_urls, needs_fetching, with_data, with_images
 from ..fetching.many import Bounds, fetch_all
 from ..prompt import Prompt
-from ..values import Delta, Media, ModelFacts, Notice
+from ..values import Delta, Media, Notice
 
 _BY_ADDRESS = re.compile(rb'"(?:image_)?url"\s*:\s*"(?!data:)')
 """What every image by address has in a body, in all dialects. What people and models say is escaped, and never fits."""
 
 
-class FetchImages:
+class FetchImages(Wrapper):
     """An engine that is given no image by its address. `dialect` is what it speaks."""
 
     def __init__(self, engine: Engine, dialect: Dialect, fetcher: Fetcher, bounds: Bounds | None = None) -> None:
@@ -34,14 +34,6 @@ class FetchImages:
 
     def __repr__(self) -> str:
         return f"FetchImages({self._engine!r})"
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
 
     @property
     def dialect(self) -> str:
@@ -68,10 +60,6 @@ class FetchImages:
         if b'url"' in said and _BY_ADDRESS.search(said):  # to look for a text is far cheaper than for a pattern
             fields = {**fields, field: await self._filled(fields[field])}
         return await cast(RelayEngine, self._engine).relay(fields, headers, path=path)
-
-    async def aclose(self) -> None:
-        if close := getattr(self._engine, "aclose", None):
-            await close()
 
     async def _filled(self, raw: msgspec.Raw) -> msgspec.Raw:
         """The messages of a body with their images as data."""

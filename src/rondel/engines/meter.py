@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from ..charge import Counter, Reservation, Scope, Tell
-from ..engine import Engine, EngineFace, Relayed, RelayEngine, unsealed
+from ..engine import Engine, EngineFace, Relayed, RelayEngine, Wrapper, unsealed
 from ..errors import EngineError
 from ..growing import Growing
 from ..prompt import Prompt
@@ -20,7 +20,6 @@ from ..tokens import estimate_tokens, message_tokens, part_tokens, tools_tokens
 from ..values import (
     Delta,
     Message,
-    ModelFacts,
     PartDelta,
     PartFinished,
     ReplyFinished,
@@ -53,7 +52,7 @@ def meter(engine: EngineFace, counter: Counter, scope: Scope | Callable[[], Scop
     return made(inner, counter, scope, tell)
 
 
-class Meter:
+class Meter(Wrapper):
     """An engine whose every call is reserved and settled."""
 
     def __init__(
@@ -64,14 +63,6 @@ class Meter:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._engine!r})"
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
 
     def _scope_now(self) -> Scope:
         """What the call is for, with the engine that is asked."""
@@ -121,10 +112,6 @@ class Meter:
         self._counter.settle(
             reservation, said, model=started.model, whole=usage is not None, estimate=lambda: _received(prompt, seen)
         )
-
-    async def aclose(self) -> None:
-        if close := getattr(self._engine, "aclose", None):
-            await close()
 
 
 class RelayMeter(Meter):

@@ -12,16 +12,16 @@ from typing import Any, cast
 
 import msgspec
 
-from ..engine import Engine, Relayed, RelayEngine
+from ..engine import Engine, Relayed, RelayEngine, Wrapper
 from ..errors import EngineError
 from ..prompt import Prompt
-from ..values import Delta, ModelFacts, Notice, ReplyStarted
+from ..values import Delta, Notice, ReplyStarted
 
 RETRY_AFTER_MAX_S = 60.0
 """A server that asks for more patience than this is given up at once."""
 
 
-class Retry:
+class Retry(Wrapper):
     """An engine that is asked up to `attempts` times. Before each wait it says why, as a notice.
 
     It waits as long as the server asks for. Otherwise it waits a random time below `base_s`, then below twice that,
@@ -45,14 +45,6 @@ class Retry:
 
     def __repr__(self) -> str:
         return f"Retry({self._engine!r}, attempts={self._attempts})"
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
 
     @property
     def dialect(self) -> str:
@@ -98,11 +90,6 @@ class Retry:
                 failure = error
             await self._sleep(self._wait_s(failure, attempt))
             attempt += 1
-
-    async def aclose(self) -> None:
-        close = getattr(self._engine, "aclose", None)
-        if close is not None:
-            await close()
 
     def _may_pass(self, error: EngineError, attempt: int) -> bool:
         """Whether to ask again; an error that ends the attempts says how many there were, or how long to wait."""
