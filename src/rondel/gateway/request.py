@@ -19,11 +19,11 @@ from ..prompt import Prompt
 from .reading import REMEMBERED, Readings
 from .searching import searching
 
-_SESSION = re.compile(r"_session_([\w-]+)")
+_SESSION = re.compile(r'(?:_session_|"session_id"\s*:\s*")([\w-]+)')
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TRUE = msgspec.Raw(b"true")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
+_SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
 
 
 class Request:
