@@ -355,7 +355,7 @@ class Books(Protocol):
         accounts: Sequence[Account] = (),
         told: Told | None = None,
     ) -> None:
-        """Keep a charge and let go of a reservation, within milliseconds and without waiting. The same id is kept once.
+        """Keep a charge and let go of a reservation, soon and without waiting. The same id is kept once.
 
         With `accounts`, `told` hears what they have come to once that is written.
         """

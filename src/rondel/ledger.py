@@ -3,8 +3,9 @@
     reserve -> settle | void
 
 A call is admitted before it is made and charged when it is over. Where no rule applies that costs next to nothing:
-charges are queued and written many at once. Where a rule blocks, the reservation is one conditional update that is
-waited for. Knows no SQL and no engine; what it counts with is a store's books.
+charges wait for a moment and are written many at once, and the charges of that moment are what `kill -9` can lose.
+Where a rule blocks, the reservation is one conditional update that is waited for, so of such a call at least what was
+expected stays. Knows no SQL and no engine; what it counts with is a store's books.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ LISTS = {
 }
 """Our providers that have a price list, and what it is called there."""
 
+MODELS_MAX = 1_024
+"""Models whose places in the lists are kept at hand."""
 FINE = 10**12
 """A rate is kept as so many parts of a dollar for a million tokens: some prices have that many digits."""
 
@@ -47,6 +49,7 @@ class Prices:
     def __init__(self) -> None:
         self.version = ""
         self._snapshot: Any = None
+        self._models: dict[tuple[str, str], Any] = {}
         self._rates: dict[int, tuple[Any, tuple[Rates, ...] | None]] = {}
 
     @property
@@ -68,15 +71,20 @@ class Prices:
         """What a call cost, in billionths of a dollar; None when nobody knows."""
         if self._snapshot is None or not model or provider not in LISTS:
             return None
+        info = self._model(provider, model)
+        if info is None:
+            return None
         try:
-            _, info = self._snapshot.find_provider_model(model, None, LISTS[provider], None)
             price = info.get_prices(datetime.fromtimestamp(at, UTC))
         except (LookupError, ValueError, OverflowError, OSError):
             return None
         rates = self._rates_of(price)
         if rates is None:
             return None
-        rate = next(rate for rate in reversed(rates) if rate.above < usage.tokens_in or not rate.above)
+        rate = rates[0]
+        for step in rates:
+            if step.above < usage.tokens_in:
+                rate = step
         plain = max(usage.tokens_in - usage.tokens_cached - usage.tokens_cache_written, 0)
         cost = (
             plain * rate.input
@@ -96,6 +104,19 @@ class Prices:
             self.load()
         cost = self.cost_nanousd(provider, model or asked, usage, at)
         return None if cost is None else Decimal(cost) / NANO
+
+    def _model(self, provider: str, model: str) -> Any:
+        """What a list says of a model, or None. The lists do not change, and to find out takes long: most of all for a
+        model that is in none."""
+        key = provider, model
+        if key not in self._models:
+            if len(self._models) >= MODELS_MAX:
+                del self._models[next(iter(self._models))]
+            try:
+                self._models[key] = self._snapshot.find_provider_model(model, None, LISTS[provider], None)[1]
+            except (LookupError, ValueError):
+                self._models[key] = None
+        return self._models[key]
 
     def _rates_of(self, price: Any) -> tuple[Rates, ...] | None:
         known = self._rates.get(id(price))

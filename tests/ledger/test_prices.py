@@ -53,6 +53,23 @@ def test_what_no_list_knows_has_no_price(prices: Prices):
     assert prices.version.startswith("genai-prices ")
 
 
+def test_a_model_is_looked_for_once_also_when_no_list_knows_it():
+    prices = Prices()
+    prices.load()
+    lists, looked_for = prices._snapshot, list[str]()  # pyright: ignore[reportPrivateUsage]
+
+    class Watched:
+        def find_provider_model(self, model: str, *where: str | None) -> object:
+            looked_for.append(model)
+            return lists.find_provider_model(model, *where)
+
+    prices._snapshot = Watched()  # pyright: ignore[reportPrivateUsage]
+    for _ in range(3):
+        assert prices.cost_nanousd("openai", "no-such-model", Usage(10, 10), WHEN) is None
+        assert prices.cost_nanousd("openai", "gpt-4o", Usage(10, 10), WHEN)
+    assert looked_for == ["no-such-model", "gpt-4o"]
+
+
 def test_the_lists_are_not_read_before_a_price_is_asked_for():
     code = "import sys, rondel.app, rondel.ledger; print('genai_prices' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
