@@ -140,3 +140,70 @@ def test_a_reader_that_goes_away_is_no_error(place: Place):
         check=False,
     )
     assert (done.stdout, done.stderr) == (b"word  0\n", b"")
+
+
+def test_an_agent_of_a_library_runs_by_its_name_and_takes_its_inputs_as_text_or_by_name(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    assert place.rondel("run", "text.upper", "hello").out == "HELLO\n"
+    assert place.rondel("run", "text.truncate", "abcdefgh", "--input", "length=5").out == "abcd…\n"
+    assert place.rondel("run", "text.truncate", "-i", "length=5", "-i", "text=a=b", "-i", "mark=").out == "a=b\n"
+    assert place.rondel("run", "text.join", '{"pieces": ["a", "b"], "by": "+"}').out == "a+b\n"
+    assert place.rondel("run", "text.count", "one two three").out == "3\n"
+    assert place.rondel("run", "time.now").out.endswith("+00:00\n")
+    assert place.spawn("run", "text.trim", "-", stdin=b"  hello \n").out == "hello\n"
+
+
+def test_an_agent_of_a_library_asks_no_model_and_needs_none(place: Place):
+    place.write("rondel.toml", 'engine = "openai:gpt-4.1"\n')  # whose key is missing
+    assert place.rondel("run", "text.truncate", "abcdefgh", "-i", "length=5").out == "abcd…\n"
+    refused = place.rondel("run", "rondel", "hello")
+    assert (refused.code, "has no key" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("time.nwo",), "there is no agent 'time.nwo'; did you mean 'time.now'?"),
+        (("time.now", "-i", "zon=UTC"), "agent 'time.now' has no input 'zon'; did you mean 'zone'?"),
+        (("time.now", "-i", "zone"), "the input 'zone' has no '='; write it as --input name=value"),
+        (("time.now", "Rome", "-i", "zone=UTC"), "agent 'time.now' takes [zone], and all is given; leave the text out"),
+        (("text.truncate", "x"), "required inputs missing in agent 'text.truncate': length; it takes text, length,"),
+        (("text.truncate", "x", "-i", "length=x"), "'length' of agent 'text.truncate' must be a whole number, not 'x'"),
+        (("rondel", "hi", "-i", "a=b"), "agent 'rondel' takes no inputs by name; give it a text"),
+    ],
+)
+def test_wrong_inputs_are_said_in_a_sentence_before_anything_runs(
+    place: Place, arguments: tuple[str, ...], sentence: str
+):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    done = place.rondel("run", *arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert sentence in done.err
+
+
+def test_an_agent_of_the_project_takes_inputs_by_name_too_and_no_text_where_it_needs_none(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    place.write(
+        "agents/usual.yaml",
+        """
+agents:
+  usual:
+    template: 'In {{ .Input "city" }} it is {{ .Input "how" "mild" }}.'
+    inputs: {city: {required: true}, how: {}}
+  same: {alias: usual}
+  greeting: {template: Hello.}
+""",
+    )
+    assert place.rondel("run", "usual", "Rome", "-i", "how=hot").out == "In Rome it is hot.\n"
+    assert place.rondel("run", "same", "-i", "city=Rome").out == "In Rome it is mild.\n"
+    assert "required inputs missing in agent 'usual': city" in place.rondel("run", "usual").err
+    assert place.rondel("run", "greeting").out == "Hello.\n"
+
+
+def test_run_without_a_name_says_which_agents_there_are(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    place.write("agents/guide.yaml", "agents:\n  guide: {prompt: You guide., listeners: [time.now]}\n")
+    done = place.rondel("run")
+    assert done.code == 2
+    assert done.err.startswith("rondel: say which agent: `rondel run AGENT TEXT`; there are guide, rondel, and in lib")
+    assert done.err.count("time.now") == 1

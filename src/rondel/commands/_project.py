@@ -18,6 +18,7 @@ from ..endpoint import PROVIDERS, Provider, facts_of
 from ..engine import Engine, EngineFace
 from ..errors import ConfigError, EngineDenied, nearest
 from ..ledger import Ledger
+from ..libraries import agent_names, find_agent, is_library_name
 from ..pick import Picked, make_engine, pick
 from ..plugin import Plugin
 from ..prompt import Prompt
@@ -48,12 +49,35 @@ class Project(msgspec.Struct, frozen=True):
     config: Config
     agents: tuple[Agent, ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents of this project, and the built-in one."""
+        return tuple(dict.fromkeys((*(agent.name for agent in self.agents), BUILTIN)))
+
     def agent_name(self, wanted: str) -> str:
         """The agent that was named, else the configured one, else the first; else the built-in one."""
-        names = [agent.name for agent in self.agents]
-        if wanted and wanted not in (*names, BUILTIN):
-            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, [*names, BUILTIN])}")
-        return wanted or self.config.agent or (names[0] if names else BUILTIN)
+        if wanted and wanted not in self.names and not _is_in_library(wanted):
+            known = (*self.names, *agent_names()) if "." in wanted else self.names
+            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, known)}")
+        return wanted or self.config.agent or self.names[0]
+
+    def find(self, name: str) -> Agent | None:
+        """The agent of this name, here or in a library; None for the built-in one."""
+        for agent in self.agents:
+            if agent.name == name:
+                return agent
+        return find_agent(name, project=self.config.project) if _is_in_library(name) else None
+
+    def body(self, name: str) -> Agent | None:
+        """The same, with the inputs and the words of the one that it is an alias of."""
+        agent, seen = self.find(name), {name}
+        body = agent
+        while body is not None and body.alias and body.alias not in seen:
+            seen.add(body.alias)
+            body = self.find(body.alias)
+        if agent is None or body is None or body is agent:
+            return agent
+        return msgspec.structs.replace(body, name=name, inputs=agent.inputs or body.inputs)
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -89,16 +113,19 @@ def open_store(config: Config) -> Store:
 
 
 @contextlib.asynccontextmanager
-async def open_app(project: Project, agent: str, engine: str = "", *, recover: bool = False) -> AsyncGenerator[Opened]:
+async def open_app(
+    project: Project, agent: str, engine: str = "", *, inputs_known: bool = False, recover: bool = False
+) -> AsyncGenerator[Opened]:
     """The app that a person talks to. It takes up nothing by itself that another run left, unless it should `recover`:
-    people resume by hand."""
+    people resume by hand. `inputs_known`: no model has to read the agent's inputs out of a text."""
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
-    agents = with_plugins(_with_builtin(project.agents, default), project.config)
+    agents = with_plugins(_with_library(_with_builtin(project.agents, default), name, project), project.config)
     if engine:
         agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
     agents.sort(key=lambda a: a.name != name)
-    if failed is not None and agents[0].engine is None and asks_a_model(name, agents):
+    asks = asks_a_model(name, agents, inputs_known=inputs_known)
+    if failed is not None and agents[0].engine is None and asks:
         raise failed
     if isinstance(agents[0].engine, str):
         make_engine(agents[0].engine, project.config)  # a mistake in the engine of this agent is said at once
@@ -112,16 +139,16 @@ async def open_app(project: Project, agent: str, engine: str = "", *, recover: b
         recover=recover,
     )
     async with app:
-        yield _opened(app, agents[0], picked, engine)
+        yield _opened(app, agents[0], picked, engine, asks=asks)
 
 
-def _opened(app: App, agent: Agent, picked: Picked | None, asked: str) -> Opened:
+def _opened(app: App, agent: Agent, picked: Picked | None, asked: str, *, asks: bool) -> Opened:
     engine = app.crew(agent.name).engine
     if asked:
         return Opened(app, agent.name, engine, "--engine names it")
     if isinstance(agent.engine, str):
         return Opened(app, agent.name, engine, "the agent's file names it")
-    if not asks_a_model(agent.name, app.agents):
+    if not asks:
         return Opened(app, agent.name, engine, "")
     assert picked is not None
     return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
@@ -141,7 +168,7 @@ def offered_models(config: Config) -> dict[str, str]:
     return offered
 
 
-def asks_a_model(name: str, agents: Sequence[Agent]) -> bool:
+def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = False) -> bool:
     """Whether an agent, or one that it recruits, may need a model: then there must be one before it begins."""
     known, pending, seen = {agent.name: agent for agent in agents}, [name], set[str]()
     while pending:
@@ -150,10 +177,11 @@ def asks_a_model(name: str, agents: Sequence[Agent]) -> bool:
             continue  # agents of libraries are functions
         seen.add(agent.name)
         if agent.alias:
+            name = agent.alias if agent.name == name else name
             pending.append(agent.alias)
         elif not agent.template and agent.function is None:
             return True
-        elif agent.facts or len(agent.inputs) > 1:
+        elif agent.facts or (len(agent.inputs) > 1 and not (inputs_known and agent.name == name)):
             return True  # a model reads them out of a text
         pending += [*agent.recruits, *(d.agent for d in scan(agent.template).directives if d.works)]
     return False
@@ -215,6 +243,16 @@ def _with_builtin(agents: Sequence[Agent], engine: Engine) -> list[Agent]:
     if any(agent.name == BUILTIN for agent in agents):
         return list(agents)
     return [*agents, builtin_agent(engine)]
+
+
+def _is_in_library(name: str) -> bool:
+    return is_library_name(name) and name in agent_names()
+
+
+def _with_library(agents: list[Agent], name: str, project: Project) -> list[Agent]:
+    """An agent of a library is there when it is named."""
+    known = any(agent.name == name for agent in agents)
+    return agents if known or (found := project.find(name)) is None else [*agents, found]
 
 
 def with_plugins(agents: Sequence[Agent], config: Config) -> list[Agent]:

@@ -17,8 +17,7 @@ def plugins(agent: str, *, as_json: bool) -> None:
 
     project = load_project()
     name = project.agent_name(agent)
-    known = {item.name: item for item in (builtin_agent(Echo()), *project.agents)}
-    chosen = with_plugins([known[name]], project.config)[0]
+    chosen = with_plugins([project.find(name) or builtin_agent(Echo())], project.config)[0]
     chain = default_plugins(*(find_plugin(p) if isinstance(p, str) else p for p in chosen.plugins))
     on = {plugin.name for plugin in chain}
     others = [other for other in plugin_names() if other not in on]

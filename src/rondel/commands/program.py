@@ -133,8 +133,19 @@ def logs(
 
 @program.command()
 def run(
-    agent: Annotated[str, typer.Argument(help="the agent to ask; rondel is the built-in one")],
-    text: Annotated[str, typer.Argument(help="what to say; - reads it from stdin")],
+    agent: Annotated[
+        str,
+        typer.Argument(
+            help="the agent to ask: of this project, of a library as in time.now, or rondel, the built-in one"
+        ),
+    ] = "",
+    text: Annotated[
+        str,
+        typer.Argument(help="what to say; - reads it from stdin; where no model answers, it may need none"),
+    ] = "",
+    input: Annotated[
+        list[str] | None, typer.Option("--input", "-i", help="one of the agent's inputs: name=value")
+    ] = None,
     engine: Engine = "",
     json: Annotated[bool, typer.Option("--json", help="print every event as a line of JSON")] = False,
     file: Annotated[list[str] | None, typer.Option("--file", "-f", help="an image or a file to send along")] = None,
@@ -144,7 +155,7 @@ def run(
     """Get one answer on stdout. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 130 stopped."""
     from .run import Request, run
 
-    return run(Request(agent, text, engine, conversation, tuple(file or ()), json, cost))
+    return run(Request(agent, text, engine, conversation, tuple(input or ()), tuple(file or ()), json, cost))
 
 
 @program.command()

@@ -42,9 +42,9 @@ def prompt(agent: str, text: str, *, as_json: bool) -> None:
 
 async def _assemble(project: Project, wanted: str, text: str) -> Assembly:
     name = project.agent_name(wanted)
-    known = {agent.name: agent for agent in project.agents}
-    engine = await _stand_in(known.get(name), project)
-    agent = with_plugins([known.get(name) or builtin_agent(engine)], project.config)[0]
+    found = project.find(name)
+    engine = await _stand_in(found, project)
+    agent = with_plugins([found or builtin_agent(engine)], project.config)[0]
     listener = _Listener()
     chosen = msgspec.structs.replace(agent, engine=engine, plugins=(*agent.plugins, listener))
     # The others may be among its tools. What their plugins would open is of no use here.

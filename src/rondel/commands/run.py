@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mimetypes
 import signal
 import sys
 from collections.abc import Generator
-from pathlib import Path
 
 import msgspec
 
+from ..agent import Agent
 from ..charge import Charge
 from ..conversation import Conversation, TurnView
 from ..errors import ConfigError
@@ -30,17 +29,18 @@ from ..events import (
     Trimmed,
     TurnFinished,
 )
+from ..libraries import agent_names, is_library_name
 from ..spending import cost_line
 from ..surfaces.terminal.screen import Screen, charge_in
 from ..surfaces.terminal.slash import find_conversation, open_conversation
 from ..surfaces.terminal.views import short_id
-from ..values import Media, MediaKind, Notice, Text
+from ..values import Notice
+from ._message import Told, told
 from ._output import console, tell
-from ._project import Opened, load_project, open_app
+from ._project import BUILTIN, Opened, Project, load_project, open_app
 from ._weights import pull_with_bar
 
 EXIT_CODES = {Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.WAITING: 3, Outcome.STOPPED: 130}
-FILE_BYTES_MAX = 32 << 20
 
 _WATCHED = (CallStarted, CallFinished, CallProgressed, Nested, Notice, HandedOff, Trimmed)
 _ALWAYS_SAID = (LimitHit, PluginFailed, SpendingWarned)
@@ -51,41 +51,25 @@ class Request(msgspec.Struct, frozen=True):
     text: str
     engine: str = ""
     conversation: str = ""
+    inputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     as_json: bool = False
     cost: bool = False
 
 
 def run(request: Request) -> int:
-    text = _read_stdin() if request.text == "-" else request.text
-    if not text.strip() and not request.files:
-        raise ConfigError("the message is empty; give a text, or - to read it from stdin")
-    parts = (*((Text(text),) if text.strip() else ()), *(_media(Path(file)) for file in request.files))
-    return asyncio.run(_run(request, parts))
-
-
-def _read_stdin() -> str:
-    """All of stdin; bytes that are no UTF-8 are replaced, and a closed stdin is empty."""
-    if sys.stdin is None:
-        return ""
-    return sys.stdin.buffer.read().decode("utf-8", errors="replace")
-
-
-def _media(path: Path) -> Media:
-    mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    family = mime.partition("/")[0]
-    kind: MediaKind = "image" if family == "image" else "audio" if family == "audio" else "file"
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise ConfigError(f"the file {str(path)!r} is larger than {FILE_BYTES_MAX >> 20} MB; give a smaller one")
-        return Media(kind, mime, path.read_bytes(), name=path.name)
-    except OSError as error:
-        raise ConfigError(f"the file {str(path)!r} cannot be read: {error.strerror}") from error
-
-
-async def _run(request: Request, parts: tuple[Text | Media, ...]) -> int:
     project = load_project()
-    async with open_app(project, request.agent, request.engine) as opened:
+    if not request.agent:
+        own = ", ".join(name for name in project.names if not is_library_name(name))
+        libraries = ", ".join(agent_names())
+        raise ConfigError(f"say which agent: `rondel run AGENT TEXT`; there are {own}, and in libraries {libraries}")
+    agent = project.body(project.agent_name(request.agent)) or Agent(BUILTIN)
+    message = told(agent, request.text, request.inputs, request.files)
+    return asyncio.run(_run(request, project, message))
+
+
+async def _run(request: Request, project: Project, message: Told) -> int:
+    async with open_app(project, request.agent, request.engine, inputs_known=message.inputs_known) as opened:
         for warning in project.config.warnings:
             tell(f"rondel: {warning}")
         if opened.picked is not None and opened.picked.needs_pull is not None:
@@ -99,7 +83,7 @@ async def _run(request: Request, parts: tuple[Text | Media, ...]) -> int:
         with _ctrl_c_stops(conversation):
             if request.cost:
                 await opened.app.ledger.ready()
-            view = await conversation.send(parts)
+            view = await conversation.send(message.parts)
             charges: list[Charge] = []
             finished = await _follow(view, charges, as_json=request.as_json)
         code = await _report(opened, view, finished, as_json=request.as_json)
