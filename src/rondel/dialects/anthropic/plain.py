@@ -69,10 +69,10 @@ def _decode_message(raw: msgspec.Raw) -> Any:
         return msgspec.json.decode(raw)
 
 
-def read_plain(message: PlainMessage) -> list[Message]:
+def read_plain(message: PlainMessage) -> Message | list[Message]:
     content, role = message.content, message.role
     if isinstance(content, str):
-        return [Message(role, (Text(content),))]
+        return Message(role, (Text(content),))
     parts: list[Part] = []
     results = 0
     for block in content:  # `type` and not `isinstance`, which takes four times as long for a struct of another kind
@@ -88,15 +88,15 @@ def read_plain(message: PlainMessage) -> list[Message]:
         else:
             parts.append(read_thinking(block.thinking, block.signature, {}))
     if role == "assistant":
-        return [Message(role, tuple(parts))]
+        return Message(role, tuple(parts))
     return of_user(tuple(parts), results, {})
 
 
-def of_user(parts: tuple[Part, ...], results: int, kept: Opaque) -> list[Message]:
+def of_user(parts: tuple[Part, ...], results: int, kept: Opaque) -> Message | list[Message]:
     """What a user sent. Results of tools, of which there are so many, make messages of their own, in their order."""
-    if not results:
-        return [Message("user", parts, opaque=kept)] if parts else []
-    if results == len(parts):
-        return [Message("tool", parts, opaque=kept)]
+    if not parts:
+        return []
+    if not results or results == len(parts):
+        return Message("tool" if results else "user", parts, opaque=kept)
     runs = groupby(parts, lambda part: isinstance(part, ToolResult))
     return [Message("tool" if given else "user", tuple(run), opaque=kept) for given, run in runs]

@@ -10,7 +10,6 @@ between `<system>` tags; one that came in the `messages` of a request is written
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Literal, TypeAlias
 
 from ...dialect import Json
@@ -186,7 +185,12 @@ def _plain_thinking(level: Level | None, tokens_max: int | None) -> tuple[Json |
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     read = each(objects(body, "messages", required=True), "messages", _read_message)
-    messages = chain(_read_system(body.get("system")), *read)
+    messages = _read_system(body.get("system"))
+    for one in read:
+        if isinstance(one, Message):
+            messages.append(one)
+        else:
+            messages += one
     options = _read_options(body, kept)
     tools = each(objects(body, "tools"), "tools", _read_tool)
     return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
@@ -200,8 +204,8 @@ def _read_system(system: object) -> list[Message]:
     return each(as_objects(system, "system"), "system", lambda block: Message("system", (read_text(block),)))
 
 
-def _read_message(raw: Json | PlainMessage) -> list[Message]:
-    """One message of the wire, which may be several of ours."""
+def _read_message(raw: Json | PlainMessage) -> Message | list[Message]:
+    """One message of the wire, which may be several of ours, or none."""
     if isinstance(raw, PlainMessage):
         return read_plain(raw)
     role, content = text_field(raw, "role"), raw.get("content")
@@ -210,12 +214,12 @@ def _read_message(raw: Json | PlainMessage) -> list[Message]:
     parts = read_content(content)
     kept = {} if len(raw) == 2 else opaque(NAME, extras(raw, "role", "content"))
     if role == "assistant":
-        return [Message("assistant", parts, opaque=kept)]
+        return Message("assistant", parts, opaque=kept)
     if role == "user":
         return of_user(parts, list(map(type, parts)).count(ToolResult), kept)
     if role != "system":
         raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
-    return [Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})]
+    return Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})
 
 
 def _read_tool(raw: Json) -> ToolSpec:
