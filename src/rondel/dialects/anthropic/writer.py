@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...dialect import UNSIGNED, Json
 from ...errors import EngineError
-from ...sse import encode
 from ...values import (
     Delta,
     Foreign,
@@ -41,6 +40,11 @@ _TEXT_PIECE, _THINKING_PIECE, _CALL_PIECE = (
         b'{"type":"input_json_delta","partial_json":%b}',
     )
 )
+_START = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":%b,"type":"message","role":"assistant",'
+    b'"model":%b,"content":[],"stop_reason":null,"stop_sequence":null,"usage":%b}}\n\n'
+)
+_NO_USAGE = encode_json(write_usage(Usage(), {}))
 _TEXT_START = (
     b'event: content_block_start\ndata: {"type":"content_block_start","index":%d,'
     b'"content_block":{"type":"text","text":""}}\n\n'
@@ -51,7 +55,7 @@ _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 def _event(raw: Json) -> bytes:
-    return encode(raw["type"], encode_json(raw))
+    return b"event: %b\ndata: %b\n\n" % (raw["type"].encode(), encode_json(raw))
 
 
 class Writer:
@@ -100,9 +104,8 @@ class Writer:
         if self._started:
             return b""
         self._started = True
-        message: Json = {"id": self._id, "type": "message", "role": "assistant", "model": self._model, "content": []}
-        message |= {"stop_reason": None, "stop_sequence": None, "usage": write_usage(usage or Usage(), {})}
-        return _event({"type": "message_start", "message": message})
+        told = _NO_USAGE if usage is None else encode_json(write_usage(usage, {}))
+        return _START % (encode_json(self._id), encode_json(self._model), told)
 
     def _start_part(self, part: Part) -> bytes:
         """Begins a block, except a text's, which waits for its first piece: an empty text is no valid block."""

@@ -109,8 +109,8 @@ class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     delta: _PlainDelta
-    index: int = 0
-    finish_reason: str | None = None
+    index: Literal[0] = 0
+    finish_reason: None = None
     logprobs: None = None
 
 
@@ -118,9 +118,9 @@ class _PlainChunk(msgspec.Struct, gc=False):
     """A chunk that is one more piece of a text or of calls and nothing else, as nearly all are: read at once, without a
     dict."""
 
-    choices: tuple[_PlainChoice, ...]
-    usage: Any = None
-    error: Any = None
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
 
 
 _read_plain = msgspec.json.Decoder(_PlainChunk).decode
@@ -172,14 +172,8 @@ class Reader:
         if self._ending is not None or not self._started:
             return False
         try:
-            chunk = _read_plain(data)
+            delta = _read_plain(data).choices[0].delta
         except _NOT_PLAIN:
-            return False
-        if len(chunk.choices) != 1 or chunk.usage is not None or chunk.error is not None:
-            return False
-        choice = chunk.choices[0]
-        delta = choice.delta
-        if choice.index or choice.finish_reason is not None:
             return False
         if delta.tool_calls:
             return delta.content is None and self._plain_calls(delta.tool_calls, out)
