@@ -2,7 +2,7 @@
 
 Each server runs the same small application in a process of its own: it reads the body and answers with one piece, or
 streams 30 events one by one. aiohttp's own server speaks no ASGI and is there to compare. A server that is not
-installed is skipped with a line that says so. Knows nothing of Rondel.
+installed is skipped with a line that says so. Knows nothing of Rondel but its server.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ EVENTS = 30
 PAUSE_S = 0.002
 WHOLE = b'{"text":"' + b"word " * 40 + b'"}'
 SERVERS = {
+    "our own, uvloop, httptools": ("rondel", "uvloop", "httptools"),
     "uvicorn, uvloop, httptools": ("uvicorn", "uvloop", "httptools"),
     "uvicorn, asyncio, h11": ("uvicorn", "h11"),
     "granian": ("granian",),
@@ -55,6 +56,22 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
             await asyncio.sleep(PAUSE_S)
             await send({"type": "http.response.body", "body": EVENT, "more_body": True})
     await send({"type": "http.response.body", "body": b"" if streams else WHOLE})
+
+
+def run_ours() -> None:
+    import socket
+
+    import uvloop
+
+    from rondel.http.server import Server
+
+    async def main() -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.setblocking(False)
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+        await Server(application, listening).run()
+
+    uvloop.run(main())
 
 
 def run_uvicorn(*, fast: bool) -> None:
@@ -140,6 +157,7 @@ def run_aiohttp() -> None:
 
 
 RUNNERS: dict[str, Callable[[], None]] = {
+    "our own, uvloop, httptools": run_ours,
     "uvicorn, uvloop, httptools": lambda: run_uvicorn(fast=True),
     "uvicorn, asyncio, h11": lambda: run_uvicorn(fast=False),
     "granian": run_granian,
