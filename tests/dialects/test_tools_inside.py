@@ -86,6 +86,21 @@ def test_tools_of_one_name_in_two_namespaces_are_told_apart(target: str) -> None
     assert (call["namespace"], call["name"]) == ("theirs", "read")
 
 
+@pytest.mark.parametrize("target", OTHERS)
+def test_calls_that_were_made_into_namespaces_are_told_apart(target: str) -> None:
+    mine, theirs = ({"type": "namespace", "name": name, "tools": [READ]} for name in ("mine", "theirs"))
+    made = [
+        {"type": "function_call", "call_id": f"c_{name}", "name": "read", "arguments": "{}", "namespace": name}
+        for name in ("mine", "theirs")
+    ]
+    given = [{"type": "function_call_output", "call_id": call["call_id"], "output": "done"} for call in made]
+    body = {"model": "m", "input": [ASKED, *made, *given], "tools": [mine, theirs], **STORED}
+    assert same(sent_again(RESPONSES, body)) == same(body)
+    wire = DIALECTS[target]().write_prompt(read(body), model="m")
+    calls = wire["messages"][1].get("tool_calls") or wire["messages"][1]["content"]
+    assert names(calls) == names(wire["tools"]) == ["read", "theirs__read"]
+
+
 @pytest.mark.parametrize("inside", [None, "later", ["x"], [{"name": "x"}], [{"type": "function"}], []])
 def test_a_namespace_that_cannot_be_read_breaks_nothing(inside: object) -> None:
     space = {"type": "namespace", "name": "later", "tools": inside}

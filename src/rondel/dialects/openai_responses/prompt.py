@@ -45,7 +45,7 @@ from .parts import (
     write_output_part,
     write_result,
 )
-from .tools import ADDED, call_name_sent, is_inside, read_tools, write_tool
+from .tools import ADDED, call_name_sent, is_inside, read_tools, with_names_of, write_tool
 
 _KNOWN = (
     *("model", "input", "instructions", "stream", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),
@@ -206,6 +206,7 @@ def read_prompt(body: Json) -> Prompt:
     options = _read_options(body, kept)
     _read_storing(body, kept)
     tools = read_tools(body, messages)
+    messages = with_names_of(tools, messages)
     return Prompt(tuple(messages), tools, options, text_field(body, "model", ""), opaque(NAME, kept))
 
 

@@ -68,6 +68,29 @@ def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec
             yield spec
 
 
+def with_names_of(tools: Iterable[ToolSpec], messages: list[Message]) -> list[Message]:
+    """The messages with each call that was made into a namespace named as its tool is, where that is another name."""
+    names = {
+        (place.get("namespace"), place["name"]): spec.name
+        for spec in tools
+        if (place := own(spec, NAME).get(INSIDE)) and place["name"] != spec.name
+    }
+    return [_with_names(message, names) for message in messages] if names else messages
+
+
+def _with_names(message: Message, names: Mapping[tuple[str | None, str], str]) -> Message:
+    parts = tuple(_call_named(part, names) if isinstance(part, ToolCall) else part for part in message.parts)
+    return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)
+
+
+def _call_named(call: ToolCall, names: Mapping[tuple[str | None, str], str]) -> ToolCall:
+    kept = own(call, NAME)
+    name = names.get((kept.get("namespace"), call.name))
+    if name is None:
+        return call
+    return msgspec.structs.replace(call, name=name, opaque={**call.opaque, NAME: {**kept, "name": call.name}})
+
+
 def _added(item: Json) -> list[ToolSpec]:
     """The tools that an item adds, those in its namespaces among them."""
     specs: list[ToolSpec] = []
@@ -140,7 +163,7 @@ def call_name_sent(call: ToolCall) -> str:
     """The name in a call that was made; in a namespace and of a custom tool it is the one that the caller gave it."""
     kept = own(call, NAME)
     if "namespace" in kept or kept.get("type") == CUSTOM_CALL:
-        return call.name
+        return kept.get("name", call.name)
     return name_sent(call.name, TOOL_NAME_MAX)
 
 
