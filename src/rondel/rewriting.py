@@ -5,8 +5,9 @@ What is not changed stays the same object, so that what was made of it once need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from operator import is_
 from typing import cast
 
 import msgspec
@@ -24,15 +25,20 @@ def rewrite_runs(prompt: Prompt, rewrite: Callable[[Run], Run]) -> Prompt:
 
 
 def _rewritten(siblings: tuple[Child, ...], rewrite: Callable[[Run], Run], depth: int) -> tuple[Child, ...]:
+    if type(siblings) is Messages:
+        messages = rewrite(siblings) if siblings else siblings
+        return siblings if _same(messages, siblings) else Messages(messages)
     made: list[Child] = []
-    for bare, run in _runs(siblings):
+    for bare, run in groupby(siblings, lambda child: isinstance(child, Message)):
         if bare:
-            made += rewrite(cast(Run, run))
+            made += rewrite(tuple(cast("Iterator[Message]", run)))
         else:
-            made += (_node(cast(Node, node), rewrite, depth) for node in run)
-    if len(made) == len(siblings) and all(new is old for new, old in zip(made, siblings, strict=True)):
-        return siblings
-    return Messages(cast("list[Message]", made)) if type(siblings) is Messages else tuple(made)
+            made += [_node(node, rewrite, depth) for node in cast("Iterator[Node]", run)]
+    return siblings if _same(made, siblings) else tuple(made)
+
+
+def _same(made: Sequence[Child], before: Sequence[Child]) -> bool:
+    return len(made) == len(before) and all(map(is_, made, before))
 
 
 def _node(node: Node, rewrite: Callable[[Run], Run], depth: int) -> Node:
@@ -40,13 +46,3 @@ def _node(node: Node, rewrite: Callable[[Run], Run], depth: int) -> Node:
         return node
     children = _rewritten(node.children, rewrite, depth + 1)
     return node if children is node.children else msgspec.structs.replace(node, children=children)
-
-
-def _runs(siblings: tuple[Child, ...]) -> Iterator[tuple[bool, tuple[Child, ...]]]:
-    """Neighbours of one kind: messages (True), or nodes (False)."""
-    if type(siblings) is Messages:
-        if siblings:
-            yield True, siblings
-        return
-    for bare, run in groupby(siblings, lambda child: isinstance(child, Message)):
-        yield bare, tuple(run)

@@ -115,7 +115,7 @@ class ImageAgent(Plugin):
     def applies(self, turn: Turn) -> bool:
         if not (self.tools and self._eyes(turn)):
             return False
-        if _is_foreign(turn) and not (_has_images(turn.messages) or _has_images(turn.prompt().messages)):
+        if _is_foreign(turn) and not (_has_images(turn.messages) or _has_images(turn.transcript.messages)):
             return False  # in a conversation of ours a tool may still bring an image
         return not self._sees(turn)
 
@@ -141,7 +141,7 @@ class ImageAgent(Plugin):
                 return
             except RondelError as error:
                 await turn.warn(self.name, f"the engine that sees images cannot be asked: {error}")
-        await self._look(turn, messages)
+        await self._look(turn, _images(messages))
 
     # --- or eyes for the one that does not ----------------------------------------------------------------------------
 
@@ -150,23 +150,23 @@ class ImageAgent(Plugin):
         view = turn.state[_VIEW]
         if view.handed_to == turn.agent.name:
             return rewrite_runs(prompt.replace(tools=others), _with_images_behind)
-        messages = prompt.messages
-        if not any(True for _ in _images(messages)):
+        images = _images(prompt.messages)
+        if not images:
             return prompt if len(others) == len(prompt.tools) else prompt.replace(tools=others)
         if turn.tools.get(NAME) is not self._tool:
             return prompt  # the caller has a tool of that name, and its own way with images
-        await self._look(turn, messages)
-        prompt = rewrite_runs(prompt, lambda run: tuple(_written(message, view) for message in run))
+        await self._look(turn, images)
+        prompt = rewrite_runs(prompt, lambda run: tuple([_written(message, view) for message in run]))
         return prompt.replace(tools=(self._tool.spec, *others)).instruct(NOTE, id=self.entry or self.name)
 
-    async def _look(self, turn: Turn, messages: Iterable[Message]) -> None:
+    async def _look(self, turn: Turn, images: Iterable[Media]) -> None:
         """Number the images that are new, in their order, and keep what may be asked for later."""
         view, session = turn.state[_VIEW], _session(turn)
         if view.album is None:
             lasts = not turn.previewing and (bool(session) or not _is_foreign(turn))
             opened = await self._albums.open(turn.conversation, kept=bool(session)) if lasts else None
             view.album = opened or Album(turn.conversation)
-        for image in _images(messages):
+        for image in images:
             number = view.number(image)
             if session:
                 self._sent.put((turn.conversation, number), image, turn.now())
@@ -177,7 +177,8 @@ class ImageAgent(Plugin):
     async def _analyze(self, arguments: dict[str, Any], context: CallContext) -> str:
         question: Question = arguments["question"]
         turn = context.turn
-        await self._look(turn, turn.prompt().messages)
+        if turn.state[_VIEW].album is None:  # the call was made before a restart
+            await self._look(turn, _images(turn.prompt().messages))
         numbers = list(dict.fromkeys(number_of(id) for id in question.imageId))
         images = [(number, await self._loaded(self._found(turn, number), turn.now())) for number in numbers]
         context.progress(f"looking at {_named(numbers)}")
@@ -239,18 +240,21 @@ def _is_image(part: object) -> TypeGuard[Media]:
     return isinstance(part, Media) and part.kind == "image"
 
 
-def _images(messages: Iterable[Message]) -> Iterable[Media]:
+def _images(messages: Iterable[Message]) -> list[Media]:
     """In their order, those in tools' results included."""
+    found: list[Media] = []
     for message in messages:
         for part in message.parts:
-            for one in part.parts if isinstance(part, ToolResult) else (part,):
-                if _is_image(one):
-                    yield one
+            if _is_image(part):
+                found.append(part)
+            elif isinstance(part, ToolResult):
+                found += filter(_is_image, part.parts)
+    return found
 
 
 def _has_images(messages: Iterable[Message]) -> bool:
     """Whether people or tools brought some."""
-    return any(True for _ in _images(message for message in messages if message.role in ("user", "tool")))
+    return bool(_images([message for message in messages if message.role in ("user", "tool")]))
 
 
 def _newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -268,14 +272,15 @@ def _written(message: Message, view: _View) -> Message:
 
 
 def _without_images(message: Message, view: _View) -> Message:
+    if not _images((message,)):
+        return message
     parts: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolResult) and any(map(_is_image, part.parts)):
             inner = tuple(_placeholder(one, view) if _is_image(one) else one for one in part.parts)
             part = msgspec.structs.replace(part, parts=inner)
         parts.append(_placeholder(part, view) if _is_image(part) else part)
-    same = all(new is old for new, old in zip(parts, message.parts, strict=True))
-    return message if same else msgspec.structs.replace(message, parts=tuple(parts))
+    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
 def _placeholder(image: Media, view: _View) -> Text:
@@ -324,7 +329,7 @@ def _prompt(images: Iterable[tuple[int, Media]], question: Question, said: str) 
 
 def _said_last(turn: Turn) -> str:
     """The newest words of a person."""
-    messages = reversed(turn.prompt().messages)
+    messages = reversed(turn.transcript.messages)
     return next(
         (m.text for m in messages if m.role == "user" and m.text.strip() and not m.author.startswith("plugin:")), ""
     )
