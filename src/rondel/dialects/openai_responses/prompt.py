@@ -60,15 +60,24 @@ _OF_CALLERS = (ADDED, "item_reference", "mcp_approval_response", "computer_call_
 
 
 def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
-    kept, options = own(prompt, NAME), prompt.options
-    alone = not _is_stored(kept)
     instructions, messages = _instructions(prompt.messages)
+    alone = not _is_stored(own(prompt, NAME))
     body: Json = {"model": model, "input": _write_items(messages, alone=alone)}
-    if instructions:
-        body["instructions"] = instructions
+    return body | _write_settings(prompt, instructions, stream=stream)
+
+
+def write_settings(prompt: Prompt) -> Json:
+    """All of a prompt but what was said: what a response repeats of it."""
+    instructions, _ = _instructions(prompt.messages)
+    return _write_settings(prompt, instructions, stream=False)
+
+
+def _write_settings(prompt: Prompt, instructions: str, *, stream: bool) -> Json:
+    kept, options = own(prompt, NAME), prompt.options
+    body: Json = {"instructions": instructions} if instructions else {}
     if stream:
         body["stream"] = True
-    if alone:
+    if not _is_stored(kept):
         body |= {"store": False, "include": _ENCRYPTED}
     tools, choice = write_tools(prompt.tools, options.tool_choice, write_tool)
     if tools:

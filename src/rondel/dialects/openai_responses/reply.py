@@ -17,7 +17,7 @@ from .._failures import error_in_stream, status_of
 from .._openai import usage_details
 from .._wire import count_field, each, extras, mention, merge, object_field, objects, opaque, own, text_field
 from .parts import CUSTOM_CALL, NAME, call_item, message_item, read_item, reasoning_item, write_output_part
-from .prompt import write_prompt
+from .prompt import write_settings
 from .tools import as_wanted, calls_wanted
 
 _REPEATED = (
@@ -118,11 +118,11 @@ def write_reply(reply: Reply, *, model: str, id: str, prompt: Prompt | None, cre
 
 def head_of(*, model: str, id: str, prompt: Prompt | None, created_s: int) -> Json:
     """A response before it has any output, with the settings that the caller asked for."""
-    asked = {} if prompt is None else write_prompt(prompt, model=model, stream=False)
+    asked = {} if prompt is None else write_settings(prompt)
     head: Json = {"id": id, "object": "response", "created_at": created_s, "status": "in_progress", "model": model}
     head |= {"error": None, "incomplete_details": None, "output": [], "usage": None}
     head |= {"instructions": None, "metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-    return head | {key: asked[key] for key in _REPEATED if key in asked and key not in ("input", "include")}
+    return head | {key: asked[key] for key in _REPEATED if key in asked and key != "include"}
 
 
 def finish(head: Json, output: list[Json], parts: Iterable[Part], ending: ReplyFinished) -> Json:

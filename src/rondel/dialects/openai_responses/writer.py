@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...dialect import Json
 from ...errors import EngineError
 from ...prompt import Prompt
@@ -47,6 +49,7 @@ class Writer:
     def __init__(self, *, model: str, id: str, prompt: Prompt | None, created_s: int) -> None:
         self._id = id
         self._head = head_of(model=model, id=id, prompt=prompt, created_s=created_s)
+        self._head["tools"] = msgspec.Raw(encode_json(self._head["tools"]))  # three events repeat them
         self._wanted = calls_wanted(prompt)
         self._order = PartsInOrder()
         self._sequence = 0
