@@ -10,7 +10,7 @@ surface.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import msgspec
@@ -133,7 +133,7 @@ class ImageAgent(Plugin):
     # --- the whole turn for the engine that sees ----------------------------------------------------------------------
 
     async def on_turn_start(self, turn: Turn) -> None:
-        messages = turn.prompt().messages
+        messages = turn.transcript.messages
         if not self._forced and turn.words is None and _has_images(_newest(messages)):
             try:
                 turn.engine = turn.engine_named(self._eyes(turn))
@@ -146,7 +146,7 @@ class ImageAgent(Plugin):
     # --- or eyes for the one that does not ----------------------------------------------------------------------------
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        others = tuple(spec for spec in prompt.tools if spec != self._tool.spec)
+        others = tuple([spec for spec in prompt.tools if spec != self._tool.spec])
         view = turn.state[_VIEW]
         if view.handed_to == turn.agent.name:
             return rewrite_runs(prompt.replace(tools=others), _with_images_behind)
@@ -257,7 +257,7 @@ def _has_images(messages: Iterable[Message]) -> bool:
     return bool(_images([message for message in messages if message.role in ("user", "tool")]))
 
 
-def _newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _newest(messages: Sequence[Message]) -> Sequence[Message]:
     """What came after the model's last word: one message to a caller, which may be several of ours."""
     last = next((n for n in reversed(range(len(messages))) if messages[n].role == "assistant"), -1)
     return messages[last + 1 :]
