@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from functools import lru_cache
-from math import isfinite
+from math import inf
 from typing import Literal, TypeAlias
 
 Window: TypeAlias = Literal["day", "week", "month", "lifetime"]
@@ -19,12 +19,16 @@ DAY_MAX = (date.max - date(1970, 1, 1)).days - 31
 """The last day that has a month and a week of its own in the calendar."""
 LIFETIME = "lifetime"
 
+_END_S = (DAY_MAX + 1) * DAY_S
+
 _EPOCH = date(1970, 1, 1)
 
 
 def day_of(at: float) -> int:
     """The day of a point in time. A clock that tells nonsense is brought back into the calendar."""
-    return min(max(int(at // DAY_S), 0), DAY_MAX) if isfinite(at) else 0
+    if 0 <= at < _END_S:
+        return int(at // DAY_S)
+    return DAY_MAX if _END_S <= at < inf else 0
 
 
 @lru_cache(maxsize=1024)

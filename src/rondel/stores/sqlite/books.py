@@ -10,7 +10,8 @@ from ...charge import ALL, Account, Balance, Cap, Charge, ChargePage, Page, Refu
 from ...clock import Clock
 from ...window import Window
 from . import ledger
-from .writer import Charged, Writer
+from .requests import Charged
+from .writer import Writer
 
 if TYPE_CHECKING:
     from .store import SqliteStore

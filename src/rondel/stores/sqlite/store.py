@@ -26,7 +26,8 @@ from .books import SqliteBooks
 from .file import Durability
 from .lane import Lane
 from .reader import Read, Reader
-from .writer import AT_ONCE_BYTES_MAX, Append, Call, Charged, Charges, FinishJob, Write, Writer
+from .requests import Append, Call, Charged, Charges, FinishJob, Write
+from .writer import AT_ONCE_BYTES_MAX, Writer
 
 T = TypeVar("T")
 

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
-from ...charge import ALL, Account, Charge, Reserved
+from ...charge import ALL, Charge
 from ...errors import StoreBusy, StoreConflict, StoreError
 from ...events import Entry
 from ...job import Job
@@ -28,7 +27,7 @@ from ...store import ConversationInfo
 from . import ledger, worker
 from .claims import Claims
 from .file import Durability, fault_of, open_eagerly, open_file
-from .lane import Request
+from .requests import Append, Call, Charged, Charges, FinishJob, Write, apart
 from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
 from .scopes import Scopes
 from .worker import Worker
@@ -46,59 +45,6 @@ AT_ONCE_COMMITS_MAX = 1_000
 """Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Append(Request):
-    __slots__ = ("awaited", "conversation", "entries", "rows")
-
-    def __init__(
-        self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
-    ) -> None:
-        super().__init__()
-        self.conversation, self.entries, self.rows, self.awaited = conversation, entries, rows, awaited
-
-
-class FinishJob(Request):
-    __slots__ = ("id",)
-
-    def __init__(self, id: str) -> None:
-        super().__init__()
-        self.id = id
-
-
-class Charged(Request):
-    """A charge to keep, a reservation to let go of, and accounts whose sums are wanted then."""
-
-    __slots__ = ("accounts", "charge", "origin", "reserved")
-
-    def __init__(
-        self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = ledger.CALL
-    ) -> None:
-        super().__init__()
-        self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
-
-
-class Charges(Request):
-    """Charges of calls that nobody waits for, and that hold no reservation."""
-
-    __slots__ = ("charges",)
-
-    def __init__(self, charges: Sequence[Charge]) -> None:
-        super().__init__()
-        self.charges = charges
-
-
-class Call(Request):
-    """Anything else: `call` runs inside the group's transaction, with its place in the order."""
-
-    __slots__ = ("call", "small")
-
-    def __init__(self, call: Callable[[Writer], object], *, small: bool = False) -> None:
-        super().__init__()
-        self.call, self.small = call, small
-
-
-Write: TypeAlias = Append | FinishJob | Charged | Charges | Call
 
 
 class Writer:
@@ -140,7 +86,7 @@ class Writer:
         except Exception as error:
             self._roll_back(connection)
             fault = fault_of(error, self._path)
-            parts = _apart(group)
+            parts = apart(group)
             if len(parts) == 1 or isinstance(fault, StoreBusy):
                 return self._fail(group, fault)
             for request in parts:
@@ -432,17 +378,6 @@ class Writer:
         if self._worker is None:
             self._worker = Worker.of(self._path)
         return self._worker
-
-
-def _apart(group: list[Write]) -> list[Write]:
-    """The same, as requests that each stand for one thing."""
-    parts: list[Write] = []
-    for request in group:
-        if isinstance(request, Charges):
-            parts += [Charges([charge]) for charge in request.charges]
-        else:
-            parts.append(request)
-    return parts
 
 
 def _insert(connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
