@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.text import Text
 
 from ..config import explain, load
-from ..surfaces.terminal.views import table
+from ..surfaces.terminal.listing import Listing
 from ._output import show, show_json, tell
 
 
@@ -16,9 +18,9 @@ def config(*, as_json: bool) -> None:
         show_json([{"key": key, "value": value, "source": source} for key, value, source in rows])
         return
     show(Text(f"From {loaded.path}" if loaded.path else "No rondel.toml was found: these are the defaults."))
-    made = table("key", "value", "source")
+    made = Listing("key", "value", "source", growing=2)
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
+        made.add_row(*row[:-1], row[-1].replace(loaded.path, Path(loaded.path).name) if loaded.path else row[-1])
     show(made)
     for warning in loaded.warnings:
         tell(f"rondel: {warning}")

@@ -21,7 +21,7 @@ from ..endpoint import PROVIDERS, endpoint_of
 from ..errors import RondelError
 from ..pick import ask_address, chat_models, has_runtime, pick
 from ..settings import Config
-from ..surfaces.terminal.views import table
+from ..surfaces.terminal.listing import Listing
 from ..weights import CATALOG, cache_folder, is_present
 from ._output import show, show_json
 from ._project import MEMORY, open_store
@@ -44,7 +44,7 @@ def doctor(*, as_json: bool) -> int:
     if as_json:
         show_json(findings)
     else:
-        made = table()
+        made = Listing()
         for finding in findings:
             mark, style = _MARKS[finding.verdict]
             said = f"{finding.text}; {finding.remedy}" if finding.remedy else finding.text

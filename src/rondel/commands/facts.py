@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
 from ..config import load
 from ..surfaces.terminal.clean import one_line
+from ..surfaces.terminal.listing import Listing
 from ..surfaces.terminal.slash import find_conversation
 from ..transcript import Transcript
 from ._output import show, show_json, tell
@@ -43,10 +43,8 @@ def _row(transcript: Transcript, name: str) -> dict[str, Any]:
     return {"name": name, "value": fact.value, **old, "scope": "local" if fact.local else "global", "tags": fact.tags}
 
 
-def _table(transcript: Transcript) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("fact", "value", "before", "tags"):
-        table.add_column(heading)
+def _table(transcript: Transcript) -> Listing:
+    table = Listing("fact", "value", "before", "tags", growing=3)
     for name in transcript.facts:
         row = _row(transcript, name)
         shown = f"{name} (local)" if row["scope"] == "local" else name

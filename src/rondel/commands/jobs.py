@@ -23,8 +23,9 @@ from ..job import JobInfo
 from ..schedule import parse
 from ..store import Store
 from ..surfaces.terminal.clean import clean, one_line
+from ..surfaces.terminal.listing import Listing
 from ..surfaces.terminal.slash import find_conversation
-from ..surfaces.terminal.views import short_id, table, when
+from ..surfaces.terminal.views import short_id, when
 from ..timetable import Scheduled, forget_schedule, read_schedules, scheduled_id
 from ._output import console, show, show_json, tell
 from ._project import load_project, open_app, open_store
@@ -128,14 +129,14 @@ def _tables(listed: Listed, now: float) -> RenderableType:
         return Text("Nothing works in the background, and nothing is scheduled.")
     parts: list[RenderableType] = []
     if listed.jobs:
-        made = table("job", "what", "status", "when", "conversation", "about")
+        made = Listing("job", "what", "status", "when", "conversation", "about")
         for job in listed.jobs:
             id, name, status, about = _cells(job)
             at = when(job.finished_at or job.started_at, now)
             made.add_row(id, name, Text(status, _STYLES.get(job.status, "")), at, _place(job.conversation), about)
         parts.append(made)
     if listed.schedules:
-        made = table("schedule", "agent", "next", "when", "conversation", "says")
+        made = Listing("schedule", "agent", "next", "when", "conversation", "says", growing=3)
         for one in listed.schedules:
             says = one_line(one.schedule.say, 80)
             made.add_row(one.id, one.agent, _at(one.next_at), str(one.schedule), _place(one.conversation), Text(says))
@@ -164,7 +165,7 @@ def show_job(id: str, *, as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    made = table()
+    made = Listing()
     for name, text in _details(found):
         made.add_row(Text(name, "bold"), Text(clean(text)))
     show(made)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from ..errors import RondelError
-from ..surfaces.terminal.views import table
+from ..surfaces.terminal.listing import Listing
 from ..weights import CATALOG, DEFAULT, Weights, find, is_present, path_of
 from ._output import show, show_json, tell
 from ._weights import pull_with_bar
@@ -16,7 +16,7 @@ def list_models(*, as_json: bool) -> None:
     if as_json:
         show_json([_described(weights) for weights in CATALOG])
         return
-    made = table("model", "here", "size", "licence", "what it is")
+    made = Listing("model", "here", "size", "licence", "what it is", growing=2)
     for weights in CATALOG:
         here = "yes" if is_present(weights) else "part" if _part_of(weights) else "no"
         made.add_row(weights.name, here, _size(weights.size_bytes), weights.licence, weights.description)

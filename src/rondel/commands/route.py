@@ -20,7 +20,7 @@ from ..pick import make_engine, pick, transforms_of
 from ..plugin import Plugin
 from ..settings import Config
 from ..surfaces.terminal.clean import one_line
-from ..surfaces.terminal.views import table
+from ..surfaces.terminal.listing import Listing
 from ._output import show, show_json, tell
 from ._project import load_project
 
@@ -172,19 +172,19 @@ def _show(routed: Routed, *, explain: bool) -> None:
     if not explain:
         return
     show(Text(f"\n{_sentence(routed)}"))
-    rules = table("rule", "", "because")
+    rules = Listing("rule", "", "because")
     for step in decision.steps:
         rules.add_row(step.rule, "yes" if step.applies else "no", Text(one_line(step.reason, CHARS_MAX)))
     show(Text(""))
     show(rules)
     if routed.ways:
-        engines = table("engine", "transforms", "the request is")
+        engines = Listing("engine", "transforms", "the request is", growing=2)
         for way in routed.ways:
             engines.add_row(Text(way.engine), ", ".join(way.transforms) or "none", Text(one_line(way.how, CHARS_MAX)))
         show(Text(""))
         show(engines)
     if routed.plugins:
-        plugins = table("plugin", "", "because")
+        plugins = Listing("plugin", "", "because")
         for name, would, reason in routed.plugins:
             plugins.add_row(Text(name), "yes" if would else "no", Text(reason))
         show(Text(""))

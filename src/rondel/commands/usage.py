@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,11 +23,13 @@ from ..ledger import Ledger
 from ..settings import Config
 from ..spending import LimitState, cost_text, dollars
 from ..surfaces.terminal.clean import one_line
+from ..surfaces.terminal.listing import Listing
 from ..window import WINDOWS, Window, day_number
 from ._output import console, show, show_json
 from ._project import open_store
 
 BAR_CELLS = 24
+WIDTH_MAX = 1_000
 REFRESH_S = 1.0
 TITLES = {"day": "today", "week": "this week", "month": "this month", "lifetime": "ever"}
 UNITS = {"d": 1, "w": 7, "m": 30}
@@ -177,10 +180,23 @@ def _shown(report: Report) -> RenderableType:
         if report.overview:
             parts += [_totals_table(report.totals), Text()]
             parts.append(Text(f"{TITLES[report.window]}, by {' and '.join(dimensions_in(report.by)) or 'all'}", "bold"))
-        parts.append(_rows_table(report) if report.rows else Text("nothing", "dim"))
+        rows = _Fitting(_rows_table(report, bars=True), _rows_table(report, bars=False))
+        parts.append(rows if report.rows else Text("nothing", "dim"))
     if report.limits:
-        parts += [Text(), Text("limits", "bold"), _limits_table(report.limits)]
+        limits = _Fitting(_limits_table(report.limits), _limits_list(report.limits))
+        parts += [Text(), Text("limits", "bold"), limits]
     return Group(*parts)
+
+
+class _Fitting:
+    """A table with bars where there is room for all of it, else one without."""
+
+    def __init__(self, wide: Table, narrow: RenderableType) -> None:
+        self._wide, self._narrow = wide, narrow
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wanted = Measurement.get(console, options.update(max_width=WIDTH_MAX), self._wide).maximum
+        yield self._wide if wanted <= options.max_width else self._narrow
 
 
 def _totals_table(totals: dict[Window, Totals]) -> Table:
@@ -190,15 +206,17 @@ def _totals_table(totals: dict[Window, Totals]) -> Table:
     return table
 
 
-def _rows_table(report: Report) -> Table:
+def _rows_table(report: Report, *, bars: bool) -> Table:
     most = max((row.totals.tokens for row in report.rows), default=0)
     when = () if report.overview or report.window == "lifetime" else ((report.window, "left"),)
     names = dimensions_in(report.by)
-    table = _table(*when, *((name, "left") for name in names), ("", "left"), ("tokens", "right"), ("cost", "right"))
+    bar = (("", "left"),) if bars else ()
+    table = _table(*when, *((name, "left") for name in names), *bar, ("tokens", "right"), ("cost", "right"))
     for row in report.rows:
         values = [Text(one_line(value, 40)) for value in row.values] if names else []
         key = [row.key] if when else []
-        table.add_row(*key, *values, _bar(row.totals.tokens, most), f"{row.totals.tokens:,}", cost_text(row.totals))
+        drawn = [_bar(row.totals.tokens, most)] if bars else []
+        table.add_row(*key, *values, *drawn, f"{row.totals.tokens:,}", cost_text(row.totals))
     return table
 
 
@@ -210,6 +228,14 @@ def _limits_table(limits: Sequence[LimitState]) -> Table:
             style = "red" if used >= most and state.rule.mode == "block" else "yellow" if used >= most else "green"
             table.add_row(_whose(state), _bar(used, most, style), text, state.rule.mode)
     return table
+
+
+def _limits_list(limits: Sequence[LimitState]) -> Listing:
+    made = Listing()
+    for state in limits:
+        for _, _, text in _standing(state):
+            made.add_row(_whose(state), f"{text}, {state.rule.mode}")
+    return made
 
 
 def _standing(state: LimitState) -> Iterable[tuple[int, int, str]]:
@@ -236,7 +262,8 @@ def _bar(part: int, whole: int, style: str = "cyan") -> Text:
 def _table(*columns: tuple[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading, justify in columns:
-        table.add_column(heading, justify=justify, no_wrap=heading in ("tokens", "cost", ""))  # type: ignore[arg-type]
+        whole = heading in ("tokens", "cost", "")
+        table.add_column(heading, justify=justify, no_wrap=whole, overflow="fold")  # type: ignore[arg-type]
     return table
 
 

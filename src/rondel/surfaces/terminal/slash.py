@@ -18,7 +18,8 @@ from ...store import ConversationInfo, Store
 from ...trace import read as read_trace
 from ...trace import tokens_text
 from .clean import clean
-from .views import conversations_table, jobs_view, plugins_table, table, tools_table, trace_tree
+from .listing import Listing
+from .views import conversations_table, jobs_view, plugins_table, tools_table, trace_tree
 
 Shown: TypeAlias = "RenderableType | None"
 
@@ -96,7 +97,7 @@ def who_answers(conversation: Conversation, engine: EngineFace, chosen: str, mod
 
 
 async def _help(chat: Chat, rest: str) -> Shown:
-    made = table()
+    made = Listing()
     for command in COMMANDS:
         made.add_row(f"/{command.name} {command.usage}".strip(), command.description)
     for command in plugin_commands(chat):
@@ -130,7 +131,7 @@ async def _agent(chat: Chat, rest: str) -> Shown:
         chat.app.crew(rest)
         await chat.switch(chat.app.conversation(chat.conversation.id, agent=rest))
         return Text(f"{rest} answers from now on.")
-    made = table()
+    made = Listing()
     for agent in chat.app.agents:
         mark = "›" if agent.name == chat.conversation.agent else ""
         made.add_row(mark, agent.name, Text(clean(agent.description)))
@@ -147,9 +148,10 @@ async def _model(chat: Chat, rest: str) -> Shown:
 
 
 def _models(chat: Chat) -> RenderableType:
-    made = table()
+    made = Listing()
     for name, about in chat.models.offered.items():
-        made.add_row("›" if name in (chat.chosen, chat.engine.name) else "", clean(name), Text(clean(about)))
+        mark = "›" if chat.engine.name in (name, about) else ""
+        made.add_row(mark, clean(name), Text(clean(about)))
     line = who_answers(chat.conversation, chat.engine, chat.chosen, chat.model_line)
     return Group(
         Text(f"{line}."), made, Text("/model NAME takes another one: provider:model, or an engine of rondel.toml.")

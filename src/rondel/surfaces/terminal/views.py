@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -20,6 +19,7 @@ from ...tool import Tool
 from ...trace import TraceNode, arguments_text, details, facts_text, note_text, round_text
 from ...values import Message
 from .clean import clean, one_line
+from .listing import Listing, cut
 
 OUTPUT_CHARS_MAX = 300
 _STATES = {"working": "cut off", "waiting": "waits for you"}
@@ -27,25 +27,11 @@ _STATES = {"working": "cut off", "waiting": "waits for you"}
 _STYLES = {"done": "green", "waiting": "yellow", "failed": "red", "stopped": "yellow", "working": "cyan"}
 
 
-def table(*columns: str) -> Table:
-    """A plain table that stays readable without colour and in 80 columns."""
-    made = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
-    for column in columns:
-        made.add_column(column)
-    return made
-
-
 def conversations_table(infos: Sequence[ConversationInfo], now: float, *, at_work: str = "") -> RenderableType:
     """`at_work` is the conversation that a turn is really at work in, here and now."""
     if not infos:
         return Text("There are no conversations yet.")
-    made = table()
-    made.show_header = True
-    made.add_column("id", no_wrap=True)
-    made.add_column("when", no_wrap=True)
-    made.add_column("state", no_wrap=True)
-    made.add_column("agent", no_wrap=True, max_width=16)
-    made.add_column("about", no_wrap=True, overflow="ellipsis")
+    made = Listing("id", "when", "state", "agent", "about")
     for info in infos:
         state = "at work" if info.id == at_work else _STATES.get(info.state, info.state)
         made.add_row(
@@ -53,7 +39,7 @@ def conversations_table(infos: Sequence[ConversationInfo], now: float, *, at_wor
             when(info.updated_at, now),
             Text(state, _STYLES.get(info.state, "")),
             one_line(info.agent, 16),
-            Text(one_line(info.title, 120) or "(nothing was said)"),
+            cut(one_line(info.title, 120) or "(nothing was said)"),
         )
     return made
 
@@ -81,7 +67,7 @@ def hooks_of(plugin: Plugin) -> tuple[str, ...]:
 
 
 def plugins_table(plugins: Iterable[Plugin]) -> RenderableType:
-    made = table("", "plugin", "required", "hooks")
+    made = Listing("", "plugin", "required", "hooks")
     for place, plugin in enumerate(plugins, 1):
         hooks = ", ".join(hook.removeprefix("on_") for hook in hooks_of(plugin))
         tools = f"tools: {', '.join(tool.name for tool in plugin.tools)}" if plugin.tools else ""
@@ -97,7 +83,7 @@ def plugins_table(plugins: Iterable[Plugin]) -> RenderableType:
 def tools_table(tools: Mapping[str, Tool]) -> RenderableType:
     if not tools:
         return Text("This agent has no tools.")
-    made = table("tool", "asks first", "what it does")
+    made = Listing("tool", "asks first", "what it does")
     for name, tool in tools.items():
         asks = "yes" if tool.approval is not None and tool.approval.mode == "confirm" else ""
         made.add_row(name, asks, Text(one_line(tool.description, 200)))
@@ -108,7 +94,7 @@ def jobs_view(jobs: Sequence[JobInfo], schedules: Sequence[Scheduled]) -> Render
     """The jobs and the schedules of one conversation."""
     if not jobs and not schedules:
         return Text("Nothing works in the background, and nothing is scheduled.")
-    made = table("id", "what", "status", "about")
+    made = Listing("id", "what", "status", "about")
     for job in jobs:
         done = f" {job.progress:.0%}" if job.progress is not None and not job.is_over else ""
         about = one_line(job.summary or job.text, 120)
