@@ -13,7 +13,7 @@ NAMES = """
     LimitReached Limits Media Message NoResult Node Options Outcome OutputSchema Plugin Prompt Question QuestionError
     Reply RondelError StoreError Text Tool ToolError Toolbox TurnView ask default_plugins run tool
 """
-HEAVY = ("aiohttp", "asyncio", "prompt_toolkit", "rich", "socket", "sqlite3", "ssl", "typer", "xllamacpp", "yaml")
+HEAVY = ("aiohttp", "asyncio", "prompt_toolkit", "rich", "socket", "sqlite3", "ssl", "click", "xllamacpp", "yaml")
 WAIT_S = 60
 
 _WATCHED = """

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-PORT_MAX = 65_535
 GARBAGE_MAX = 150_000
 """So many new objects before somebody looks for garbage among them: what a program makes until it has started stays for
 good, and to look at it again and again takes a tenth of the start."""
@@ -45,71 +44,22 @@ def _dispatch(arguments: list[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a byte that is no text is no reason to end
-    plain = _PLAIN.get(arguments[0]) if arguments else None
-    options = plain(arguments[1:]) if plain is not None else None
-    code = _parse(arguments) if options is None else _start(arguments[0], options)
+    code = _parse(arguments)
     sys.stdout.flush()
     return code
 
 
 def _parse(arguments: list[str]) -> int:
-    from typer import Exit
-    from typer.main import get_command
+    from click.exceptions import Exit
 
     from .commands.program import program
 
-    command = get_command(program)
     try:
-        with command.make_context("rondel", arguments) as context:
-            code: Any = command.invoke(context)
+        with program.make_context("rondel", arguments) as context:
+            code: Any = program.invoke(context)
     except Exit as end:
         code = end.exit_code
     return code if isinstance(code, int) else DONE
-
-
-# --- commands that start a gateway ------------------------------------------------------------------------------------
-
-
-def _start(name: str, options: dict[str, Any]) -> int:
-    """Run a command without the parser, which takes as long to load as the gateway."""
-    from importlib import import_module
-
-    command = import_module(f".commands.{name}", __package__)
-    return getattr(command, name)(command.Choice(**options))
-
-
-def _serve_options(arguments: list[str]) -> dict[str, Any] | None:
-    options: dict[str, Any] = {}
-    left = iter(arguments)
-    for word in left:
-        if word == "--watch":
-            options["watch"] = True
-        elif word == "--host" and (host := next(left, "")) and not host.startswith("-"):
-            options["host"] = host
-        elif (
-            word in ("--port", "-p")
-            and (port := next(left, "")).isdecimal()
-            and len(port) < 6
-            and int(port) <= PORT_MAX
-        ):
-            options["port"] = int(port)
-        else:
-            return None
-    return options
-
-
-def _code_options(arguments: list[str]) -> dict[str, Any] | None:
-    if arguments[:1] == ["--"]:
-        return {"command": tuple(arguments[1:])}
-    return None if "".join(arguments[:1]).startswith("-") else {"command": tuple(arguments)}
-
-
-_PLAIN = {"serve": _serve_options, "code": _code_options}
-"""What reads a command's options, where they are plain. None leaves them to the parser, which also knows what to say of
-those that are wrong."""
-
-
-# --- how it ends ------------------------------------------------------------------------------------------------------
 
 
 def _explain(error: Exception) -> int:
@@ -144,11 +94,12 @@ def _first(error: BaseException) -> BaseException:
 
 def _usage_sentence(error: BaseException) -> str | None:
     """What is wrong with the command line itself, on one line."""
-    parser = sys.modules.get("typer.exceptions")  # who did not load it has not failed in it
-    if parser is None or not isinstance(error, parser.TyperException):
+    parser = sys.modules.get("click.exceptions")  # who did not load it has not failed in it
+    if parser is None or not isinstance(error, parser.ClickException):
         return None
     message = getattr(error, "format_message", lambda: str(error))()
-    sentence = " ".join(str(message).split()).rstrip(".")
+    sentence = " ".join(str(message).split())
+    sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")
     hint = "" if sentence.endswith(("?", ")")) else "; `rondel help` lists the commands"
     return f"{sentence[:1].lower()}{sentence[1:]}{hint}"
 

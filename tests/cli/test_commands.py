@@ -23,7 +23,7 @@ def test_the_version_is_printed_before_anything_heavy_is_imported(place: Place):
     done = subprocess.run([sys.executable, "-c", code], check=True, env=place.env, capture_output=True, text=True)
     version, loaded = done.stdout.splitlines()
     assert version == f"rondel {__version__}"
-    assert not {"asyncio", "typer", "rich", "prompt_toolkit", "rondel.app", "rondel.config"} & set(loaded.split())
+    assert not {"asyncio", "click", "rich", "prompt_toolkit", "rondel.app", "rondel.config"} & set(loaded.split())
     assert place.rondel("-V").out == place.rondel("--version").out == f"rondel {__version__}\n"
 
 
@@ -39,8 +39,8 @@ def test_help_lists_every_command(place: Place):
     ("arguments", "said"),
     [
         (["doktor"], "no such command 'doktor'. Did you mean 'doctor'?"),
-        (["run", "rondel", "hi", "--engin", "echo"], "no such option: --engin (Possible options: --engine)"),
-        (["run", "rondel"], "missing argument 'text'; `rondel help` lists the commands"),
+        (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'. Did you mean '--engine'?"),
+        (["prompt", "rondel"], "missing argument 'TEXT'; `rondel help` lists the commands"),
         (["chat", "--new", "--continue"], "--new, --continue and --conversation exclude each other; give one of them"),
         (["conversations", "--limit", "many"], "invalid value for '--limit'"),
     ],

@@ -1,23 +1,15 @@
-"""How commands start: what they load, and how those that start a gateway go without the parser."""
+"""How a gateway starts: what it loads, and what it does not do on the way."""
 
 from __future__ import annotations
 
 import re
-from importlib import import_module
-from typing import Any, cast
 
-import pytest
-from typer.main import get_command
-
-from rondel import cli
-from rondel.commands.program import program
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
 from tests.cli.serving import Serving
 
 HEAVY = {
-    "typer": "the parser",
-    "pydantic": "comes with the parser",
+    "pydantic": "some vendors' types",
     "rich": "draws",
     "prompt_toolkit": "reads lines in a terminal",
     "markdown_it": "shows Markdown",
@@ -27,7 +19,6 @@ HEAVY = {
     "xllamacpp": "runs embedded models",
     "aiohttp": "another HTTP client",
     "uvicorn": "another HTTP server",
-    "click": "another parser",
     "urllib.request": "finds proxies, and nobody is asked through one",
     "http.client": "another HTTP client",
     "email.utils": "reads dates of servers that want to be left alone",
@@ -53,50 +44,6 @@ def test_a_gateway_has_loaded_nothing_that_its_first_answer_does_not_need(place:
         modules = loaded(serving)
     assert "rondel.gateway.server" in modules
     assert {name: why for name, why in HEAVY.items() if name in modules} == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("serve", ""),
-        ("serve", "--watch"),
-        ("serve", "--port 0 --host ::1"),
-        ("serve", "-p 65535 --watch"),
-        ("code", ""),
-        ("code", "codex"),
-        ("code", "codex --resume -- x"),
-        ("code", "-- --resume"),
-        ("code", "-- codex --key x"),
-    ],
-)
-def test_plain_options_mean_what_they_mean_to_the_parser(name: str, arguments: str):
-    words = arguments.split()
-    command = cast(Any, get_command(program)).commands[name]
-    parsed = command.make_context(name, list(words)).params
-    plain = cli._PLAIN[name](words)  # pyright: ignore[reportPrivateUsage]
-    assert plain is not None
-    choice = import_module(f"rondel.commands.{name}").Choice
-    if name == "code":
-        parsed["command"] = tuple(parsed["command"] or ())
-    assert choice(**plain) == choice(**parsed)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("serve", "--port"),
-        ("serve", "--port 65536"),
-        ("serve", "--port 9" + 5000 * "9"),
-        ("serve", "--port x"),
-        ("serve", "--host --watch"),
-        ("serve", "--help"),
-        ("serve", "now"),
-        ("code", "--key desk codex"),
-        ("code", "--help"),
-    ],
-)
-def test_what_is_not_plain_is_left_to_the_parser(name: str, arguments: str):
-    assert cli._PLAIN[name](arguments.split()) is None  # pyright: ignore[reportPrivateUsage]
 
 
 WATCH = """

@@ -150,10 +150,8 @@ def check_prints(code: str, printed: str, where: str) -> None:
 
 
 def _parse(arguments: list[str]) -> None:
-    """What typer makes of the arguments, without running the command: a wrong one raises."""
-    import typer.main
-
-    group: Any = typer.main.get_command(program)
+    """What click makes of the arguments, without running the command: a wrong one raises."""
+    group: Any = program
     while arguments and hasattr(group, "commands"):
         group, arguments = group.commands[arguments[0]], arguments[1:]
     group.make_context("rondel", list(arguments))

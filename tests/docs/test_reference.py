@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import typer.main
 
 from rondel import Plugin, default_plugins
 from rondel.agent_files import AgentSettings, NodeSettings
@@ -74,7 +73,7 @@ def _options(command: Any) -> list[list[str]]:
 
 
 def test_every_command_is_listed_with_its_arguments_its_help_and_its_options():
-    root: Any = typer.main.get_command(program)
+    root: Any = program
     expected = {"rondel": ("Without a command: talk to one.", [names[0] for names in _options(root)])}
     for path, command in _commands(root):
         said = command.help.partition(" Exit codes:")[0]
@@ -84,7 +83,7 @@ def test_every_command_is_listed_with_its_arguments_its_help_and_its_options():
 
 
 def test_every_option_is_explained_with_its_short_form():
-    root: Any = typer.main.get_command(program)
+    root: Any = program
     options = {tuple(names) for command in (root, *(c for _, c in _commands(root))) for names in _options(command)}
     explained = re.findall(r"^\| (`--.*?) \|", text_of(COMMAND_LINE), re.M)
     known = {name for cell in explained for name in codes_in(cell)}

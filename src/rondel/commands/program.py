@@ -1,70 +1,89 @@
-"""The commands, their arguments and options, as typer reads them. What each does is in the file of its name."""
+"""The commands, their arguments and options, as click reads them. What each does is in the file of its name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Any, TypeAlias, TypeVar
 
-import typer
+import click
 
 from ..errors import ConfigError
 
-_SETTINGS = {"help_option_names": ["--help", "-h"]}
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator: TypeAlias = Callable[[F], F]
 
-program = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+_SETTINGS: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
+
+
+class Group(click.Group):
+    """Lists its commands in the order in which they stand here."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def flag(*names: str, help: str) -> Decorator[F]:
+    return click.option(*names, is_flag=True, help=help)
+
+
+def text(*names: str, help: str, default: str = "") -> Decorator[F]:
+    return click.option(*names, default=default, help=help)
+
+
+def limit(default: int) -> Decorator[F]:
+    return click.option(
+        "--limit", "-n", type=click.IntRange(min=1), default=default, show_default=True, help="how many"
+    )
+
+
+engine = text("--engine", "-e", help="the model to ask: provider:model, or an engine of rondel.toml")
+as_json = flag("--json", "as_json", help="print JSON")
+new = flag("--new", help="begin a new conversation, which is the default")
+go_on = flag("--continue", "-c", "go_on", help="go on with the newest conversation")
+cost = flag("--cost", help="say after each turn what it came to")
+conversation = text("--conversation", help="go on with this one: its id, a part of it, or last")
+key = text("--key", help="the name of a key in [gateway.keys]; without it, the first good one")
+agent = click.argument("agent", default="", help="the agent to talk to")
+WHICH = "the conversation: its id, a part of it, or last"
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
     context_settings=_SETTINGS,
     help="Agents that talk, work and call each other. Without a command: talk to one.",
 )
-_model = typer.Typer(rich_markup_mode=None, context_settings=_SETTINGS, help="The embedded models.")
-program.add_typer(_model, name="model")
-_jobs = typer.Typer(rich_markup_mode=None, context_settings=_SETTINGS, help="Work in the background, and schedules.")
-program.add_typer(_jobs, name="jobs")
-
-Agent = Annotated[str, typer.Argument(help="the agent to talk to", show_default=False)]
-Engine = Annotated[
-    str, typer.Option("--engine", "-e", help="the model to ask: provider:model, or an engine of rondel.toml")
-]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
-New = Annotated[bool, typer.Option("--new", help="begin a new conversation, which is the default")]
-Continue = Annotated[bool, typer.Option("--continue", "-c", help="go on with the newest conversation")]
-Cost = Annotated[bool, typer.Option("--cost", help="say after each turn what it came to")]
-Conversation = Annotated[str, typer.Option("--conversation", help="go on with this one: its id, a part of it, or last")]
-
-
-@program.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    engine: Engine = "",
-    new: New = False,
-    go_on: Continue = False,
-    conversation: Conversation = "",
-    cost: Cost = False,
-    version: Annotated[bool, typer.Option("--version", "-V", help="print the version")] = False,
+@engine
+@new
+@go_on
+@conversation
+@cost
+@flag("--version", "-V", help="print the version")
+@click.pass_context
+def program(
+    context: click.Context, engine: str, new: bool, go_on: bool, conversation: str, cost: bool, version: bool
 ) -> None:
     if version:
         from .. import __version__
 
-        typer.echo(f"rondel {__version__}")
+        click.echo(f"rondel {__version__}")
     elif context.invoked_subcommand is None:
         _chat("", engine, new, go_on, conversation, cost)
     elif engine or new or go_on or conversation or cost:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"options of the chat come behind the command: rondel {context.invoked_subcommand} ..."
         )
 
 
 @program.command()
-def chat(
-    agent: Agent = "",
-    engine: Engine = "",
-    new: New = False,
-    go_on: Continue = False,
-    conversation: Conversation = "",
-    cost: Cost = False,
-) -> None:
+@agent
+@engine
+@new
+@go_on
+@conversation
+@cost
+def chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str, cost: bool) -> None:
     """Talk to an agent in the terminal."""
     _chat(agent, engine, new, go_on, conversation, cost)
 
@@ -78,13 +97,10 @@ def _chat(agent: str, engine: str, new: bool, go_on: bool, conversation: str, co
 
 
 @program.command()
-def serve(
-    host: Annotated[str, typer.Option("--host", help="the address to listen on")] = "",
-    port: Annotated[
-        int | None, typer.Option("--port", "-p", help="the port; 0 takes a free one", min=0, max=65535)
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="show the requests as they come")] = False,
-) -> int:
+@text("--host", help="the address to listen on")
+@click.option("--port", "-p", type=click.IntRange(0, 65535), help="the port; 0 takes a free one")
+@flag("--watch", help="show the requests as they come")
+def serve(host: str, port: int | None, watch: bool) -> int:
     """Serve models and agents to programs that speak OpenAI's or Anthropic's protocol."""
     from .serve import Choice
     from .serve import serve as serve_
@@ -92,26 +108,21 @@ def serve(
     return serve_(Choice(host, port, watch))
 
 
-Key = Annotated[str, typer.Option("--key", help="the name of a key in [gateway.keys]; without it, the first good one")]
-
-
 @program.command(context_settings={"allow_interspersed_args": False})
-def code(
-    command: Annotated[list[str] | None, typer.Argument(help="a program and its arguments; claude by default")] = None,
-    key: Key = "",
-) -> int:
+@click.argument("command", nargs=-1, help="a program and its arguments; claude by default")
+@key
+def code(command: tuple[str, ...], key: str) -> int:
     """Start a coding agent, or any program, that asks the gateway. Exit codes: those of the program."""
     from .code import Choice, code
 
-    return code(Choice(tuple(command or ()), key))
+    return code(Choice(command, key))
 
 
 @program.command()
-def activate(
-    shell: Annotated[str, typer.Option("--shell", help="bash, zsh, fish or powershell")] = "",
-    unset: Annotated[bool, typer.Option("--unset", help="take it back")] = False,
-    key: Key = "",
-) -> None:
+@text("--shell", help="bash, zsh, fish or powershell")
+@flag("--unset", help="take it back")
+@key
+def activate(shell: str, unset: bool, key: str) -> None:
     """Print lines for a shell, so that programs in it ask the gateway."""
     from .activate import Choice, activate
 
@@ -119,60 +130,60 @@ def activate(
 
 
 @program.command()
-def logs(
-    name: Annotated[str, typer.Argument(help="which log; without it, the newest")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="show what comes, until Ctrl-C")] = False,
-    json: Json = False,
-) -> None:
+@click.argument("name", default="", help="which log; without it, the newest")
+@limit(50)
+@flag("--follow", "-f", help="show what comes, until Ctrl-C")
+@as_json
+def logs(name: str, limit: int, follow: bool, as_json: bool) -> None:
     """Show what the gateway wrote about its requests."""
     from .logs import View, logs
 
-    logs(View(name, limit, follow, json))
+    logs(View(name, limit, follow, as_json))
 
 
 @program.command()
+@click.argument(
+    "agent",
+    default="",
+    help="the agent to ask: of this project, of a library as in time.now, or rondel, the built-in one",
+)
+@click.argument("text", default="", help="what to say; - reads it from stdin; where no model answers, it may need none")
+@click.option("--input", "-i", multiple=True, help="one of the agent's inputs: name=value")
+@engine
+@flag("--json", "as_json", help="print every event as a line of JSON")
+@click.option("--file", "-f", multiple=True, help="an image or a file to send along")
+@conversation
+@cost
 def run(
-    agent: Annotated[
-        str,
-        typer.Argument(
-            help="the agent to ask: of this project, of a library as in time.now, or rondel, the built-in one"
-        ),
-    ] = "",
-    text: Annotated[
-        str,
-        typer.Argument(help="what to say; - reads it from stdin; where no model answers, it may need none"),
-    ] = "",
-    input: Annotated[
-        list[str] | None, typer.Option("--input", "-i", help="one of the agent's inputs: name=value")
-    ] = None,
-    engine: Engine = "",
-    json: Annotated[bool, typer.Option("--json", help="print every event as a line of JSON")] = False,
-    file: Annotated[list[str] | None, typer.Option("--file", "-f", help="an image or a file to send along")] = None,
-    conversation: Conversation = "",
-    cost: Cost = False,
+    agent: str,
+    text: str,
+    input: tuple[str, ...],
+    engine: str,
+    as_json: bool,
+    file: tuple[str, ...],
+    conversation: str,
+    cost: bool,
 ) -> int:
     """Get one answer on stdout. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 130 stopped."""
     from .run import Request, run
 
-    return run(Request(agent, text, engine, conversation, tuple(input or ()), tuple(file or ()), json, cost))
+    return run(Request(agent, text, engine, conversation, input, file, as_json, cost))
 
 
 @program.command()
-def conversations(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")] = 20, json: Json = False
-) -> None:
+@limit(20)
+@as_json
+def conversations(limit: int, as_json: bool) -> None:
     """List the conversations, newest first."""
     from .conversations import conversations
 
-    conversations(limit=limit, as_json=json)
+    conversations(limit=limit, as_json=as_json)
 
 
 @program.command()
-def resume(
-    id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")] = "last",
-    engine: Engine = "",
-) -> None:
+@click.argument("id", default="last", help=WHICH)
+@engine
+def resume(id: str, engine: str) -> None:
     """Go on where a conversation was cut off, then talk."""
     from .chat import Choice, chat
 
@@ -180,105 +191,112 @@ def resume(
 
 
 @program.command()
+@click.argument("id", help=WHICH)
+@text("--turn", help="only this turn: its number, last, or its id")
+@flag("--short", help="only turns and calls")
+@flag("--markdown", help="print Markdown")
+@flag("--html", help="a page for a browser that needs nothing else")
+@as_json
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="the file to write it to")
+@flag("--watch", help="print each line as it comes, until Ctrl-C")
 def trace(
-    id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")],
-    turn: Annotated[str, typer.Option("--turn", help="only this turn: its number, last, or its id")] = "",
-    short: Annotated[bool, typer.Option("--short", help="only turns and calls")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
-    html: Annotated[bool, typer.Option("--html", help="a page for a browser that needs nothing else")] = False,
-    json: Json = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="the file to write it to")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="print each line as it comes, until Ctrl-C")] = False,
+    id: str,
+    turn: str,
+    short: bool,
+    markdown: bool,
+    html: bool,
+    as_json: bool,
+    output: Path | None,
+    watch: bool,
 ) -> None:
     """Show what happened in a conversation, as a tree."""
     from .trace import View, trace
 
-    trace(id, View(turn, json, markdown, html, short, watch, output))
+    trace(id, View(turn, as_json, markdown, html, short, watch, output))
 
 
 @program.command()
-def facts(
-    id: Annotated[str, typer.Argument(help="the conversation: its id, a part of it, or last")] = "last",
-    json: Json = False,
-) -> None:
+@click.argument("id", default="last", help=WHICH)
+@as_json
+def facts(id: str, as_json: bool) -> None:
     """Show what agents have learned in a conversation."""
     from .facts import facts
 
-    facts(id, as_json=json)
+    facts(id, as_json=as_json)
 
 
 @program.command()
-def usage(
-    by: Annotated[str, typer.Option("--by", help="model, agent, person, key, ...; several with a comma")] = "model",
-    window: Annotated[str, typer.Option("--window", "-w", help="day, week, month or lifetime: a row for each")] = "",
-    since: Annotated[str, typer.Option("--since", help="from this day on: 2026-02-28, or 30d, 6w, 3m")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")] = 20,
-    json: Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="all rows, for a spreadsheet")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="draw it anew every second, until Ctrl-C")] = False,
-) -> None:
+@text("--by", default="model", help="model, agent, person, key, ...; several with a comma")
+@text("--window", "-w", help="day, week, month or lifetime: a row for each")
+@text("--since", help="from this day on: 2026-02-28, or 30d, 6w, 3m")
+@limit(20)
+@as_json
+@flag("--csv", help="all rows, for a spreadsheet")
+@flag("--watch", help="draw it anew every second, until Ctrl-C")
+def usage(by: str, window: str, since: str, limit: int, as_json: bool, csv: bool, watch: bool) -> None:
     """Show what was spent, by whom, and how the limits stand."""
     from .usage import View
     from .usage import usage as usage_
 
-    usage_(View(by, window, since, limit, json, csv, watch))
+    usage_(View(by, window, since, limit, as_json, csv, watch))
 
 
 @program.command()
-def prompt(
-    agent: Annotated[str, typer.Argument(help="the agent; rondel is the built-in one")],
-    text: Annotated[str, typer.Argument(help="what somebody would say to it")],
-    json: Json = False,
-) -> None:
+@click.argument("agent", help="the agent; rondel is the built-in one")
+@click.argument("text", help="what somebody would say to it")
+@as_json
+def prompt(agent: str, text: str, as_json: bool) -> None:
     """Show how an agent's prompt comes about, step by step. Nobody is asked."""
     from .prompt import prompt
 
-    prompt(agent, text, as_json=json)
+    prompt(agent, text, as_json=as_json)
 
 
 @program.command()
-def route(
-    file: Annotated[str, typer.Argument(help="a request's body as JSON; - reads it from stdin")],
-    explain: Annotated[bool, typer.Option("--explain", help="say what every rule says, and what happens then")] = False,
-    dialect: Annotated[str, typer.Option("--dialect", help="openai-chat, openai-responses or anthropic")] = "",
-    header: Annotated[list[str] | None, typer.Option("--header", help="a header of the request: name=value")] = None,
-    json: Json = False,
-) -> None:
+@click.argument("file", help="a request's body as JSON; - reads it from stdin")
+@flag("--explain", help="say what every rule says, and what happens then")
+@text("--dialect", help="openai-chat, openai-responses or anthropic")
+@click.option("--header", multiple=True, help="a header of the request: name=value")
+@as_json
+def route(file: str, explain: bool, dialect: str, header: tuple[str, ...], as_json: bool) -> None:
     """Say which engine would answer a program's request, and why. Nobody is asked."""
     from .route import Choice, route
 
-    route(Choice(file, dialect, tuple(header or ()), explain, json))
+    route(Choice(file, dialect, header, explain, as_json))
 
 
 @program.command()
-def lint(
-    path: Annotated[list[Path] | None, typer.Argument(help="files or projects; without any, this project")] = None,
-    json: Json = False,
-) -> int:
+@click.argument("path", nargs=-1, type=click.Path(path_type=Path), help="files or projects; without any, this project")
+@as_json
+def lint(path: tuple[Path, ...], as_json: bool) -> int:
     """Say what is wrong with a project's files, all at once. Exit codes: 0 nothing or only warnings, 1 errors."""
     from .lint import lint
 
-    return lint(path or [], as_json=json)
+    return lint(list(path), as_json=as_json)
 
 
 @program.command()
-def plugins(agent: Agent = "", json: Json = False) -> None:
+@agent
+@as_json
+def plugins(agent: str, as_json: bool) -> None:
     """Show an agent's plugins in their order."""
     from .plugins import plugins
 
-    plugins(agent, as_json=json)
+    plugins(agent, as_json=as_json)
 
 
 @program.command()
-def doctor(json: Json = False) -> int:
+@as_json
+def doctor(as_json: bool) -> int:
     """Say what works here, what is missing, and how to get it."""
     from .doctor import doctor
 
-    return doctor(as_json=json)
+    return doctor(as_json=as_json)
 
 
 @program.command()
-def init(folder: Annotated[Path, typer.Argument(help="where")] = Path()) -> None:
+@click.argument("folder", type=click.Path(path_type=Path), default=Path(), help="where")
+def init(folder: Path) -> None:
     """Write a project to start from. Nothing that is there is changed."""
     from .init import init
 
@@ -286,68 +304,118 @@ def init(folder: Annotated[Path, typer.Argument(help="where")] = Path()) -> None
 
 
 @program.command()
-def config(json: Json = False) -> None:
+@as_json
+def config(as_json: bool) -> None:
     """Show what is in force, and where it came from."""
     from .config import config
 
-    config(as_json=json)
+    config(as_json=as_json)
 
 
 @program.command(name="help")
-def show_help(context: typer.Context) -> None:
+@click.pass_context
+def show_help(context: click.Context) -> None:
     """Show this list."""
-    typer.echo(context.find_root().get_help())
+    click.echo(context.find_root().get_help())
 
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="how many")]
-Watch = Annotated[bool, typer.Option("--watch", help="show what changes, until no job is queued or at work")]
+# --- embedded models --------------------------------------------------------------------------------------------------
 
 
-@_jobs.callback(invoke_without_command=True)
-def jobs(context: typer.Context, limit: Limit = 20, json: Json = False, watch: Watch = False) -> None:
+@program.group(cls=Group, invoke_without_command=True, help="The embedded models.")
+@click.pass_context
+def model(context: click.Context) -> None:
     if context.invoked_subcommand is None:
-        jobs_list(limit, json, watch)
-    elif json or watch or limit != 20:
-        raise typer.BadParameter(f"options come behind the command: rondel jobs {context.invoked_subcommand} ...")
+        context.invoke(model_list, as_json=False)
 
 
-@_jobs.command(name="list")
-def jobs_list(limit: Limit = 20, json: Json = False, watch: Watch = False) -> None:
+@model.command(name="list")
+@as_json
+def model_list(as_json: bool) -> None:
+    """List the embedded models."""
+    from .model import list_models
+
+    list_models(as_json=as_json)
+
+
+@model.command(name="pull")
+@click.argument("name", default="", help="which; without it, the next better one")
+def model_pull(name: str) -> None:
+    """Fetch a model. Ctrl-C keeps what has come; the next pull goes on from there."""
+    from .model import pull_model
+
+    pull_model(name)
+
+
+@model.command(name="remove")
+@click.argument("name", help="which")
+def model_remove(name: str) -> None:
+    """Remove a model from the cache folder."""
+    from .model import remove_model
+
+    remove_model(name)
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+JOBS = 20
+watch = flag("--watch", help="show what changes, until no job is queued or at work")
+job = click.argument("id", help="the job or the schedule: its id, or a part of it")
+
+
+@program.group(cls=Group, invoke_without_command=True, help="Work in the background, and schedules.")
+@limit(JOBS)
+@as_json
+@watch
+@click.pass_context
+def jobs(context: click.Context, limit: int, as_json: bool, watch: bool) -> None:
+    if context.invoked_subcommand is None:
+        context.invoke(jobs_list, limit=limit, as_json=as_json, watch=watch)
+    elif as_json or watch or limit != JOBS:
+        raise click.BadParameter(f"options come behind the command: rondel jobs {context.invoked_subcommand} ...")
+
+
+@jobs.command(name="list")
+@limit(JOBS)
+@as_json
+@watch
+def jobs_list(limit: int, as_json: bool, watch: bool) -> None:
     """List the jobs of all conversations, newest first, and what is scheduled."""
     from .jobs import list_jobs
 
-    list_jobs(limit=limit, as_json=json, watch=watch)
+    list_jobs(limit=limit, as_json=as_json, watch=watch)
 
 
-JobId = Annotated[str, typer.Argument(help="the job or the schedule: its id, or a part of it")]
-
-
-@_jobs.command(name="show")
-def jobs_show(id: JobId, json: Json = False) -> None:
+@jobs.command(name="show")
+@job
+@as_json
+def jobs_show(id: str, as_json: bool) -> None:
     """Show all that is known of a job or a schedule."""
     from .jobs import show_job
 
-    show_job(id, as_json=json)
+    show_job(id, as_json=as_json)
 
 
-@_jobs.command(name="cancel")
-def jobs_cancel(id: JobId) -> None:
+@jobs.command(name="cancel")
+@job
+def jobs_cancel(id: str) -> None:
     """Cancel a job or a schedule."""
     from .jobs import cancel_job
 
     cancel_job(id)
 
 
-@_jobs.command(name="schedule")
+@jobs.command(name="schedule")
+@click.argument("agent", help="the agent to speak to")
+@click.argument("text", help="what to say when the time comes")
+@text("--every", help="an interval: 15m, 2h, 1d")
+@text("--at", help="one time: '2027-03-01 09:00', or 'in 20m'")
+@text("--cron", help="a cron line: '0 9 * * 1-5'")
+@text("--zone", help="the time zone: Europe/Berlin")
+@text("--hours", help="only within these hours: 09:00-17:00")
+@conversation
 def jobs_schedule(
-    agent: Annotated[str, typer.Argument(help="the agent to speak to")],
-    text: Annotated[str, typer.Argument(help="what to say when the time comes")],
-    every: Annotated[str, typer.Option("--every", help="an interval: 15m, 2h, 1d")] = "",
-    at: Annotated[str, typer.Option("--at", help="one time: '2027-03-01 09:00', or 'in 20m'")] = "",
-    cron: Annotated[str, typer.Option("--cron", help="a cron line: '0 9 * * 1-5'")] = "",
-    zone: Annotated[str, typer.Option("--zone", help="the time zone: Europe/Berlin")] = "",
-    hours: Annotated[str, typer.Option("--hours", help="only within these hours: 09:00-17:00")] = "",
-    conversation: Conversation = "",
+    agent: str, text: str, every: str, at: str, cron: str, zone: str, hours: str, conversation: str
 ) -> None:
     """Have an agent told something later."""
     from .jobs import Wish, schedule_job
@@ -355,39 +423,10 @@ def jobs_schedule(
     schedule_job(Wish(agent, text, every, at, cron, zone, hours, conversation))
 
 
-@_jobs.command(name="run")
-def jobs_run(engine: Engine = "") -> None:
+@jobs.command(name="run")
+@engine
+def jobs_run(engine: str) -> None:
     """Do what is pending and what is scheduled, until Ctrl-C."""
     from .jobs import run_jobs
 
     run_jobs(engine)
-
-
-@_model.callback(invoke_without_command=True)
-def model(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        model_list()
-
-
-@_model.command(name="list")
-def model_list(json: Json = False) -> None:
-    """List the embedded models."""
-    from .model import list_models
-
-    list_models(as_json=json)
-
-
-@_model.command(name="pull")
-def model_pull(name: Annotated[str, typer.Argument(help="which; without it, the next better one")] = "") -> None:
-    """Fetch a model. Ctrl-C keeps what has come; the next pull goes on from there."""
-    from .model import pull_model
-
-    pull_model(name)
-
-
-@_model.command(name="remove")
-def model_remove(name: Annotated[str, typer.Argument(help="which")]) -> None:
-    """Remove a model from the cache folder."""
-    from .model import remove_model
-
-    remove_model(name)
