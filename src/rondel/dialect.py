@@ -42,8 +42,13 @@ class Again(list[Any]):
 class ReplyReader(Protocol):
     """Reads the bytes of a streamed answer, split anywhere, into deltas."""
 
+    @property
+    def failure(self) -> EngineError | None:
+        """What was wrong behind the words that were given last: an error event, or nonsense. Nothing comes after it."""
+        ...
+
     def feed(self, data: bytes) -> list[Delta]:
-        """The deltas that these bytes complete. Raises an EngineError for an error event or for nonsense."""
+        """The deltas that these bytes complete. Raises the failure, where no words come before it."""
         ...
 
     def finish(self) -> list[Delta]:

@@ -14,6 +14,7 @@ from rondel.errors import (
     EngineUnreachable,
     PromptRejected,
 )
+from rondel.values import PartDelta, PartStarted, ReplyStarted, Text
 
 from .helpers import NAMES
 
@@ -128,6 +129,21 @@ def test_an_error_in_a_stream_is_read_as_an_error(name: str, error: EngineError)
     raw = dialect.reply_writer(model="m", id="i").fail(error)
     with pytest.raises(EngineError, match="bad"):
         dialect.reply_reader().feed(raw)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("nonsense", [b"", b"data: {not json\n\n"])
+def test_words_that_come_in_one_piece_with_an_error_are_not_lost(name: str, nonsense: bytes) -> None:
+    """X04: what was said is kept, and then the stream fails."""
+    dialect = DIALECTS[name]()
+    writer, reader = dialect.reply_writer(model="m", id="i"), dialect.reply_reader()
+    said = (ReplyStarted("m", "i"), PartStarted(0, Text("")), PartDelta(0, "Hel"), PartDelta(0, "lo"))
+    deltas = reader.feed(b"".join(map(writer.feed, said)) + (nonsense or writer.fail(EngineOverloaded("bad"))))
+    assert [delta.text for delta in deltas if isinstance(delta, PartDelta)] == ["Hel", "lo"]
+    assert isinstance(reader.failure, EngineGarbled if nonsense else EngineOverloaded)
+    with pytest.raises(EngineError) as raised:
+        reader.finish()
+    assert raised.value is reader.failure
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -487,8 +487,10 @@ def test_an_upstream_that_goes_away_never_looks_finished(name: str, end: Step, k
     assert last.endswith(b"\n\n")
     assert seen.relayed.fail(error) == b""
     assert seen.relayed.failure is error
+    reader = dialect(name).reply_reader()
+    reader.feed(seen.raw + last)
     with pytest.raises(EngineError):
-        dialect(name).reply_reader().feed(seen.raw + last)
+        reader.finish()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,6 +14,7 @@ from hashlib import sha256
 import msgspec
 
 from ..dialect import ReplyReader
+from ..errors import EngineError
 from ..values import Delta, Part, PartFinished, PartStarted, Reply, ToolCall, ToolSpec
 
 DIGITS = 8
@@ -73,6 +74,10 @@ class _OwnNames:
 
     def finish(self) -> list[Delta]:
         return [self._restored(delta) for delta in self._reader.finish()]
+
+    @property
+    def failure(self) -> EngineError | None:
+        return self._reader.failure
 
     def _restored(self, delta: Delta) -> Delta:
         if isinstance(delta, (PartStarted, PartFinished)) and isinstance(delta.part, ToolCall):

@@ -11,8 +11,6 @@ from __future__ import annotations
 import msgspec
 
 from ...dialect import Json
-from ...errors import EngineGarbled
-from ...sse import SseDecoder
 from ...values import (
     Delta,
     Part,
@@ -24,6 +22,7 @@ from ...values import (
     ToolCall,
 )
 from .._failures import error_in_stream
+from .._reader import EventReader
 from .._wire import (
     WireError,
     at,
@@ -83,39 +82,20 @@ class _Block:
         return msgspec.structs.replace(part, broken=broken) if isinstance(part, ToolCall) and broken else part
 
 
-class Reader:
-    __slots__ = ("_blocks", "_done", "_ending", "_has_calls", "_sse", "_started", "_usage")
+class Reader(EventReader):
+    name = NAME
+    ends_with = "message_stop event"
 
     def __init__(self) -> None:
-        self._sse = SseDecoder()
+        super().__init__()
         self._blocks: dict[int, _Block | None] = {}
         self._usage: Json = {}
         self._ending: Json = {}
-        self._has_calls = self._started = self._done = False
-
-    def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed_data(data))
-
-    def finish(self) -> list[Delta]:
-        deltas = self._read(self._sse.finish_data())
-        if not self._done:
-            raise EngineGarbled("the answer broke off before its message_stop event; ask again")
-        return deltas
-
-    def _read(self, events: list[bytes]) -> list[Delta]:
-        out: list[Delta] = []
-        try:
-            for data in events:
-                if self._done:  # whatever comes after the end is no part of the answer
-                    break
-                if _DELTA not in data or not self._plain(data, out):
-                    self._event(parse_object(data.decode("utf-8", "replace")), out)
-        except WireError as error:
-            raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
-        return out
+        self._has_calls = self._started = False
 
     def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        """One more piece of a block that is open; False when the event is anything else."""
+        if _DELTA not in data:
+            return False
         try:
             event = _decode_delta(data)
         except _NOT_PLAIN:
@@ -148,7 +128,8 @@ class Reader:
                 old = block.raw.get(key)
                 block.raw[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
 
-    def _event(self, raw: Json, out: list[Delta]) -> None:
+    def _event(self, data: bytes, out: list[Delta]) -> None:
+        raw = parse_object(data.decode("utf-8", "replace"))
         kind = text_field(raw, "type")
         if kind == "content_block_start":
             self._start_block(field(raw, "index", int), object_field(raw, "content_block"), out)

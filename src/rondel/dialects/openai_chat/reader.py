@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from ...dialect import Json
-from ...errors import EngineGarbled
-from ...sse import SseDecoder
 from ...values import (
     Delta,
     Foreign,
@@ -27,6 +25,7 @@ from ...values import (
     ToolCall,
 )
 from .._failures import error_in_stream
+from .._reader import EventReader
 from .._wire import (
     WireError,
     as_objects,
@@ -127,9 +126,12 @@ _read_plain = msgspec.json.Decoder(_PlainChunk).decode
 _NOT_PLAIN = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
-class Reader:
+class Reader(EventReader):
+    name = NAME
+    ends_with = "finish reason"
+
     def __init__(self) -> None:
-        self._sse = SseDecoder()
+        super().__init__()
         self._next = 0
         self._prose: _Prose | None = None
         self._calls: dict[int, _Call] = {}
@@ -139,36 +141,21 @@ class Reader:
         self._usage: Json = {}
         self._ending: str | None = None
         self._content_length = 0
-        self._started = self._done = False
+        self._started = False
 
-    def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed_data(data))
+    def _missing_end(self, out: list[Delta]) -> None:
+        """Some servers leave out `[DONE]`: a finish reason will do."""
+        if self._ending is None:
+            super()._missing_end(out)
+        self._stop(out)
 
-    def finish(self) -> list[Delta]:
-        """The upstream closed. Some servers leave out `[DONE]`: a finish reason will do."""
-        deltas = self._read(self._sse.finish_data())
-        if not self._done:
-            if self._ending is None:
-                raise EngineGarbled("the answer broke off before its finish reason; ask again")
-            self._stop(deltas)
-        return deltas
-
-    def _read(self, events: list[bytes]) -> list[Delta]:
-        out: list[Delta] = []
-        try:
-            for data in events:
-                if self._done:
-                    break
-                if data == b"[DONE]":
-                    self._stop(out)
-                elif not self._plain(data, out):
-                    self._chunk(parse_object(data.decode("utf-8", "replace")), out)
-        except WireError as error:
-            raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
-        return out
+    def _event(self, data: bytes, out: list[Delta]) -> None:
+        if data == b"[DONE]":
+            self._stop(out)
+        else:
+            self._chunk(parse_object(data.decode("utf-8", "replace")), out)
 
     def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        """One more piece of a part that is open; False when the chunk is anything else."""
         if self._ending is not None or not self._started:
             return False
         try:

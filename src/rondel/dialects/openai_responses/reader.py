@@ -12,8 +12,6 @@ from __future__ import annotations
 import msgspec
 
 from ...dialect import Json
-from ...errors import EngineGarbled
-from ...sse import SseDecoder
 from ...values import (
     Delta,
     Part,
@@ -26,6 +24,7 @@ from ...values import (
     Thinking,
 )
 from .._failures import error_in_stream
+from .._reader import EventReader
 from .._wire import (
     WireError,
     at,
@@ -74,39 +73,22 @@ _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.d
 _PIECES = frozenset((*_TEXT, _ARGUMENTS, *_THOUGHTS))
 
 
-class Reader:
+class Reader(EventReader):
+    name = NAME
+    ends_with = "response.completed event"
+
     def __init__(self) -> None:
-        self._sse = SseDecoder()
+        super().__init__()
         self._next = 0
         self._indexes: dict[tuple[int, int], int] = {}
         self._items: dict[int, Json | None] = {}
         self._thoughts: dict[int, str] = {}
         self._parts: dict[int, Part] = {}
-        self._started = self._done = False
-
-    def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed_data(data))
-
-    def finish(self) -> list[Delta]:
-        deltas = self._read(self._sse.finish_data())
-        if not self._done:
-            raise EngineGarbled("the answer broke off before its response.completed event; ask again")
-        return deltas
-
-    def _read(self, events: list[bytes]) -> list[Delta]:
-        out: list[Delta] = []
-        try:
-            for data in events:
-                if self._done:
-                    break
-                if (_DELTA not in data or not self._plain(data, out)) and data != b"[DONE]":
-                    self._event(parse_object(data.decode("utf-8", "replace")), out)
-        except WireError as error:
-            raise EngineGarbled(f"the answer does not follow the {NAME} protocol: {error}") from None
-        return out
+        self._started = False
 
     def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        """One more piece of a part; False when the event is anything else."""
+        if _DELTA not in data:
+            return False
         try:
             piece = _decode_piece(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -132,7 +114,10 @@ class Reader:
                 return  # a summary and the reasoning itself: the first to come is shown
         out.append(PartDelta(index, piece.delta))
 
-    def _event(self, raw: Json, out: list[Delta]) -> None:
+    def _event(self, data: bytes, out: list[Delta]) -> None:
+        if data == b"[DONE]":
+            return
+        raw = parse_object(data.decode("utf-8", "replace"))
         kind = text_field(raw, "type")
         if kind in _PIECES:  # not as it should be, or with broken characters
             self._piece(_piece_of(raw), out)

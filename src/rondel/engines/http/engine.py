@@ -97,11 +97,15 @@ class HttpEngine:
                     body.expect_tokens()
                 for delta in _joined(deltas) if len(deltas) > 2 else deltas:
                     yield delta
+                if reader.failure is not None:
+                    break
                 if type(deltas[-1]) is ReplyFinished:
                     body.let_go()
                     return
             for delta in self._understood(lambda _: reader.finish(), b""):
                 yield delta
+            if reader.failure is not None:
+                raise self._faults.owned(reader.failure)
         finally:
             body.close()
 
