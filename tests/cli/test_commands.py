@@ -226,9 +226,10 @@ def test_a_question_from_before_is_answered_after_a_resume(place: Place, server:
 
 
 def test_the_first_lines_say_who_answers_why_and_what_would_be_better():
-    opened = Opened(App(Agent("a")), "a", Echo(), "it is there", ("`rondel model pull big` gives more", "two", "three"))
+    app = App(Agent("a"), Agent("b"), engine=Echo())
+    opened = Opened(app, "a", Echo(), "it is there", ("`rondel model pull big` gives more", "two", "three"))
     cut_off = ConversationInfo("c_0123456789abcdef", title="the plan", state="working")
-    assert opening(opened, Choice(), [cut_off], ("mind the file",)) == [
+    assert opening(opened, app.conversation(), Choice(), [cut_off], ("mind the file",)) == [
         "mind the file",
         "a talks to echo – it is there.",
         "`rondel model pull big` gives more.",
@@ -236,6 +237,8 @@ def test_the_first_lines_say_who_answers_why_and_what_would_be_better():
         "The last conversation (the plan) was cut off; `rondel resume 6789abcdef` goes on.",
         "/help lists the commands; Ctrl-C stops a turn, Ctrl-D quits.",
     ]
+    other = opening(opened, app.conversation(agent="b"), Choice(conversation="last"), [], ())
+    assert other[0] == "b talks to echo."
 
 
 @pytest.mark.parametrize("stdin", [b"", None])
