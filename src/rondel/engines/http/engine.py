@@ -238,7 +238,8 @@ class HttpEngine:
         return _target(where, "&".join(filter(None, (parts.query, query))))
 
     def _written(self, prompt: Prompt) -> bytes:
-        return self._encoder.encode(fitted(prompt, self._facts), model=self._model, more=self._endpoint.options)
+        fitting = fitted(prompt, self._facts, self._dialect.name)
+        return self._encoder.encode(fitting, model=self._model, more=self._endpoint.options)
 
     # --- what comes back ----------------------------------------------------------------------------------------------
 
