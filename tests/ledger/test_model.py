@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections import defaultdict
 from datetime import UTC, datetime
+from math import floor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -86,7 +87,7 @@ STEPS = st.lists(
 
 
 def key_of(window: str, when: float) -> str:
-    moment = datetime.fromtimestamp(when, UTC)
+    moment = datetime.fromtimestamp(floor(when), UTC)  # else the last half of a microsecond would be the next day's
     year, week, _ = moment.isocalendar()
     return {
         "day": moment.strftime("%Y-%m-%d"),

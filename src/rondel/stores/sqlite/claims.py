@@ -141,19 +141,14 @@ class Claims:
         )
         return None
 
-    def release(self, connection: sqlite3.Connection, reserved: Sequence[Reserved]) -> set[str]:
-        """Let go of what calls had claimed, and give the ids of those that had it still.
-
-        The others were taken for lost, and what was expected of them is charged.
-        """
-        there: set[str] = set()
-        for one in reserved:
-            charge = one.charge
-            if connection.execute("delete from reservations where id = ?", (charge.id,)).rowcount == 1:
-                there.add(charge.id)
-                for account in one.accounts:
-                    self._let_go(account, charge.tokens, charge.cost_nanousd or 0)
-        return there
+    def release(self, connection: sqlite3.Connection, reserved: Reserved) -> bool:
+        """Let go of what a call had claimed. False when somebody took it for lost, and charged what was expected."""
+        charge = reserved.charge
+        if connection.execute("delete from reservations where id = ?", (charge.id,)).rowcount != 1:
+            return False
+        for account in reserved.accounts:
+            self._let_go(account, charge.tokens, charge.cost_nanousd or 0)
+        return True
 
     def take_lost(self, connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> list[Charge]:
         """What the dead had claimed, and what was never settled: it is let go of, and is to be charged."""
@@ -164,7 +159,8 @@ class Claims:
             (now, _encode(dead).decode()),
         ).fetchall()
         lost = [_decode_reserved(body) for (body,) in bodies]
-        self.release(connection, lost)
+        for reserved in lost:
+            self.release(connection, reserved)
         self.write(connection)
         connection.execute("delete from claims where tokens = 0 and cost = 0 and upto < (select number from mark)")
         return [reserved.charge for reserved in lost]

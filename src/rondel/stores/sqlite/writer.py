@@ -334,14 +334,13 @@ class Writer:
         ledger.roll_up(self.settled(), dimension)
 
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
-        number_of = self._scopes.number_of
-        rows = [ledger.row_of(charge, number_of(connection, charge.scope)) for charge in self._charges]
-        self._charges.clear()
+        charges, self._charges = self._charges, []
         charged, self._charged = self._charged, []
-        reserved = [request.reserved for request in charged if request.reserved is not None]
-        there = self.claims.release(connection, reserved)
+        number_of = self._scopes.number_of
+        rows = [ledger.row_of(charge, number_of(connection, charge.scope)) for charge in charges]
         for request in charged:
-            charge, lost = request.charge, request.reserved is not None and request.reserved.charge.id not in there
+            charge, reserved = request.charge, request.reserved
+            lost = reserved is not None and not self.claims.release(connection, reserved)
             if charge is not None and not lost:
                 rows.append(ledger.row_of(charge, number_of(connection, charge.scope), request.origin))
         self._insert_charges(connection, rows)
