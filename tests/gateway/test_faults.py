@@ -97,9 +97,9 @@ def _sized(data: bytes) -> list[bytes]:
 
 EARLY: dict[str, Early] = {
     "429_with_retry_after": Early(
-        lambda d, s: error(d, 429, "rate_limit_error", "Slow down.", retry_after="7"), 429, RATE, "Slow down."
+        lambda d, s: error(d, 429, "rate_limit_error", "Slow down.", retry_after="7"), 429, RATE, "Slow down"
     ),
-    "500": Early(lambda d, s: error(d, 500, "api_error", "Oops."), 500, SERVER, "Oops."),
+    "500": Early(lambda d, s: error(d, 500, "api_error", "Oops."), 500, SERVER, "Oops"),
     "503_without_an_envelope": Early(lambda d, s: [body(b"upstream gone", 503, "text/plain")], 503, OVERLOAD, ""),
     "a_key_that_is_refused": Early(
         lambda d, s: error(d, 401, "authentication_error", "Who are you?"), 502, SERVER, "refused the key"

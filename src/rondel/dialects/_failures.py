@@ -38,6 +38,7 @@ def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> E
     """The error that an HTTP answer means, with the server's own words and what to do."""
     who = provider or "the model server"
     said, code = _words(body)
+    said = said.removesuffix(".") if not said.endswith("..") else said  # the sentence goes on
     quoted = f": {said}" if said else ""
     code = code or str(status)
     if status in (401, 403):
