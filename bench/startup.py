@@ -1,14 +1,18 @@
-"""What it costs to be there: imports, the command line's first breath, an agent."""
+"""What it costs to be there: imports, the command line's first breath, an agent. bench/gateway.py starts a gateway."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import timeit
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.measure import Ratio, shown
@@ -19,10 +23,11 @@ RUNS = 15
 def cpu_of_processes(*commands: Sequence[str]) -> list[float]:
     """The median CPU of each command, run in turn."""
     times: list[list[float]] = [[] for _ in commands]
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # compiled once, as what is installed is
     for _ in range(RUNS):
         for command, seconds in zip(commands, times, strict=True):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return [statistics.median(seconds) for seconds in times]
@@ -30,6 +35,21 @@ def cpu_of_processes(*commands: Sequence[str]) -> list[float]:
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
+
+
+def rondel_with(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rondel", *arguments]
+
+
+def chat_cost() -> Ratio:
+    """A chat in which nobody says anything, against the libraries that a terminal needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "rondel.toml"
+        config.write_text('engine = "echo"\n[store]\npath = ":memory:"\n', encoding="utf-8")
+        libraries = "import asyncio, prompt_toolkit, rich.console, markdown_it"
+        with contextlib.chdir(folder):
+            chat, plain = cpu_of_processes(rondel_with("chat"), python(libraries))
+    return Ratio(f"rondel chat against python -c '{libraries}'", chat / plain, 2, shown(chat), shown(plain))
 
 
 def memory_of(code: str) -> float:
@@ -78,7 +98,9 @@ def run() -> list[Ratio]:
         python("import asyncio"),
     )
     base = asyncio - nothing
-    version, plain = cpu_of_processes([sys.executable, "-m", "rondel", "--version"], python("import asyncio"))
+    version, shown_help, plain = cpu_of_processes(
+        rondel_with("--version"), rondel_with("--help"), python("import asyncio")
+    )
     memory = memory_of("import rondel; rondel.Agent, rondel.App, rondel.tool, rondel.Plugin") - memory_of("pass")
     app = "import rondel, with Agent, App, tool and Plugin"
     return [
@@ -90,5 +112,9 @@ def run() -> list[Ratio]:
         ),
         Ratio(f"{app}, memory against 15 MB", memory / 15, 1, f"{memory:.1f} MB", "15 MB"),
         Ratio("rondel --version against python -c 'import asyncio'", version / plain, 2, shown(version), shown(plain)),
+        Ratio(
+            "rondel --help against python -c 'import asyncio'", shown_help / plain, 2, shown(shown_help), shown(plain)
+        ),
+        chat_cost(),
         agent_cost(),
     ]
