@@ -58,7 +58,9 @@ class Scopes:
 def _kept(connection: sqlite3.Connection, scope: Scope) -> int:
     kind, model, engine, agent, conversation, person, roles, *rest = msgspec.structs.astuple(scope)
     row = (kind, model, engine, agent, conversation, person, _encode(roles).decode(), *rest)
-    connection.execute(_INSERT, row)
+    inserted = connection.execute(_INSERT, row)
+    if inserted.rowcount == 1 and inserted.lastrowid is not None:
+        return inserted.lastrowid
     return connection.execute(_FIND, row).fetchone()[0]
 
 
