@@ -331,6 +331,35 @@ def test_what_is_no_request_is_refused_and_ends_the_connection(loop: Loop, data:
     play(scene(), loop)
 
 
+@on_both_loops
+@pytest.mark.parametrize("data", [ASK, ASK.replace(b"Host", b"Connection: close\r\nHost")])
+def test_what_was_asked_before_it_is_answered(loop: Loop, data: bytes):
+    async def scene() -> None:
+        async with serving(echo) as served:
+            caller = await served.call()
+            head, body = await caller.ask(data + b"\x16\x03\x01 nonsense\r\n\r\n" + GET)
+            assert head.startswith("HTTP/1.1 200 OK\r\n")
+            assert (body, await caller.rest()) == (b"POST /v1/x a=b hello", b"")
+
+    play(scene(), loop)
+
+
+def test_what_stands_behind_a_body_is_no_header():
+    chunked = (
+        b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nHost: evil\r\nX: y\r\n\r\n"
+    )
+
+    async def headers(scope: Any, receive: Any, send: Any) -> None:
+        await body_of(receive)
+        await reply(send, b" ".join(name + b"=" + value for name, value in scope["headers"]))
+
+    async def scene() -> None:
+        async with serving(headers) as served:
+            assert (await served.ask(chunked))[1] == b"host=h transfer-encoding=chunked"
+
+    play(scene(), asyncio.new_event_loop)
+
+
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nX: "])
 def test_a_head_that_does_not_end_is_refused(start: bytes):
     async def scene() -> None:

@@ -171,12 +171,20 @@ class Connection(asyncio.Protocol):
         except HttpParserUpgrade as end:
             self._stay(data[end.args[0] :])
         except HttpParserError:
-            self.refuse(400)
+            self._hear_no_more()
         else:
             if self._is_in_head:
                 self._head_size += len(data)
                 if self._head_size > HEAD_BYTES_MAX:
                     self.refuse(431)
+
+    def _hear_no_more(self) -> None:
+        """What came is no request. Whatever was asked before it is answered, and then it ends."""
+        last = self._next[-1] if self._next else self._exchange
+        if last is None or self._reading is not None:
+            self.refuse(400)
+        else:
+            self._is_deaf = last.is_last = True
 
     def _stay(self, rest: bytes) -> None:
         """Read on as if nobody had asked for another protocol: the parser looks for no body behind such a head, and
@@ -206,6 +214,8 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_in_head:
+            return  # what stands behind a body says nothing about it: nobody has looked at it on the way
         name = name.lower()
         if name == b"expect":
             self._expects_word = value.lower() == b"100-continue"
