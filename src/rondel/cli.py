@@ -100,8 +100,18 @@ def _usage_sentence(error: BaseException) -> str | None:
     message = getattr(error, "format_message", lambda: str(error))()
     sentence = " ".join(str(message).split())
     sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")
-    hint = "" if sentence.endswith(("?", ")")) else "; `rondel help` lists the commands"
-    return f"{sentence[:1].lower()}{sentence[1:]}{hint}"
+    return f"{sentence[:1].lower()}{sentence[1:]}{_usage_hint(sentence, getattr(error, 'ctx', None))}"
+
+
+def _usage_hint(sentence: str, context: Any) -> str:
+    """What to do about it, where the sentence does not say so itself."""
+    if "unexpected extra argument" in sentence:
+        return "; a text of several words stands in quotes"
+    if sentence.endswith(("?", ")")):
+        return ""
+    if context is None or context.parent is None:
+        return "; `rondel help` lists the commands"
+    return f"; `{context.command_path} --help` says what it takes"
 
 
 def _forget_stdout() -> None:

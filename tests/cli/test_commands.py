@@ -40,7 +40,9 @@ def test_help_lists_every_command(place: Place):
     [
         (["doktor"], "no such command 'doktor'. Did you mean 'doctor'?"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'. Did you mean '--engine'?"),
-        (["prompt", "rondel"], "missing argument 'TEXT'; `rondel help` lists the commands"),
+        (["prompt", "rondel"], "missing argument 'TEXT'; `rondel prompt --help` says what it takes"),
+        (["run", "rondel", "hi", "you"], "got unexpected extra argument (you); a text of several words stands in qu"),
+        (["jobs", "show"], "missing argument 'ID'; `rondel jobs show --help` says what it takes"),
         (["chat", "--new", "--continue"], "--new, --continue and --conversation exclude each other; give one of them"),
         (["conversations", "--limit", "many"], "invalid value for '--limit'"),
     ],

@@ -13,6 +13,7 @@ from rondel.events import (
     CallFinished,
     CallHeld,
     Digest,
+    EngineChanged,
     Entry,
     FactsLearned,
     HandedOff,
@@ -250,3 +251,20 @@ def test_a_time_line_draws_days_of_waiting_short():
     assert scale.place(day + 20.0) == scale.place(day * 9) == 1.0
     assert Scale([]).place(5.0) == 0.0
     assert interval(TraceNode("turn", "helper", at=0.0, ended_at=9.0, seconds=1.0)) is None
+
+
+def test_a_round_says_which_engine_was_asked_and_which_model_answered_where_that_is_another():
+    def round_of(engine: str, model: str) -> str:
+        event = msgspec.structs.replace(said("hm", engine=engine), model=model)
+        return build(journal(*turn(event)), {}).children[0].lines()[1].removeprefix("Depth 0: ")
+
+    assert round_of("anthropic:claude-x", "") == "asked anthropic:claude-x (500 ms)"
+    assert round_of("anthropic:claude-x", "claude-x") == "asked anthropic:claude-x (500 ms)"
+    assert round_of("anthropic:claude-x", "claude-x-2027") == "asked anthropic:claude-x (claude-x-2027) (500 ms)"
+
+
+def test_another_model_for_a_conversation_is_a_note():
+    assert notes(EngineChanged("other"), EngineChanged("")) == [
+        ("model changed", "other answers from here on"),
+        ("model changed", "each agent asks its own again"),
+    ]

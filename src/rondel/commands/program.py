@@ -191,7 +191,7 @@ def resume(id: str, engine: str) -> None:
 
 
 @program.command()
-@click.argument("id", help=WHICH)
+@click.argument("id", default="last", help=WHICH)
 @text("--turn", help="only this turn: its number, last, or its id")
 @flag("--short", help="only turns and calls")
 @flag("--markdown", help="print Markdown")

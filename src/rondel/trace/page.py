@@ -20,7 +20,18 @@ from ..values import Usage
 from .drafts import totals
 from .node import TraceNode
 from .scale import Scale, interval
-from .text import arguments_text, details, facts_text, money_text, note_text, one_line, round_text, seconds_text, shown
+from .text import (
+    answered_by,
+    arguments_text,
+    details,
+    facts_text,
+    money_text,
+    note_text,
+    one_line,
+    round_text,
+    seconds_text,
+    shown,
+)
 
 Element = ElementTree.Element
 
@@ -211,7 +222,7 @@ def _label(line: Element, node: TraceNode, scale: Scale) -> None:
         _add(line, "span", kind, css="kind")
     name = node.name
     if node.kind == "round":
-        name = (node.model or node.name) if node.asked else round_text(node)
+        name = answered_by(node) if node.asked else round_text(node)
     _add(line, "bdi", one_line(name), css="name")
     if preview := one_line(_about(node), 160):
         _add(line, "bdi", preview, css="about")

@@ -123,7 +123,13 @@ def line_of(node: TraceNode, depth: int) -> str:
 def round_text(node: TraceNode) -> str:
     if node.did:
         return node.did
-    return f"asked {node.name}" if node.ran else "asked nobody: the prompt was blank"
+    return f"asked {answered_by(node)}" if node.ran else "asked nobody: the prompt was blank"
+
+
+def answered_by(node: TraceNode) -> str:
+    """The engine of a round, and the model that answered where it is another one than was asked for."""
+    other = node.model and not node.name.endswith(node.model)
+    return f"{node.name} ({node.model})" if other else node.name
 
 
 def note_text(node: TraceNode) -> str:

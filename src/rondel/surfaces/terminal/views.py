@@ -140,8 +140,8 @@ def _label(node: TraceNode) -> Text:
         case "turn":
             label = Text.assemble((one_line(node.name, 64), "bold cyan"), f" {one_line(node.input, 100)}")
         case "round":
-            asked = ("asked ", node.model or node.name) if node.asked else (round_text(node), "")
-            label = Text.assemble((asked[0], "dim"), one_line(asked[1], 80))
+            asked, _, whom = round_text(node).partition(" ") if node.asked else (round_text(node), "", "")
+            label = Text.assemble((asked, "dim"), f" {one_line(whom, 120)}" if whom else "")
         case "call":
             label = Text.assemble(
                 (one_line(node.name, 64), "bold"), f" {one_line(arguments_text(node.arguments), 160)}"
