@@ -2,8 +2,8 @@
 
 Rests on what dialect.py says of `messages_field`: what is written for a history is what is written for its parts, one
 after the other. A prompt that a foreign program sent (it has a `model`) comes anew with each request. A short one is
-written at once, and nothing of it is kept; of the long ones, those of the last few conversations are. Pure; knows no
-network.
+written at once, and nothing of it is kept, and so is a question of two messages that is no conversation's; of the long
+ones, those of the last few conversations are. Pure; knows no network.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from .dialect import Dialect, Json
 from .growing import Growing
-from .prompt import HISTORY, Node, Prompt, flatten, only_messages
+from .prompt import HISTORY, Child, Node, Prompt, flatten, only_messages
 from .values import Message, user
 
 FOREIGN_MESSAGES_MIN = 16
@@ -24,8 +24,12 @@ FOREIGN_BYTES_MAX = 512 * 1024
 """Of foreign programs' prompts, this many are kept, from this length on and up to that size."""
 FOREIGN_LOOSE = 4
 """So many of the newest messages may bear a mark for the provider's cache, which the next request does not have."""
+QUESTION_MESSAGES = 2
+"""What an engine is asked besides a conversation, such as what is to be seen in an image, has an instruction and a
+question."""
 FRAMES_MAX = 8
 
+_encode = msgspec.json.Encoder().encode
 _ANCHOR = user("-")
 """Written before a part of a history and left out again: so a part is never taken for a beginning."""
 
@@ -42,10 +46,10 @@ class PromptEncoder:
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """The body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
-        instructions, history, rest = _parted(prompt)
-        if prompt.model and len(history) < FOREIGN_MESSAGES_MIN:
+        if _is_short(prompt):
             body = self._dialect.write_prompt(prompt, model=model, stream=stream)
-            return msgspec.json.encode(_with_more(body, more))
+            return _encode(_with_more(body, more))
+        instructions, history, rest = _parted(prompt)
         head, tail = self._ends(prompt.replace(nodes=instructions), instructions, model, more, stream)
         if prompt.model:
             pieces = self._foreign.of(history)
@@ -75,13 +79,25 @@ class PromptEncoder:
         """What stands before the history and behind it."""
         field = self._dialect.messages_field
         body = self._dialect.write_prompt(prompt, model=model, stream=stream)
-        first = msgspec.json.encode(body.pop(field))[1:-1]
-        return b'{"%b":[%b' % (field.encode(), first), b"]," + msgspec.json.encode(_with_more(body, more))[1:]
+        first = _encode(body.pop(field))[1:-1]
+        return b'{"%b":[%b' % (field.encode(), first), b"]," + _encode(_with_more(body, more))[1:]
 
     def _add(self, written: tuple[bytes, ...], messages: tuple[Message, ...]) -> tuple[bytes, ...]:
         """One more piece, with a comma before it."""
         wire = self._dialect.write_prompt(Prompt.of(_ANCHOR, *messages), model="")[self._dialect.messages_field][1:]
-        return (*written, b"," + msgspec.json.encode(wire)[1:-1]) if wire else written
+        return (*written, b"," + _encode(wire)[1:-1]) if wire else written
+
+
+def _is_short(prompt: Prompt) -> bool:
+    """Whether it is not worth the while to remember it."""
+    if not prompt.model:
+        return len(prompt.nodes) <= QUESTION_MESSAGES and not prompt.tools and all(map(_is_message, prompt.nodes))
+    size = sum([len(node.children) if type(node) is Node else 1 for node in prompt.nodes])
+    return size < FOREIGN_MESSAGES_MIN
+
+
+def _is_message(child: Child) -> bool:
+    return type(child) is Message
 
 
 def _is_tool(message: Message) -> bool:

@@ -67,10 +67,9 @@ class Outgoing:
 
     async def flush(self) -> None:
         """Send what was said, and wait until the caller takes it."""
-        if self._buffer:
-            data = b"".join(self._buffer) if len(self._buffer) > 1 else self._buffer[0]
-            self._buffer.clear()
-            await self.write(data)
+        if buffer := self._buffer:
+            self._buffer = []
+            await self.write(b"".join(buffer) if len(buffer) > 1 else buffer[0])
 
     async def write(self, data: bytes) -> None:
         if not self.started:
