@@ -175,7 +175,7 @@ def test_a_failure_after_pings_is_said_in_the_stream(caller: str, upstream: Upst
             gate.open()
     read = read_stream(caller, raw)
     assert (read.ends, read.pings > 0) == (("error",), True)
-    assert "Slow down." in read.error
+    assert "Slow down;" in read.error
 
 
 def test_a_whole_answer_is_not_pinged(upstream: Upstream, lending: Served, web: httpx2.Client) -> None:

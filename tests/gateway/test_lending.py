@@ -209,7 +209,7 @@ def test_a_second_round_that_fails_keeps_what_was_said_and_ends_with_an_error(
     got = web.post(**post_of(dialect, f"{SHORT[dialect]}:{name}", text="[lend] Hi"))
     read = read_stream(dialect, got.content)
     assert (got.status_code, read.text, read.ends) == (200, "Let me see.", ("error",))
-    assert "Too long." in read.error
+    assert "Too long;" in read.error
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -220,7 +220,7 @@ def test_a_second_round_that_fails_is_an_error_to_who_wanted_a_whole_answer(
     name = upstream.plays(first, error(dialect, 400, "invalid_request_error", "Too long."))
     got = web.post(**post_of(dialect, f"{SHORT[dialect]}:{name}", text="[lend] Hi", streams=False))
     assert got.status_code == 400
-    assert "Too long." in error_of(dialect, got.json())[1]
+    assert "Too long;" in error_of(dialect, got.json())[1]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
