@@ -54,6 +54,25 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelSer
         assert terminal.wait_end() == 0
 
 
+def test_ctrl_c_right_behind_enter_stops_the_turn_that_was_meant(place: Place, server: ModelServer):
+    """F05: also before the turn has begun."""
+    place.uses(server)
+    held = server.holds("Here ", "I am.")
+    server.says("Here I am.")  # whether the model of the turn that was stopped was asked is a matter of luck
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.press("talk for ever\r\x03")
+        terminal.wait_for("Stopped.")
+        held.release()
+        terminal.press("/tokens\r\x03")
+        terminal.wait_for("This conversation used")
+        terminal.type("and now?")
+        terminal.wait_for("Here I am.")
+        terminal.wait_for_rest()
+        assert "once more quits" not in terminal.all_text
+        assert terminal.all_text.count("Stopped.") == 1
+
+
 def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
     place.uses(server)
     marker = place.project / "made"

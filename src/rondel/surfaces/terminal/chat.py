@@ -74,6 +74,8 @@ class Terminal:
         self._rest = asyncio.Event()
         self._wake = asyncio.Event()
         self._hinted = False
+        self._stop_wanted = False
+        """Ctrl-C came before the turn began that it is meant for."""
         self._over = False
         self._leaving_stops = True
         self._group: asyncio.TaskGroup | None = None
@@ -110,6 +112,7 @@ class Terminal:
                 await self._handle(line)
             except RondelError as error:
                 self.screen.note(f"✗ {error}", "red")
+            self._stop_wanted = self._stop_wanted and self._busy
         if self._busy and self._leaving_stops:
             await self._stop_and_wait()
 
@@ -213,6 +216,9 @@ class Terminal:
             case TurnStarted():
                 self._question = None
                 self._set_busy(True)
+                if self._stop_wanted:
+                    self._stop_wanted = False
+                    await self.stop()
             case QuestionAnswered():
                 self._question = None
             case TurnFinished(outcome=outcome):
@@ -228,6 +234,7 @@ class Terminal:
         if busy:
             self._rest.clear()
         else:
+            self._stop_wanted = False
             self._rest.set()
             self._wake.set()
             self.screen.working = False
@@ -319,7 +326,7 @@ class Terminal:
         return True
 
     def interrupted(self, has_text: bool) -> None:
-        if self._busy or self._question is not None:
+        if self._busy or self._question is not None or self._reader.has_lines:
             if self._group is not None:
                 self._group.create_task(self._stop_quietly())
         elif has_text and isinstance(self._reader, TerminalReader):
@@ -333,7 +340,7 @@ class Terminal:
 
     async def _stop_quietly(self) -> None:
         try:
-            await self.stop()
+            self._stop_wanted = not await self.stop() and (self._busy or self._reader.has_lines)
         except RondelError as error:
             self.screen.note(f"✗ {error}", "red")
             self._flush()

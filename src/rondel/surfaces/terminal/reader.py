@@ -61,6 +61,11 @@ class Reader(Protocol):
     waits_for_rest: bool
     """Lines come one after the other, each when the one before was dealt with."""
 
+    @property
+    def has_lines(self) -> bool:
+        """A line was typed that nobody has taken yet."""
+        ...
+
     def start(self, group: asyncio.TaskGroup) -> None:
         """Begin to read; whatever that takes lives in this group."""
         ...
@@ -89,6 +94,8 @@ class PlainReader:
     """Lines of a pipe, a file or a dumb terminal. A thread reads, because none of them can be waited for alike."""
 
     waits_for_rest = True
+    has_lines = False
+    """What a pipe has in store was not typed by whoever presses a key now."""
 
     def __init__(self, source: IO[str] | None, target: IO[str]) -> None:
         self._source, self._target = source, target
@@ -171,6 +178,10 @@ class TerminalReader:
         )
         self._session.app.min_redraw_interval = REDRAW_S
         self._session.app.ttimeoutlen = ESCAPE_S
+
+    @property
+    def has_lines(self) -> bool:
+        return not self._lines.empty()
 
     def start(self, group: asyncio.TaskGroup) -> None:
         group.create_task(self._run())
