@@ -113,3 +113,23 @@ def test_the_engine_of_the_command_line_answers_in_a_conversation_that_goes_on(p
     assert "guide talks to other:large – chosen for this conversation." in done.out
     assert place.rondel("run", "guide", "still?", "--conversation", "last").out == "Large again.\n"
     assert models(server) == ["small", "large", "large"]
+
+
+def test_leaving_with_a_question_open_says_how_to_answer_it(place: Place, server: ModelServer):
+    place.uses(server)
+    server.calls("ask_user", "q", question="What is your name?")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("ask me")
+        terminal.wait_for("type the answer")
+        terminal.press("\x04")
+        assert terminal.wait_end() == 0
+        assert "A question is open: `rondel resume " in terminal.all_text
+
+
+def test_ctrl_c_ends_a_trace_that_is_watched_as_it_should(place: Place):
+    assert place.rondel("run", "rondel", "hello", "--engine", "echo").code == 0
+    with place.terminal("trace", "--watch") as terminal:
+        terminal.wait_for("asked echo")
+        terminal.press("\x03")
+        assert terminal.wait_end() == 0

@@ -59,8 +59,10 @@ async def _chat(choice: Choice) -> None:
 
 async def _say_what_is_left(conversation: Conversation) -> None:
     left = [job.name for job in await conversation.app.background.jobs(conversation.id) if not job.is_over]
+    id = short_id(conversation.id)
+    if await conversation.questions():
+        tell(f"A question is open: `rondel resume {id}` asks it again.")
     if left:
-        id = short_id(conversation.id)
         tell(f"Not finished in the background: {', '.join(left)}. `rondel jobs run` or `rondel resume {id}` goes on.")
 
 

@@ -92,5 +92,7 @@ async def _watch(id: str) -> None:
         id = await find_conversation(store, id)
         async for line in follow(store, id, lambda: asyncio.sleep(POLL_S), price=Prices().paid):
             shown.print(one_line(line, 400), soft_wrap=True)
+    except asyncio.CancelledError:  # Ctrl-C is how it ends
+        return
     finally:
         await store.aclose()
