@@ -5,10 +5,8 @@ What is not changed stays the same object, so that what was made of it once need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from operator import is_
-from typing import cast
 
 import msgspec
 
@@ -29,11 +27,17 @@ def _rewritten(siblings: tuple[Child, ...], rewrite: Callable[[Run], Run], depth
         messages = rewrite(siblings) if siblings else siblings
         return siblings if _same(messages, siblings) else Messages(messages)
     made: list[Child] = []
-    for bare, run in groupby(siblings, lambda child: isinstance(child, Message)):
-        if bare:
-            made += rewrite(tuple(cast("Iterator[Message]", run)))
-        else:
-            made += [_node(node, rewrite, depth) for node in cast("Iterator[Node]", run)]
+    run: list[Message] = []
+    for child in siblings:
+        if isinstance(child, Message):
+            run.append(child)
+            continue
+        if run:
+            made += rewrite(tuple(run))
+            run = []
+        made.append(_node(child, rewrite, depth))
+    if run:
+        made += rewrite(tuple(run))
     return siblings if _same(made, siblings) else tuple(made)
 
 
