@@ -133,3 +133,25 @@ def test_ctrl_c_ends_a_trace_that_is_watched_as_it_should(place: Place):
         terminal.wait_for("asked echo")
         terminal.press("\x03")
         assert terminal.wait_end() == 0
+
+
+def test_the_model_of_an_agent_with_words_of_its_own_is_said_to_be_asked_only_where_they_need_one(
+    place: Place, server: ModelServer
+):
+    two_models(place, server)
+    done = place.spawn("chat", stdin=b"/agent text.upper\nhello\n/model other\n/model\n")
+    assert "rondel talks to test:small – rondel.toml:1 names it." in done.out
+    assert "HELLO" in done.out
+    said = " ".join(done.out.split())
+    assert "text.upper speaks its own words, and where they need a model asks other:large – chosen for this" in said
+
+
+def test_a_long_name_of_a_model_is_cut_where_the_terminal_ends(place: Place, server: ModelServer):
+    place.write(
+        "rondel.toml",
+        f'engine = "test"\n[engines.test]\nmodel = "a-long-name-of-a-model-of-2027"\nbase_url = "{server.url}"\n',
+    )
+    with place.terminal(columns=40) as terminal:
+        terminal.wait_for("rondel · test:a-long-name-of-a-model-o…")
+        terminal.press("\x04")
+        assert terminal.wait_end() == 0

@@ -94,7 +94,8 @@ class Opened(msgspec.Struct, frozen=True):
     def model_line(self) -> str:
         if not self.why:
             return f"{self.agent} speaks its own words: no model is asked"
-        return f"{self.agent} talks to {self.engine.name} – {self.why}"
+        here = f"{Path.cwd()}{os.sep}"  # a file in this folder is known by its name
+        return f"{self.agent} talks to {self.engine.name} – {self.why.replace(here, '')}"
 
 
 def load_project() -> Project:

@@ -36,6 +36,7 @@ from .views import messages_view
 SPIN_S = 0.125
 EARLIER_MESSAGES = 4
 LIVE_ROWS_MIN = 4
+STATUS_CHARS_MAX = 44
 PERSON = "user"
 STOP_S = 5.0
 
@@ -314,7 +315,8 @@ class Terminal:
     def status(self) -> str:
         who = f"{self.conversation.agent} · {self.engine.name}"
         state = "waits for your answer" if self._question else "at work: type to steer it" if self._busy else ""
-        return f"\x1b[2m{state or one_line(who, 44)}\x1b[0m"
+        room = min(STATUS_CHARS_MAX, shutil.get_terminal_size().columns - 1)
+        return f"\x1b[2m{one_line(state or who, room)}\x1b[0m"
 
     def completions(self, text: str) -> Iterable[tuple[str, str]]:
         return completions(self, text)

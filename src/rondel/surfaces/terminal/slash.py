@@ -90,7 +90,9 @@ def who_answers(conversation: Conversation, engine: EngineFace, chosen: str, mod
     agent = conversation.agent
     if model_line and not chosen and agent == conversation.app.agent().name:
         return model_line
-    return f"{agent} talks to {engine.name}{' – chosen for this conversation' if chosen else ''}"
+    body = conversation.app.crew(agent).agent
+    says = "speaks its own words, and where they need a model asks" if body.template or body.function else "talks to"
+    return f"{agent} {says} {engine.name}{' – chosen for this conversation' if chosen else ''}"
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
