@@ -46,9 +46,10 @@ class State:
         self._values: dict[Key[Any], Any] = {}
 
     def __getitem__(self, key: Key[T]) -> T:
-        if key not in self._values:
-            self._values[key] = key.make()
-        return cast(T, self._values[key])
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = key.make()
+        return cast(T, value)
 
     def __setitem__(self, key: Key[T], value: T) -> None:
         self._values[key] = value

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import msgspec
@@ -237,7 +238,7 @@ def _session(turn: Turn) -> str:
 
 
 def _is_image(part: object) -> TypeGuard[Media]:
-    return isinstance(part, Media) and part.kind == "image"
+    return type(part) is Media and part.kind == "image"
 
 
 def _images(messages: Iterable[Message]) -> list[Media]:
@@ -245,10 +246,10 @@ def _images(messages: Iterable[Message]) -> list[Media]:
     found: list[Media] = []
     for message in messages:
         for part in message.parts:
-            if _is_image(part):
-                found.append(part)
-            elif isinstance(part, ToolResult):
+            if type(part) is ToolResult:
                 found += filter(_is_image, part.parts)
+            elif type(part) is Media and part.kind == "image":
+                found.append(part)
     return found
 
 
@@ -272,15 +273,15 @@ def _written(message: Message, view: _View) -> Message:
 
 
 def _without_images(message: Message, view: _View) -> Message:
-    if not _images((message,)):
-        return message
-    parts: list[Part] = []
-    for part in message.parts:
-        if isinstance(part, ToolResult) and any(map(_is_image, part.parts)):
-            inner = tuple(_placeholder(one, view) if _is_image(one) else one for one in part.parts)
-            part = msgspec.structs.replace(part, parts=inner)
-        parts.append(_placeholder(part, view) if _is_image(part) else part)
-    return msgspec.structs.replace(message, parts=tuple(parts))
+    parts = tuple([_without_image(part, view) for part in message.parts])
+    return message if all(map(is_, parts, message.parts)) else msgspec.structs.replace(message, parts=parts)
+
+
+def _without_image(part: Part, view: _View) -> Part:
+    if type(part) is ToolResult and any(map(_is_image, part.parts)):
+        inner = tuple(_placeholder(one, view) if _is_image(one) else one for one in part.parts)
+        return msgspec.structs.replace(part, parts=inner)
+    return _placeholder(part, view) if _is_image(part) else part
 
 
 def _placeholder(image: Media, view: _View) -> Text:
