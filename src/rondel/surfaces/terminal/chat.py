@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +28,7 @@ from ...journal import Watcher
 from ...question import NO, YES, Question
 from ...store import ConversationInfo
 from .clean import clean, one_line
+from .device import console_for, signals
 from .reader import PlainReader, Reader, TerminalReader, is_interactive
 from .screen import Screen
 from .slash import Models, completions, is_command, run_command
@@ -64,7 +65,7 @@ class Terminal:
         source, shown = source or sys.stdin, target or sys.stdout
         interactive = is_interactive(source, shown, os.environ.get)
         self._sheet = io.StringIO()
-        console = _console(self._sheet, shown, interactive=interactive)
+        console = console_for(self._sheet, shown, interactive=interactive)
         self.screen = Screen(console, now=app.clock.now, rich=interactive)
         self._reader: Reader = TerminalReader(self, history) if interactive else PlainReader(source, shown)
         self._question: Question | None = None
@@ -86,7 +87,7 @@ class Terminal:
         """Talk until the person leaves. `go_on` takes up what a crash cut off."""
         for line in self._opening:
             self.screen.note(line)
-        with _signals(self._on_signal):
+        with signals(self._on_signal):
             async with asyncio.TaskGroup() as self._group:
                 spinner = self._group.create_task(self._spin())
                 self._reader.start(self._group)
@@ -401,35 +402,3 @@ class Terminal:
         else:
             self._leaving_stops = False  # the machine goes down: what is cut off can be resumed
             self.quit()
-
-
-def _console(sheet: IO[str], target: IO[str], *, interactive: bool) -> Console:
-    """A console that writes to a sheet of paper, in the colours of the terminal that will show it."""
-    colours = Console(file=target).color_system if interactive and not os.environ.get("NO_COLOR") else None
-    return Console(
-        file=sheet,
-        force_terminal=interactive,
-        color_system=colours,  # type: ignore[arg-type]
-        no_color=colours is None,
-        width=shutil.get_terminal_size().columns,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-
-
-@contextlib.contextmanager
-def _signals(handler: Callable[[int], None]) -> Generator[None]:
-    """Call the handler with SIGINT and SIGTERM, where the system has them."""
-    loop = asyncio.get_running_loop()
-    taken: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(number, handler, number)
-            taken.append(number)
-    try:
-        yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)
