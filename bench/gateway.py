@@ -57,7 +57,7 @@ think = "chat:burst-2"
 long_context = "chat:burst-3"
 long_context_tokens = 100000
 web_search = "chat:burst-4"
-image = "chat:burst-{words}"
+{image}
 
 [gateway.keys.desk]
 key = "bench"
@@ -167,11 +167,13 @@ def cases() -> list[Case]:
 
 
 @contextlib.contextmanager
-def gateway(upstream: Process, default: str) -> Generator[Process]:
+def gateway(upstream: Process, default: str, *, sees: bool = True) -> Generator[Process]:
+    """`sees`: it has a route for images, and with it its image agent."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         config = path / "rondel.toml"
-        config.write_text(CONFIG.format(url=upstream.url, default=default, words=WORDS), encoding="utf-8")
+        image = f'image = "chat:burst-{WORDS}"' if sees else ""
+        config.write_text(CONFIG.format(url=upstream.url, default=default, image=image), encoding="utf-8")
         config.chmod(0o600)
         env = {"HOME": folder} | {f"XDG_{kind}_HOME": folder for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
         with python("-m", "rondel", "serve", "--port", "0", cwd=path, env=env) as process:
@@ -255,15 +257,16 @@ async def per_delta(what: str, path: str, engine: str, upstream: Process, relay:
 
 
 async def image_agent(upstream: Process) -> Ratio:
-    """One lent call inside: the model that calls, the one that sees, and the first one again."""
-    plain, with_image = body(MESSAGES, streams=True), body_with_image()
-    with gateway(upstream, f"chat:looks-{WORDS}") as looks, gateway(upstream, f"chat:burst-{WORDS}") as across:
-        async with (
-            side(looks, request(MESSAGES, with_image), AT_ONCE) as ours,
-            side(across, request(MESSAGES, plain), AT_ONCE) as theirs,
-        ):
+    """One lent call inside: the model that calls, the one that sees, and the first one again. Against the same request
+    without the agent."""
+    asked = request(MESSAGES, body_with_image())
+    with (
+        gateway(upstream, f"chat:looks-{WORDS}") as looks,
+        gateway(upstream, f"chat:burst-{WORDS}", sees=False) as across,
+    ):
+        async with side(looks, asked, AT_ONCE) as ours, side(across, asked, AT_ONCE) as theirs:
             spent = await in_turn([ours, theirs], 200)
-    return compared("one lent call inside, against one across dialects", spent[0], spent[1], 2.5)
+    return compared("one lent call inside, against the same without the agent", spent[0], spent[1], 2.5)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
