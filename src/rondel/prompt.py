@@ -76,11 +76,10 @@ class Prompt(Value, frozen=True):
     def messages(self) -> tuple[Message, ...]:
         """The tree, flattened."""
         found: list[Message] = []
-        for child in self.nodes:
-            if isinstance(child, Message) and child.role != "error":
-                found.append(child)
-            else:
-                found.extend(flatten((child,)))
+        for place, child in enumerate(self.nodes):
+            if type(child) is not Message or child.role == "error":
+                return (*found, *flatten(self.nodes[place:]))
+            found.append(child)
         return tuple(found)
 
     @property
