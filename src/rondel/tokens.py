@@ -38,6 +38,9 @@ class TokenBreakdown(Value, frozen=True):
     limit: int | None = None
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def estimate_tokens(text: str) -> int:
     """A Chinese, Japanese or Korean character is a token, four others are one; rounded up."""
     if text.isascii():
@@ -53,23 +56,25 @@ def _cjk() -> re.Pattern[str]:
 
 
 def message_tokens(message: Message, estimate: Estimate = estimate_tokens) -> int:
-    return sum(part_tokens(part, estimate) for part in message.parts)
+    tokens = 0
+    for part in message.parts:
+        tokens += estimate(part.text) if type(part) is Text else part_tokens(part, estimate)
+    return tokens
 
 
 def part_tokens(part: Part, estimate: Estimate = estimate_tokens) -> int:
-    if isinstance(part, (Text, Thinking)):
+    if type(part) is Text or type(part) is Thinking:
         return estimate(part.text)
-    if isinstance(part, ToolCall):
-        return estimate(part.name) + estimate(part.broken or msgspec.json.encode(part.arguments).decode())
-    if isinstance(part, ToolResult):
-        return sum(part_tokens(inner, estimate) for inner in part.parts)
-    return MEDIA_TOKENS if isinstance(part, Media) else 0
+    if type(part) is ToolCall:
+        return estimate(part.name) + estimate(part.broken or _encode(part.arguments).decode())
+    if type(part) is ToolResult:
+        return sum([part_tokens(inner, estimate) for inner in part.parts])
+    return MEDIA_TOKENS if type(part) is Media else 0
 
 
 def tools_tokens(tools: Sequence[ToolSpec], estimate: Estimate = estimate_tokens) -> int:
     return sum(
-        estimate(spec.name) + estimate(spec.description) + estimate(msgspec.json.encode(spec.schema).decode())
-        for spec in tools
+        estimate(spec.name) + estimate(spec.description) + estimate(_encode(spec.schema).decode()) for spec in tools
     )
 
 

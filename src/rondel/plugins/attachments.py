@@ -122,14 +122,12 @@ class Attachments(Plugin):
 def _places(known: tuple[int, tuple[int, ...]], messages: tuple[Message, ...]) -> tuple[int, tuple[int, ...]]:
     """How many messages there are, and the places of those with something to read."""
     count, places = known
-    more = (place for place, message in enumerate(messages, count) if _has_attachment(message))
+    more = [n for n, message in enumerate(messages, count) if message.role == "user" and _has_attachment(message)]
     return count + len(messages), (*places, *more)
 
 
 def _has_attachment(message: Message) -> bool:
-    return message.role == "user" and any(
-        type(part) is Media and (_is_path(part) or _is_text(part)) for part in message.parts
-    )
+    return any(type(part) is Media and (_is_path(part) or _is_text(part)) for part in message.parts)
 
 
 def _is_path(media: Media) -> bool:

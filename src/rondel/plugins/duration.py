@@ -44,9 +44,11 @@ class Duration(Plugin):
         if not leaving:
             return prompt
         return prompt.with_history(
-            message
-            for place, whole in enumerate(history)
-            if (message := _without(whole, leaving[place]) if place in leaving else whole)
+            [
+                message
+                for place, whole in enumerate(history)
+                if (message := _without(whole, leaving[place]) if place in leaving else whole)
+            ]
         )
 
     def _leaving(self, history: Sequence[Message], births: _Births) -> dict[int, int]:
@@ -116,8 +118,8 @@ def _counted(births: _Births, messages: tuple[Message, ...]) -> _Births:
 
 def _without(message: Message, places: int) -> Message | None:
     """The message without these parts; none when it says nothing more. Thoughts that led to a call go with it."""
-    parts: tuple[Part, ...] = tuple(part for at, part in enumerate(message.parts) if not places >> at & 1)
-    if not any(_says_something(part) for part in parts):
+    parts: tuple[Part, ...] = tuple([part for at, part in enumerate(message.parts) if not places >> at & 1])
+    if not any(map(_says_something, parts)):
         return None
     return msgspec.structs.replace(message, parts=parts)
 

@@ -55,10 +55,12 @@ class History(Plugin):
         return prompt.replace_node(self._target, msgspec.structs.replace(found.child, text=text, children=messages))
 
     def _add(self, named: Messages, messages: tuple[Message, ...]) -> Messages:
-        return Messages((*named, *(self._mapped(message, n) for n, message in enumerate(messages, len(named)))))
+        return Messages((*named, *[self._mapped(message, n) for n, message in enumerate(messages, len(named))]))
 
     def _mapped(self, message: Message, number: int) -> Message:
         role, parts = message.role, message.parts
+        if role != "error" and not self._is_plain:
+            return msgspec.structs.replace(message, id=f"history-{number}")
         if self._is_plain:
             role, parts = "user" if role == "tool" else role, tuple(_in_words(parts))
         return msgspec.structs.replace(

@@ -60,9 +60,9 @@ def _follow(known: _List, messages: tuple[Message, ...]) -> _List:
         if message.role not in ("assistant", "tool"):
             continue
         for part in message.parts:
-            if isinstance(part, ToolCall) and part.name == write_todo.name:
+            if type(part) is ToolCall and part.name == write_todo.name:
                 written[part.id] = str(part.arguments.get("text", ""))
-            elif isinstance(part, ToolResult) and part.call_id in written:
+            elif type(part) is ToolResult and part.call_id in written:
                 new = written.pop(part.call_id)
                 text = text if part.is_error else new
     return _List(text, written)

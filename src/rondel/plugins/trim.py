@@ -44,7 +44,7 @@ class Trim(Plugin):
         self._totals = Growing(0, self._add_costs)
 
     def _add_costs(self, total: int, messages: Sequence[Message]) -> int:
-        return total + sum(message_tokens(message, self._estimate) for message in messages)
+        return total + sum([message_tokens(message, self._estimate) for message in messages])
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         window_tokens = self._window_tokens or turn.engine.facts.window_tokens
