@@ -1,16 +1,17 @@
-"""The smallest relay: what any gateway must cost on this HTTP server and an HTTP client. It reads the caller's headers
+"""The smallest relay: what any gateway must cost on an HTTP server and an HTTP client. It reads the caller's headers
 and body, posts them to the upstream, and pumps the answer's bytes back. It routes, counts and checks nothing, has no
-time-outs, and does not see when a caller leaves. The client is aiohttp, which most would take, or Rondel's own.
+time-outs, and does not see when a caller leaves. Server and client are uvicorn and aiohttp, the fastest libraries, or
+Rondel's own.
 
-    python -m bench.relay UPSTREAM_URL [aiohttp|rondel]
+    python -m bench.relay UPSTREAM_URL [libraries|rondel]
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import Any
 
-import uvicorn
 import uvloop
 
 HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"accept-encoding"}
@@ -65,10 +66,11 @@ def _start(answer: Any) -> dict[str, Any]:
     return {"type": "http.response.start", "status": answer.status, "headers": shown}
 
 
-async def main(upstream: str, client: str = "aiohttp") -> None:
+async def on_libraries(upstream: str, listening: socket.socket) -> None:
+    import uvicorn
+
     config = uvicorn.Config(
-        (OwnRelay if client == "rondel" else Relay)(upstream),
-        port=0,
+        Relay(upstream),
         lifespan="off",
         interface="asgi3",
         access_log=False,
@@ -76,13 +78,21 @@ async def main(upstream: str, client: str = "aiohttp") -> None:
         server_header=False,
         date_header=False,
         ws="none",
-        backlog=2_048,
     )
-    server = uvicorn.Server(config)
-    listening = config.bind_socket()
-    listening.listen(2_048)  # before anybody is told of it
+    await uvicorn.Server(config).serve(sockets=[listening])
+
+
+async def on_our_own(upstream: str, listening: socket.socket) -> None:
+    from rondel.http.server import Server
+
+    await Server(OwnRelay(upstream), listening).run()
+
+
+async def main(upstream: str, on: str = "libraries") -> None:
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2_048)
+    listening.setblocking(False)
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-    await server.serve(sockets=[listening])
+    await (on_our_own if on == "rondel" else on_libraries)(upstream, listening)
 
 
 if __name__ == "__main__":
