@@ -30,13 +30,13 @@ def headers_key(dialect: str) -> str:
 
 class Again(list[Any]):
     """The new objects of a list whose beginning came before. `made` is what was made of that: whoever reads the new
-    ones adds to it what it makes of them, and then nobody may change it."""
+    ones adds to it what it makes of them, and then nobody may change it. `kept` says whether that is remembered."""
 
-    __slots__ = ("made",)
+    __slots__ = ("kept", "made")
 
-    def __init__(self, new: list[Any], made: list[Any]) -> None:
+    def __init__(self, new: list[Any], made: list[Any], *, kept: bool = True) -> None:
         super().__init__(new)
-        self.made = made
+        self.made, self.kept = made, kept
 
 
 class ReplyReader(Protocol):

@@ -2,8 +2,8 @@
 
 Rests on what dialect.py says of `messages_field`: what is written for a history is what is written for its parts, one
 after the other. A prompt that a foreign program sent (it has a `model`) comes anew with each request. A short one is
-written at once, and nothing of it is kept, and so is a question of two messages that is no conversation's; of the long
-ones, those of the last few conversations are. Pure; knows no network.
+written at once, and nothing of it is kept; so is a question of two messages that is no conversation's. Of the others,
+those of the last few conversations are kept that may come again. Pure; knows no network.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class PromptEncoder:
             return _encode(_with_more(body, more))
         instructions, history, rest = _parted(prompt)
         head, tail = self._ends(prompt.replace(nodes=instructions), instructions, model, more, stream)
-        if prompt.model:
+        if prompt.once:
+            pieces = self._add((), history)
+        elif prompt.model:
             pieces = self._foreign.of(history)
             if sum(map(len, pieces)) > FOREIGN_BYTES_MAX:
                 self._foreign.forget(history)

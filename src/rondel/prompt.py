@@ -67,6 +67,8 @@ class Prompt(Value, frozen=True):
     model: str = ""
     """The model that a foreign request asked for; an engine knows its own."""
     opaque: Opaque = {}
+    once: bool = False
+    """It may never come again: what is made of it need not be kept."""
 
     @classmethod
     def of(cls, *messages: Message, tools: Iterable[ToolSpec] = (), options: Options | None = None) -> Prompt:

@@ -9,7 +9,7 @@ import pytest
 
 from rondel.dialects import DIALECTS
 from rondel.errors import PromptRejected
-from rondel.gateway.reading import ALIKE_MAX, LIST_BYTES_MAX, OBJECT_BYTES, Readings
+from rondel.gateway.reading import ALIKE_MAX, LIST_BYTES_MAX, LONG_BYTES, OBJECT_BYTES, Readings
 from rondel.gateway.request import Request
 from rondel.prompt import Prompt
 
@@ -148,3 +148,24 @@ def test_white_space_and_brackets_in_texts_are_no_end_of_an_object(indent: int |
     assert read(other, readings) == read(other)
     assert read((*texts, "more"), readings) == read((*texts, "more"))
     assert read(texts[: cut + 1], readings) == read(texts[: cut + 1])
+
+
+def test_a_long_conversation_that_comes_out_of_nowhere_is_kept_when_it_comes_again() -> None:
+    """One that grows is short at first; what comes once and is long mostly never comes again."""
+    readings = Readings()
+    texts = ["x" * 1_000 for _ in range(LONG_BYTES // 1_000 + 1)]
+    first, again, third = (
+        prompt_of(conversation(*texts, *more), readings=readings) for more in ((), ("a",), ("a", "b"))
+    )
+    assert [prompt.once for prompt in (first, again, third)] == [True, False, False]
+    assert not any(a is b for a, b in zip(first.nodes, again.nodes, strict=False))
+    assert all(a is b for a, b in zip(again.nodes, third.nodes, strict=False))
+    assert third == prompt_of(conversation(*texts, "a", "b"))
+
+
+def test_a_conversation_that_grew_long_is_kept_all_the_while() -> None:
+    readings = Readings()
+    texts = ["x" * 1_000 for _ in range(LONG_BYTES // 1_000 + 4)]
+    prompts = [prompt_of(conversation(*texts[:count]), readings=readings) for count in range(10, len(texts), 2)]
+    assert not any(prompt.once for prompt in prompts)
+    assert all(a is b for a, b in zip(prompts[0].nodes, prompts[-1].nodes, strict=False))

@@ -1,6 +1,8 @@
 """Remembers what callers send again and again: a conversation comes whole with each request, and all but its end came
 before. What was read of a list of messages or tools is kept for a while, by its very bytes and by who sent it. A list
-that begins with the same bytes begins with the same objects: only what follows is decoded and read.
+that begins with the same bytes begins with the same objects: only what follows is decoded and read. A conversation
+grows, so a long list that comes out of nowhere is kept when it comes again: most that come once never do, and to let go
+of an old one costs as much as to read it.
 
 Knows no dialect: those put what they make of the objects into the list that they are given (`dialect.Again`).
 """
@@ -28,6 +30,8 @@ ALIKE_MAX = 4
 LOOSE_MAX = 4
 """Some callers mark the newest messages for the provider's cache, and only those: a list that differs from another one
 in no more than its last objects goes on from it."""
+LONG_BYTES, SEEN_BYTES, SEEN_MAX = 32_000, 8_000, 10_000
+"""A list of so many bytes must have been seen before: so many of its first bytes tell. So many lists are known."""
 REMEMBERED = frozenset({"messages", "input", "tools"})
 
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -84,6 +88,7 @@ class Readings:
         self._bytes_max, self._list_bytes_min = bytes_max, list_bytes_min
         self._known: OrderedDict[_Place, list[_Reading]] = OrderedDict()
         self._bytes = 0
+        self._seen: dict[int, None] = {}
 
     def decode(self, raw: msgspec.Raw, whose: tuple[str, ...], decode: Decode = msgspec.json.decode) -> Any:
         """What a field of a body holds. Of a list, what came before is neither decoded nor read again. `whose` says in
@@ -102,10 +107,22 @@ class Readings:
         new = decode(_behind(data, end))
         if _NO_OBJECTS.intersection(map(type, new)):
             return msgspec.json.decode(raw)
+        if not count and len(data) > LONG_BYTES and not self._has_seen((*whose, data[:SEEN_BYTES])):
+            return Again(new, [], kept=False)
         reading = _Reading(data, before.made[:count], count + len(new), before.ends_known[:count])
         if new:
             self._remember(place, reading, None if count < before.count - LOOSE_MAX else before)
         return Again(new, reading.made)
+
+    def _has_seen(self, beginning: _Place) -> bool:
+        """Whether a list that begins so came before; it has from now on."""
+        key = hash(beginning)
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        return False
 
     def _remember(self, place: _Place, reading: _Reading, instead_of: _Reading | None) -> None:
         """The newest of those that are alike."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..dialect import Dialect
+from ..dialect import Again, Dialect
 from ..errors import PromptRejected
 from ..prompt import Prompt
 from .reading import REMEMBERED, Readings
@@ -102,7 +102,9 @@ class Request:
     def prompt(self) -> Prompt:
         """The request as a prompt; decoded when first asked for."""
         body = {name: self._recalled(name, raw) for name, raw in self.fields.items()}
-        return self.dialect.read_prompt(body)
+        prompt = self.dialect.read_prompt(body)
+        messages = body.get(self.dialect.messages_field)
+        return prompt.replace(once=True) if type(messages) is Again and not messages.kept else prompt
 
     def _recalled(self, name: str, raw: msgspec.Raw) -> Any:
         if self._readings is None or name not in REMEMBERED:

@@ -172,9 +172,10 @@ class _Asked:
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._retelling.asks(self)
-        # With the caller's model in it the prompt is known for a foreign one, of which no engine keeps anything.
-        deltas = self._engine.stream(prompt.replace(model=self._retelling.request.model))
-        if not self._retelling.request.streams:
+        request = self._retelling.request
+        # With the caller's model in it the prompt is known for a foreign one, of which engines keep less.
+        deltas = self._engine.stream(prompt.replace(model=request.model, once=request.prompt.once))
+        if not request.streams:
             return deltas
         return Paced(cast("AsyncGenerator[Delta]", deltas), self._retelling.outgoing)
 
