@@ -64,6 +64,10 @@ class _View:
         self.messages: dict[int, tuple[Message, Message]] = {}
         self._numbers: dict[int, tuple[Media, int]] = {}
 
+    def knows(self, images: list[Media]) -> bool:
+        """Whether there are no others than were numbered already."""
+        return self.album is not None and self._numbers.keys() >= set(map(id, images))
+
     def number(self, image: Media) -> int:
         known = self._numbers.get(id(image))
         if known is None:
@@ -160,9 +164,12 @@ class ImageAgent(Plugin):
         prompt = rewrite_runs(prompt, lambda run: tuple([_written(message, view) for message in run]))
         return prompt.replace(tools=(self._tool.spec, *others)).instruct(NOTE, id=self.entry or self.name)
 
-    async def _look(self, turn: Turn, images: Iterable[Media]) -> None:
+    async def _look(self, turn: Turn, images: list[Media]) -> None:
         """Number the images that are new, in their order, and keep what may be asked for later."""
-        view, session = turn.state[_VIEW], _session(turn)
+        view = turn.state[_VIEW]
+        if view.knows(images):
+            return
+        session = _session(turn)
         if view.album is None:
             lasts = not turn.previewing and (bool(session) or not _is_foreign(turn))
             opened = await self._albums.open(turn.conversation, kept=bool(session)) if lasts else None
