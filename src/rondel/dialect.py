@@ -82,10 +82,12 @@ class Meter(Protocol):
     """The last event has passed. Nothing passes after it."""
     failure: EngineError | None
     """The error with which the stream ended: the upstream's own, which was passed on, or that of `fail`."""
+    broken: EngineError | None
+    """What was wrong behind the events that passed last: nonsense. `finish` raises it."""
 
     def feed(self, data: bytes) -> bytes:
         """The whole events that these bytes complete, as they came. Raises an EngineError for an error event before the
-        first token, and for nonsense."""
+        first token, and for nonsense, unless something of the answer stands before it."""
         ...
 
     def finish(self) -> bytes:

@@ -494,6 +494,15 @@ def test_an_upstream_that_goes_away_never_looks_finished(name: str, end: Step, k
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_words_that_come_with_nonsense_are_passed_on_before_it_is_told(name: str) -> None:
+    """And at once, although nothing follows."""
+    words = b"".join(events_of(REPLY, name)[:-2])
+    error, seen = broken(CHUNKED, chunk(words + b'data: {"error": nonsense\n\n'), Silence(), name=name)
+    assert type(error) is EngineGarbled
+    assert seen.raw == words
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_silence_in_mid_stream_is_a_time_out(name: str) -> None:
     error, _ = broken(*streamed(name=name)[:5], Silence(), name=name, idle_s=0.05)
     assert (type(error), error.code) == (EngineTimeout, "timeout_idle")

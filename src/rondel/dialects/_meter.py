@@ -51,6 +51,7 @@ class EventMeter:
         self.usage = Usage()
         self.token_seen = self.done = False
         self.failure: EngineError | None = None
+        self.broken: EngineError | None = None
         self._bytes_max = bytes_max
         self._pending: list[bytes] = []
         self._size = 0
@@ -94,6 +95,8 @@ class EventMeter:
     def finish(self) -> bytes:
         rest = b"".join(self._pending)
         self._pending.clear()
+        if self.broken is not None:
+            raise self.broken
         if self.done:
             return b""
         # Servers may leave out the blank line after the last event; half an event is not JSON, and an error.
@@ -164,7 +167,8 @@ class EventMeter:
             try:
                 passes = self._event(payload)
             except WireError as error:
-                raise self._garbled(error) from None
+                kept.append(data[begin:start])
+                return self._break(self._garbled(error), b"".join(kept))
             if not passes:
                 kept.append(data[begin:start])
                 begin = end
@@ -175,6 +179,13 @@ class EventMeter:
             return data
         kept.append(data[begin:])
         return b"".join(kept)
+
+    def _break(self, error: EngineError, passed: bytes) -> bytes:
+        """What stands before nonsense is passed on first, where it is a part of the answer."""
+        if not (self.token_seen and passed):
+            raise error
+        self.broken = error
+        return passed
 
     def _next(self, data: bytes, start: int, every: bool) -> tuple[int, int] | None:
         """Where the next event that matters begins and ends, with its blank line. Until the first token all do."""

@@ -86,7 +86,8 @@ class StreamedAnswer:
             return data
         try:
             while not self._meter.done:
-                if data := self._past_meter(await self._body.read()):
+                chunk = b"" if self._meter.broken else await self._body.read()
+                if data := self._past_meter(chunk):
                     return data
         except BaseException:
             self._body.close()
