@@ -159,8 +159,8 @@ class Retelling:
             self.record.attempts += 1
 
 
-class _Asked:
-    """An engine that a turn asks. Whether it is the turn's own is known when it is asked."""
+class _Heard:
+    """An engine around another one, of which the retelling hears when it is asked."""
 
     def __init__(self, engine: Engine, retelling: Retelling) -> None:
         self._engine, self._retelling = engine, retelling
@@ -169,6 +169,10 @@ class _Asked:
     @property
     def facts(self) -> ModelFacts:
         return self._engine.facts
+
+
+class _Asked(_Heard):
+    """An engine that a turn asks. Whether it is the turn's own is known when it is asked."""
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._retelling.asks(self)
@@ -180,16 +184,8 @@ class _Asked:
         return Paced(cast("AsyncGenerator[Delta]", deltas), self._retelling.outgoing)
 
 
-class _Noted:
+class _Noted(_Heard):
     """An engine whose asking is noted: the one that was asked last is the one that answered."""
-
-    def __init__(self, engine: Engine, retelling: Retelling) -> None:
-        self._engine, self._retelling = engine, retelling
-        self.name = engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._retelling.note_engine(self)
