@@ -611,8 +611,11 @@ def test_what_does_not_end_is_broken_off(loop: Loop, patience: str, monkeypatch:
     play(scene(), loop)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", ASK])
-def test_who_asks_nothing_for_too_long_is_not_kept(sent: bytes, monkeypatch: pytest.MonkeyPatch):
+HALF = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", ASK, HALF])
+def test_who_asks_nothing_or_not_to_the_end_for_too_long_is_not_kept(sent: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "IDLE_S", 0.0)
 
     async def scene() -> None:

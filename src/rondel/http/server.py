@@ -22,7 +22,8 @@ HEAD_BYTES_MAX = 64 * 1024
 BUFFERED_BYTES_MAX = 64 * 1024
 """So much of a body may wait for the application before the caller is held back."""
 IDLE_S = 75.0
-"""How long a connection may be without a request; clients with a pool close theirs earlier."""
+"""How long a connection may be without a request, or a request without its next piece; clients with a pool close theirs
+earlier."""
 AHEAD_MAX = 4
 """So much may be asked before the first answer is there; then the caller is held back."""
 BACKLOG = 2_048
@@ -128,7 +129,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, group: asyncio.TaskGroup) -> None:
         self.server, self.loop, self._group = server, loop, group
         self.at = 0.0
-        """When a connection without a request is closed."""
+        """When a connection without a whole request is closed."""
         self.full: asyncio.Event | None = None
         """There while the caller reads too slowly; set when it has caught up."""
         self._parser = HttpRequestParser(self)
@@ -250,6 +251,7 @@ class Connection(asyncio.Protocol):
                 self.pause()
 
     def on_body(self, body: bytes) -> None:
+        self.at = self.loop.time() + IDLE_S
         if self._reading is not None and self._reading.take(body):
             self.pause()
 
@@ -257,12 +259,15 @@ class Connection(asyncio.Protocol):
         exchange, self._reading = self._reading, None
         if exchange is not None:
             exchange.end_body()
+            if exchange is self._exchange:  # from now on it is the application's time
+                self.server.deadlines.remove(self)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _begin(self, exchange: Exchange) -> None:
-        self.server.deadlines.remove(self)
         self._exchange = exchange
+        if exchange is self._reading:
+            self._wait_for_request()  # for the rest of it
         self._group.create_task(exchange.run(self.server.application))
 
     def answered(self, exchange: Exchange) -> None:
