@@ -193,18 +193,18 @@ def has_runtime() -> bool:
 
 
 class PullFirst(Wrapper):
-    """An engine whose weights are fetched with the first prompt; whoever waits is told how far that is."""
+    """An engine whose weights are fetched with the first prompt, unless they have come since it was made; whoever waits
+    is told how far that is."""
 
     def __init__(self, engine: Engine, weights: Weights, *, pull: Callable[..., object] = pull) -> None:
-        self._engine, self.weights, self._pull, self._is_here = engine, weights, pull, False
+        self._engine, self.weights, self._pull = engine, weights, pull
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         # Without the runtime the engine says what is missing; nobody should wait for weights to hear it.
-        if not self._is_here and has_runtime():
+        if not is_present(self.weights) and has_runtime():
             async with aclosing(self._fetch()) as notices:  # whoever leaves gives the fetch up at once
                 async for notice in notices:
                     yield notice
-            self._is_here = True
         async for delta in self._engine.stream(prompt):
             yield delta
 

@@ -184,12 +184,17 @@ def test_the_embedded_model_is_the_last_and_says_what_a_pull_would_give() -> Non
     )
 
 
+def _put(weights: Weights) -> None:
+    """A file of the right size where the weights are kept."""
+    path = path_of(weights)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(weights.size_bytes)
+
+
 def test_the_best_model_in_the_cache_is_taken() -> None:
     for weights in CATALOG:
-        path = path_of(weights)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.truncate(weights.size_bytes)
+        _put(weights)
     found = picked()
     assert (found.name, found.needs_pull) == ("local:qwen2.5-coder-1.5b", None)
     assert isinstance(found.engine, LocalEngine)
@@ -217,6 +222,7 @@ def test_weights_are_fetched_with_the_first_prompt_and_the_waiting_are_told() ->
         pulls.append(weights.name)
         for done in range(0, 1001, 1):
             progress(done, 1000, "here")
+        _put(weights)
 
     async def main() -> None:
         engine = PullFirst(Echo(), DEFAULT, pull=pull)
@@ -230,6 +236,17 @@ def test_weights_are_fetched_with_the_first_prompt_and_the_waiting_are_told() ->
 
     asyncio.run(main())
     assert pulls == [DEFAULT.name]
+
+
+def test_weights_that_came_since_the_engine_was_made_are_not_fetched_again() -> None:
+    """The chat fetches them with a bar before it asks for the first message."""
+
+    def pull(weights: Weights, progress: object) -> None:
+        raise AssertionError("they are here")
+
+    engine = PullFirst(Echo(), DEFAULT, pull=pull)
+    _put(DEFAULT)
+    assert not any(isinstance(delta, Notice) for delta in asyncio.run(_answers(engine)))
 
 
 def test_a_fetch_that_fails_is_the_engine_failing() -> None:
