@@ -1,11 +1,12 @@
 # Everything goes through here. Needs only Python 3.11 or newer; each target sets up what it needs in .venv.
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell $(p) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo ok),$(p))))
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
-.PHONY: help run test check bench clean
+.PHONY: help run test test-all check bench clean
 help: ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 .venv/python:
 	@test -n "$(PYTHON)" || { echo "Rondel needs Python 3.11 or newer with the venv module; none was found."; exit 1; }
@@ -32,8 +33,11 @@ help: ## what there is
 run: .venv/run ## set up, then talk to the default agent
 	@$(BIN)/rondel
 
-test: .venv/dev ## set up, then every test
-	@$(BIN)/python -m pytest
+test: .venv/dev ## set up, then the tests, on all cores
+	@$(PYTEST)
+
+test-all: test ## then the slow ones, and more examples of hypothesis
+	@$(PYTEST) -m "slow or hypothesis" --hypothesis-profile all
 
 check: .venv/dev ## lint, types, layers, docs
 	$(BIN)/ruff check .

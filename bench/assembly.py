@@ -17,7 +17,8 @@ from bench.measure import ROUNDS as SAMPLES_TAKEN
 from bench.measure import Ratio, compare
 from rondel.dialects import DIALECTS
 from rondel.events import CallFinished, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
-from rondel.journal import Journal
+from rondel.machine.journal import Journal
+from rondel.machine.turn import Turn
 from rondel.plugin import Plugin
 from rondel.plugins.attachments import Attachments
 from rondel.plugins.clock import Clock
@@ -26,7 +27,6 @@ from rondel.plugins.history import History
 from rondel.plugins.position import Position
 from rondel.plugins.todo import Todo
 from rondel.prompt import Node, Prompt
-from rondel.turn import Turn
 from rondel.values import (
     Delta,
     Message,
@@ -83,7 +83,7 @@ class Silent:
 
 async def filled(app: rondel.App, id: str, messages: int) -> Journal:
     """A kept conversation of so many messages: a question, a call, its result, an answer, and so on."""
-    journal = await app.journal(id)
+    journal = await app.journals.open(id)
     for n in range(messages // 4):
         call = ToolCall(f"call-{n}", "search", {"query": f"what is the answer to question {n}?", "limit": 5})
         result = ToolResult(call.id, (Text(f"found for {n}: " + "a fact, " * 20),), "search")

@@ -19,8 +19,8 @@ from bench import bare
 from bench.measure import Ratio, cpu_of, shown
 from bench.server import serving
 from bench.turns import ignore
+from rondel.contracts.endpoint import Endpoint
 from rondel.dialects import DIALECTS
-from rondel.endpoint import Endpoint
 from rondel.engines.http import HttpEngine
 from rondel.events import MessageAdded, RoundFinished
 from rondel.stores.sqlite import SqliteStore
@@ -37,7 +37,7 @@ SAMPLES = 60
 async def prepared(app: rondel.App, id: str, turns: int) -> rondel.Conversation:
     """A kept conversation of so many turns."""
     conversation = app.conversation(id)
-    journal = await app.journal(id)
+    journal = await app.journals.open(id)
     for n in range(turns):
         await journal.append(
             MessageAdded(user(f"question {n}", id=f"{n}")),

@@ -12,14 +12,15 @@ from pathlib import Path
 import msgspec
 
 from bench.measure import Ratio, compare
-from rondel.charge import Charge, Rule, Scope
-from rondel.ledger import Ledger
+from rondel.charge import Charge, Scope
+from rondel.contracts.ledger import Rule
+from rondel.contracts.window import DAY_S
+from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
-from rondel.stores.sqlite.file import open_file
+from rondel.stores.sqlite.file import DatabaseFile
 from rondel.stores.sqlite.ledger import ChargeRow, insert_charges, roll_up, row_of
 from rondel.stores.sqlite.scopes import Scopes
 from rondel.values import Usage
-from rondel.window import DAY_S
 
 CALLS = 300
 SCOPE = Scope("chat", "gpt-6.1-terra", "bench:gpt-6.1-terra", "helper", "c_019a7f3c2b1e", "ada", key="desk")
@@ -80,12 +81,12 @@ async def against_a_bare_commit(folder: Path) -> list[Ratio]:
             ("a call under no limit", calls, [], 1.0),
         ):
             async with SqliteStore(folder / f"{len(ratios)}.db") as store:
-                ledger = Ledger(store.books, rules=rules)
+                ledger = Ledger(store.ledger_store, rules=rules)
                 await ledger.record(SCOPE, Usage(1, 1))
 
                 async def ours(ledger: Ledger = ledger, work: object = work) -> None:
                     await work(ledger)  # type: ignore[operator]
-                    await ledger._books.balances([])  # pyright: ignore[reportPrivateUsage]
+                    await ledger._store.balances([])  # pyright: ignore[reportPrivateUsage]
 
                 ratios.append(await compare(what, ours, bare.commits, limit=limit, per=CALLS))
     return ratios
@@ -93,7 +94,7 @@ async def against_a_bare_commit(folder: Path) -> list[Ratio]:
 
 def fill(path: Path, count: int) -> None:
     """Charges of many models, people and conversations over some months, as they would be after a long time."""
-    with closing(open_file(path, durability="normal", busy_timeout_s=5)) as connection:
+    with closing(DatabaseFile(path, durability="normal", busy_timeout_s=5).open()) as connection:
         connection.execute("begin immediate")
         scopes = Scopes()
 
@@ -120,7 +121,7 @@ async def against_fewer_charges(folder: Path) -> Ratio:
     for count in (FEW, MANY):
         fill(folder / f"{count}.db", count)
     async with SqliteStore(folder / f"{FEW}.db") as few, SqliteStore(folder / f"{MANY}.db") as many:
-        short, long = Ledger(few.books), Ledger(many.books)
+        short, long = Ledger(few.ledger_store), Ledger(many.ledger_store)
         what = f"a summary over {MANY:,} charges, against one over {FEW:,}"
         return await compare(what, lambda: question(long), lambda: question(short), limit=1.5, per=60)
 

@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 WAIT_S = 60.0
 
@@ -145,17 +145,13 @@ async def connect(port: int, count: int) -> list[Caller]:
     return [(await loop.create_connection(Caller, "127.0.0.1", port))[1] for _ in range(count)]
 
 
-Asked: TypeAlias = bytes | Callable[[int, int], bytes]
-"""What is asked: always the same, or what the so manyth caller says at its so manyth time."""
+async def ask_all(callers: Sequence[Caller], asked: bytes, times: int) -> None:
+    """Send the request so many times in all, every caller at once."""
 
-
-async def ask_all(callers: Sequence[Caller], asked: Asked, times: int) -> None:
-    """Ask so many times in all, every caller at once."""
-
-    async def ask(who: int, caller: Caller) -> None:
-        for time in range(times // len(callers)):
-            await caller.ask(asked if isinstance(asked, bytes) else asked(who, time))
+    async def ask(caller: Caller) -> None:
+        for _ in range(times // len(callers)):
+            await caller.ask(asked)
 
     async with asyncio.TaskGroup() as group:
-        for who, caller in enumerate(callers):
-            group.create_task(ask(who, caller))
+        for caller in callers:
+            group.create_task(ask(caller))

@@ -17,8 +17,8 @@ from bench import bare
 from bench.measure import Ratio, compare, cpu_of, shown
 from bench.server import serving
 from bench.turns import bare_turn, ignore
+from rondel.contracts.endpoint import Endpoint
 from rondel.dialects import DIALECTS
-from rondel.endpoint import Endpoint
 from rondel.engines.http import HttpEngine
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore

@@ -1,9 +1,8 @@
-"""The smallest relay: what any gateway must cost on an HTTP server and an HTTP client. It reads the caller's headers
-and body, posts them to the upstream, and pumps the answer's bytes back. It routes, counts and checks nothing, has no
-time-outs, and does not see when a caller leaves. Server and client are uvicorn and aiohttp, the fastest libraries, or
-Rondel's own.
+"""The smallest relay on uvicorn and aiohttp: what any gateway must cost. It reads the caller's headers and body, posts
+them to the upstream, and passes the answer's bytes back. It routes, counts and checks nothing, has no time-outs, and
+does not notice when a caller leaves.
 
-    python -m bench.relay UPSTREAM_URL [libraries|rondel]
+    python -m bench.relay UPSTREAM_URL
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ import socket
 import sys
 from typing import Any
 
+import aiohttp
+import uvicorn
 import uvloop
 
 HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"accept-encoding"}
@@ -21,7 +22,7 @@ SHOWN = ("content-type", "content-length", "x-request-id")
 class Relay:
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._client: Any = None
+        self._client: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -30,12 +31,6 @@ class Relay:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"] if name not in HOP_BY_HOP}
-        await self._pass_on(scope["path"], headers, body, send)
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _pass_on(self, path: str, headers: dict[str, str], body: bytes, send: Any) -> None:
-        import aiohttp
-
         if self._client is None:
             self._client = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
@@ -43,32 +38,18 @@ class Relay:
                 timeout=aiohttp.ClientTimeout(total=None),
                 auto_decompress=False,
             )
-        async with self._client.post(self._upstream + path, data=body, headers=headers) as answer:
-            await send(_start(answer))
+        async with self._client.post(self._upstream + scope["path"], data=body, headers=headers) as answer:
+            shown = [(name.encode(), answer.headers[name].encode()) for name in SHOWN if name in answer.headers]
+            await send({"type": "http.response.start", "status": answer.status, "headers": shown})
             while data := await answer.content.readany():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
-class OwnRelay(Relay):
-    async def _pass_on(self, path: str, headers: dict[str, str], body: bytes, send: Any) -> None:
-        from rondel.http import Client, Head
-
-        if self._client is None:
-            self._client = Client(self._upstream)
-        answer = await self._client.ask("POST", path, Head(headers), body)
-        await send(_start(answer))
-        while data := await answer.read():
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-def _start(answer: Any) -> dict[str, Any]:
-    shown = [(name.encode(), answer.headers[name].encode()) for name in SHOWN if name in answer.headers]
-    return {"type": "http.response.start", "status": answer.status, "headers": shown}
-
-
-async def on_libraries(upstream: str, listening: socket.socket) -> None:
-    import uvicorn
-
+async def main(upstream: str) -> None:
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2_048)
+    listening.setblocking(False)
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
         Relay(upstream),
         lifespan="off",
@@ -82,18 +63,5 @@ async def on_libraries(upstream: str, listening: socket.socket) -> None:
     await uvicorn.Server(config).serve(sockets=[listening])
 
 
-async def on_our_own(upstream: str, listening: socket.socket) -> None:
-    from rondel.http.server import Server
-
-    await Server(OwnRelay(upstream), listening).run()
-
-
-async def main(upstream: str, on: str = "libraries") -> None:
-    listening = socket.create_server(("127.0.0.1", 0), backlog=2_048)
-    listening.setblocking(False)
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-    await (on_our_own if on == "rondel" else on_libraries)(upstream, listening)
-
-
 if __name__ == "__main__":
-    uvloop.run(main(*sys.argv[1:]))
+    uvloop.run(main(sys.argv[1]))

@@ -10,10 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
+from rondel.contracts.runtime import Job
+from rondel.contracts.store import Store
 from rondel.events import RoundFinished
-from rondel.job import Job
-from rondel.runtimes.local import LocalRuntime
-from rondel.store import Store
+from rondel.jobs.runtime import LocalRuntime
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import Usage, assistant

@@ -15,9 +15,10 @@ import rondel
 from bench import bare
 from bench.measure import Ratio, compare
 from bench.server import serving
+from rondel.contracts.endpoint import Endpoint
 from rondel.dialects import DIALECTS
-from rondel.endpoint import Endpoint
 from rondel.engines.http import HttpEngine
+from rondel.events import Outcome, TurnFinished
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
@@ -48,9 +49,9 @@ async def sum_of(a: int, b: int) -> int:
     return a + b
 
 
-add = rondel.tool(name="add", idempotent=True)(sum_of)
+add = rondel.tool(name="add", idempotent=True, repeatable=True)(sum_of)
 """Marked as what it is: running it twice does no harm, so nothing waits for the disk before it runs."""
-add_once = rondel.tool(name="add")(sum_of)
+add_once = rondel.tool(name="add", repeatable=True)(sum_of)
 """As if it must not run twice: each call waits until the disk knows that it starts."""
 
 
@@ -67,8 +68,12 @@ def ignore(_: object) -> None:
 
 
 async def our_turn(app: rondel.App) -> None:
+    outcome = None
     async for event in await app.conversation().send("Please do it."):
         ignore(event)
+        if type(event) is TurnFinished:
+            outcome = event.outcome
+    assert outcome is Outcome.DONE, f"the turn did not do its work: {outcome}"
 
 
 async def bare_turn(model: Any) -> None:

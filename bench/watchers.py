@@ -7,7 +7,7 @@ import asyncio
 import rondel
 from bench.measure import Ratio, compare
 from bench.turns import InProcess, ignore
-from rondel import journal
+from rondel.machine import journal
 from rondel.stores.memory import MemoryStore
 
 WATCHERS = 10
@@ -20,7 +20,7 @@ async def watched_turn(app: rondel.App, wake_s: float) -> None:
 
     async def look(watcher: journal.Watcher) -> None:
         with watcher:
-            async for event in watcher:
+            async for _, event in watcher:
                 ignore(event)
                 if isinstance(event, journal.TurnFinished):
                     return

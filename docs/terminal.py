@@ -28,7 +28,7 @@ from rich.text import Text
 COLUMNS, ROWS = 92, 60
 WAIT_S = 120.0
 QUIET_S = 1.0
-READY, ASKS = "/help lists the commands", "waits for your answer"
+READY, ASKS = "/help lists the commands", "waiting for your answer"
 AT_REST = re.compile(r"\n\s+\S+ · \S+\n›$")
 """The end of the screen when nothing is at work: who would answer, and an empty input line."""
 POEM = "The terminal waits.\nA cursor blinks in the dark.\nSomebody answers.\n"
@@ -41,7 +41,7 @@ class Session:
         self.screen = pyte.Screen(COLUMNS, ROWS)
         self._stream = pyte.ByteStream(self.screen)
         env = os.environ | {"TERM": "xterm-256color", "COLORTERM": "", "RONDEL_STORE": str(home / "talks.db")}
-        env["XDG_STATE_HOME"] = str(home)
+        env |= {"XDG_STATE_HOME": str(home), "RONDEL_TRUST": str(folder)}
         self._child: Any = pexpect.spawn(
             command[0], list(command[1:]), cwd=str(folder), env=env, dimensions=(ROWS, COLUMNS), encoding=None
         )

@@ -1,4 +1,4 @@
-"""A call that waits for a person. The turn rests, for seconds or for days, and goes on with the answer."""
+"""A call that waits for a person. The turn waits, for seconds or for days, and resumes with the answer."""
 
 import asyncio
 

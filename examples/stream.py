@@ -4,8 +4,8 @@ import asyncio
 
 from rondel import Agent, App, tool
 from rondel.events import CallFinished, TurnFinished
+from rondel.machine.answer_text import AnswerText
 from rondel.testing import Scripted, call
-from rondel.values import PartDelta
 
 
 @tool
@@ -20,16 +20,15 @@ model = Scripted(call("weather", city="Lisbon"), "Take a light coat.")
 async def main() -> None:
     async with App(Agent("helper", engine=model, tools=[weather])) as app:
         turn = await app.conversation().send("What should I wear in Lisbon?")
+        answer = AnswerText()
         async for event in turn:
             match event:
-                case PartDelta(text=text):
-                    print(text, end="", flush=True)
                 case CallFinished(result=result):
                     print(f"[{result.name}: {result.text}]")  # [weather: mild in Lisbon]
                 case TurnFinished(outcome=outcome):
                     print(f"\n({outcome})")  # (done)
-                case _:
-                    pass
+                case _:  # the answer's text; thinking and the arguments of calls stream, too, and are not printed
+                    print(answer.feed(event), end="", flush=True)
 
 
 asyncio.run(main())

@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.lenient import parse_object, parse_parameters, relaxed, repair_arguments, repaired
+from rondel.text.lenient import parse_object, parse_parameters, relaxed, repair_arguments, repaired
 
 JSON = st.recursive(
     st.none()
@@ -25,7 +25,6 @@ OBJECTS = st.dictionaries(st.text(), JSON, max_size=4)
 
 
 @given(OBJECTS, st.booleans(), st.sampled_from((None, 2)))
-@settings(max_examples=80, deadline=None)
 def test_what_json_dumps_wrote_reads_the_same_by_every_reader(value: dict[str, Any], ascii: bool, indent: int | None):
     """M04: JSON comes first, and every later reader understands it too."""
     text = json.dumps(value, ensure_ascii=ascii, indent=indent)
@@ -36,7 +35,6 @@ def test_what_json_dumps_wrote_reads_the_same_by_every_reader(value: dict[str, A
 
 
 @given(st.text(alphabet=st.sampled_from("{}[]:,\"'\\/*#= \nnulTrueab01.-e+\ud800é汉")) | st.text())
-@settings(max_examples=200, deadline=None)
 def test_no_text_makes_a_reader_raise(text: str):
     for read in (parse_object, relaxed, repaired):
         assert read(text) is None or isinstance(read(text), dict)
@@ -45,7 +43,6 @@ def test_no_text_makes_a_reader_raise(text: str):
 
 
 @given(OBJECTS.filter(bool), st.data())
-@settings(max_examples=80, deadline=None)
 def test_a_text_cut_anywhere_is_closed_to_what_had_come(value: dict[str, Any], data: st.DataObject):
     text = json.dumps(value)
     found = repaired(text[: data.draw(st.integers(0, len(text)))]) or {}

@@ -1,4 +1,4 @@
-"""An agent behind the gateway: it lends every model a look at the team's tickets, and no client notices."""
+"""An agent behind the gateway: it injects every model a look at the team's tickets, and no client notices."""
 
 from rondel import Plugin, tool
 

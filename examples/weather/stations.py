@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rondel.template import escape
+from rondel.text.template import escape
 from rondel.tool import CallContext
 
 REPORTS = {"lisbon": "21 °C and sunny", "oslo": "4 °C with sleet"}

@@ -12,13 +12,13 @@ from .tool import tool  # at once: a module of this name exists, and would hide 
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .app import App, ask, default_plugins, run
-    from .command import Command
-    from .conversation import Conversation, TurnView
+    from .app.app import App, ask, default_plugins, run
+    from .contracts.command import Command
     from .engine import Engine
     from .errors import ConfigError, EngineError, LimitReached, QuestionError, RondelError, StoreError, ToolError
     from .events import Event, Outcome
     from .limits import Limits
+    from .machine.conversation import Conversation, TurnView
     from .plugin import Key, Plugin
     from .prompt import Node, Prompt
     from .question import Answer, Hold, Question
@@ -71,9 +71,9 @@ __all__ = [
 
 _HOMES = {
     "agent": "Agent",
-    "app": "App ask default_plugins run",
-    "command": "Command",
-    "conversation": "Conversation TurnView",
+    "app.app": "App ask default_plugins run",
+    "contracts.command": "Command",
+    "machine.conversation": "Conversation TurnView",
     "engine": "Engine",
     "errors": "ConfigError EngineError LimitReached QuestionError RondelError StoreError ToolError",
     "events": "Event Outcome",

@@ -1,41 +1,42 @@
 """The contract of an agent: who answers, with which engine, prompt, tools and plugins, within which limits.
 
-Frozen: write it in code or in a file. Knows no app; an agent is only data until an app runs it.
+Frozen, and only data until an app runs it. Written in code or in a file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from .engine import Engine
 from .errors import RondelError
 from .events import JobMode
-from .inputs import TEXT_INPUT, schema_of, validator
 from .limits import Limits
 from .plugin import Plugin
 from .prompt import HISTORY, Node
-from .schedule import Schedule
-from .template import TemplateError, parse
+from .text.inputs import TEXT_INPUT, schema_of, validator
+from .text.template import TemplateError, parse
 from .tool import NAME, CallContext, Tool, is_function, job_mode, tool
 from .values import Options, OutputSchema, Value
 
-AGENT_NAME = re.compile(rf"{NAME.pattern}(?:\.{NAME.pattern})?")
-"""A name with a dot is that of an agent in a library: `time.now`."""
+if TYPE_CHECKING:
+    from .text.schedule import Schedule
+
+AGENT_NAME = re.compile(rf"{NAME.pattern}(?:\.{NAME.pattern})?")  # A name with a dot belongs to a library: `time.now`
 
 ToolLike: TypeAlias = "Tool | Agent | Callable[..., Any] | str"
 
 
 class Fact(Value, frozen=True):
-    """Something that an agent learns when it runs; other agents read it as `agent.fact`."""
+    """A value that an agent learns when it runs; other agents read it as `agent.fact`."""
 
     description: str = ""
     type: str = "string"
     scope: Literal["global", "local"] = "global"
-    """A local fact is seen by its own agent only."""
+    """A local fact is visible to its own agent only."""
     tags: tuple[str, ...] = ()
 
 
@@ -55,36 +56,39 @@ class Agent(msgspec.Struct, frozen=True):
     options: Options = Options()
     description: str = ""
     inputs: dict[str, Any] = {}
-    """What the agent takes: the properties of a JSON schema, each required only where it says `required: True`."""
+    """What the agent takes: the properties of a JSON schema, each optional unless it says `required: True`."""
     output: OutputSchema | None = None
     template: str = ""
-    """A text that is filled in and is the answer: no model is asked."""
+    """A template whose filled-in text is the answer; no model is asked."""
     function: Callable[..., Any] | None = None
-    """A Python function that gives the answer: no model is asked."""
+    """A Python function that returns the answer; no model is asked."""
     alias: str = ""
-    """Another agent's body under this name, with this one's description and inputs."""
+    """The agent that answers under this name, with this one's description, inputs and facts."""
     listeners: Sequence[str] = ()
     """Agents that are offered to the model as tools."""
     expands_output: bool = False
-    """Directives in what this agent's model or function returns are carried out, for the agents in `recruits`."""
+    """Whether directives in what this agent's model or function returns are run, for the agents in `recruits`."""
     recruits: Sequence[str] = ()
     facts: dict[str, Fact] = {}
     job: Sequence[str] = ()
-    """Agents that run one after the other, in the background, when this one has answered."""
+    """Agents that run in the background, one after the other, when this one has answered."""
     background: Sequence[str] | Mapping[str, JobMode] = ()
-    """Which of its tools work in the background; a mapping says how each reports, `background` or `inline`."""
+    """Which of its tools run in the background; a mapping says how each reports, `background` or `inline`."""
     schedules: Sequence[Schedule] = ()
-    """When it is spoken to without a person, in a conversation of its own."""
+    """When a message is sent to it without a person, in a conversation of its own."""
 
     def __post_init__(self) -> None:
         if not AGENT_NAME.fullmatch(self.name):
-            raise RondelError(f"{self.name!r} is no name for an agent: use 1 to 64 letters, digits, '_' or '-'")
+            raise RondelError(f"{self.name!r} is not a valid agent name: use 1 to 64 letters, digits, '_' or '-'")
         self._check_words()
         if self.tools:
             msgspec.structs.force_setattr(self, "tools", tuple(_as_tool(item) for item in self.tools))
+        for plugin in self.plugins:
+            if isinstance(plugin, Plugin):
+                plugin.check(self)
 
     def _check_words(self) -> None:
-        """One kind of answer, and directives that are written as they must be."""
+        """Check that there is one kind of answer, and that directives are well formed."""
         kinds = {"prompt": self.prompt, "template": self.template, "alias": self.alias, "function": self.function}
         given = [kind for kind, value in kinds.items() if value]
         if len(given) > 1:
@@ -107,7 +111,7 @@ class Agent(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The prompt as nodes, the history's place included."""
+        """The prompt as nodes, with a node for the history."""
         if isinstance(self.prompt, str):
             nodes = (Node("instructions", text=self.prompt, role="system"),) if self.prompt else ()
         elif isinstance(self.prompt, Node):
@@ -119,9 +123,9 @@ class Agent(msgspec.Struct, frozen=True):
         return (*nodes, Node(HISTORY))
 
     def as_tool(self, *, background: bool | JobMode = False) -> Tool:
-        """This agent as a tool of another: it works on a transcript of its own and gives its answer back.
+        """Return this agent as a tool of another one: it works on a transcript of its own and returns its answer.
 
-        Models know no names with dots: `time.now` is called `time_now`.
+        Models take no names with dots: `time.now` is called `time_now`.
         """
         fields = self.inputs or TEXT_INPUT
 
@@ -135,8 +139,9 @@ class Agent(msgspec.Struct, frozen=True):
             schema=schema_of(fields),
             validate=validator(self.name, fields),
             timeout_s=0,
-            idempotent=True,  # its own transcript says how far it came: running it again goes on from there
+            idempotent=True,  # its own transcript says how far it came, so running it again resumes it
             tags=("agent",),
+            origin=f"agent:{self.name}",
             background=job_mode(background),
         )
 
@@ -148,4 +153,12 @@ def _as_tool(item: ToolLike) -> Tool | str:
         return item.as_tool()
     if is_function(item):
         return tool(item)
-    raise RondelError(f"{item!r} is no tool: give a function, a Tool, an Agent, or a name")
+    raise RondelError(f"{item!r} is not a tool: give a function, a Tool, an Agent, or a name")
+
+
+def alias_path(name: str, alias_of: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the names from an alias to its agent. The last one repeats an earlier one if they form a circle."""
+    path = [name]
+    while (target := alias_of(path[-1])) and path.count(path[-1]) == 1:
+        path.append(target)
+    return tuple(path)

@@ -1,38 +1,28 @@
-"""The contract of an engine: something that answers a prompt with a stream of deltas.
+"""The contract of an engine, which answers a prompt with a stream of deltas, and what an engine may also be able to do.
 
-Engines are wrapped, never subclassed for advice: `Retry(Fallback(a, b))`. Knows no wire format and no network.
+`Engine` is all that an engine must have. `Closes`, `Relays` and `WithoutModel` are optional; `close` and `dialect_of`
+work with any engine. Behaviour is added by wrapping an engine: `Retry(Fallback(a, b))`. Knows no wire format and no
+network.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from .errors import EngineError
+from .errors import EngineDenied, EngineError
 from .prompt import Prompt
 from .values import Delta, ModelFacts, Usage
 
 
-class EngineFace(Protocol):
-    """What may be known of an engine without asking it."""
-
-    @property
-    def name(self) -> str:
-        """`provider:model`, as people write it."""
-        ...
-
-    @property
-    def facts(self) -> ModelFacts: ...
-
-
 @runtime_checkable
 class Engine(Protocol):
-    """Ask a model.
+    """Calls a model.
 
-    `stream` yields ReplyStarted, parts, ReplyFinished (see values.py) or raises an EngineError. Closing the iterator
-    closes the request. An engine that holds something open (a connection, a process) also has `async aclose()`.
+    `stream` yields ReplyStarted, parts and ReplyFinished (see values.py), or raises an EngineError. Closing the
+    iterator closes the request.
     """
 
     @property
@@ -46,8 +36,55 @@ class Engine(Protocol):
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
 
 
+# --- optional abilities -----------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An engine that holds something open, such as connections or a process. The app closes it when it ends."""
+
+    async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Relays(Protocol):
+    """An engine that can also send a caller's request as it is, and pass the answer on as bytes."""
+
+    @property
+    def dialect(self) -> str:
+        """The name of the dialect that it speaks. A wrapper returns "" if the engine inside cannot relay."""
+        ...
+
+    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
+        """Send the fields of a caller's body with this engine's model and key, and those of its headers (names in lower
+        case) that are meant for the model's server. `path` replaces the dialect's own, for example to count tokens or
+        to add a query. Raises an EngineError if no answer begins."""
+        ...
+
+
+@runtime_checkable
+class WithoutModel(Protocol):
+    """An engine that calls no model, so that nothing is charged for it, not even an estimate."""
+
+    without_model: bool
+
+
+def dialect_of(engine: object) -> str:
+    """Return the dialect in which an engine relays; empty if it cannot."""
+    return getattr(engine, "dialect", "")
+
+
+async def close(thing: object) -> None:
+    """Close an engine, or a stream of deltas, if it can be closed."""
+    if (aclose := getattr(thing, "aclose", None)) is not None:  # isinstance(thing, Closes) takes 20 times as long
+        await aclose()
+
+
+# --- engines around and instead of others -----------------------------------------------------------------------------
+
+
 class Wrapper:
-    """An engine around another one, which it is known by and which it closes."""
+    """The base of an engine around another one: it has the name and facts of the other, and closes it."""
 
     _engine: Engine
 
@@ -60,57 +97,54 @@ class Wrapper:
         return self._engine.facts
 
     async def aclose(self) -> None:
-        if close := getattr(self._engine, "aclose", None):
-            await close()
+        await close(self._engine)
 
 
-class Sealed:
-    """An engine that can be looked at and not asked: whoever asks it goes past the ledger, which unseals it."""
+class UnavailableEngine:
+    """Takes the place of an engine that could not be made or is not needed; raises the reason when it is called."""
 
-    __slots__ = ("_engine",)
+    def __init__(self, name: str, reason: str, facts: ModelFacts | None = None) -> None:
+        self.name, self._reason, self.facts = name, reason, facts or ModelFacts()
 
-    def __init__(self, engine: EngineFace) -> None:
-        self._engine = unsealed(engine)
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        raise EngineDenied(self._reason)
+        yield  # makes this an async generator
+
+
+class EngineInfo:
+    """What an app shows of an engine: its name, facts and dialect, but no way to call it.
+
+    So no call can miss the ledger: `Ledger.charge` returns the engine behind it, with every call charged.
+    """
+
+    __slots__ = ("_engine", "dialect", "facts", "name")
+
+    def __init__(self, name: str, facts: ModelFacts, dialect: str = "", engine: Engine | None = None) -> None:
+        self.name, self.facts, self.dialect, self._engine = name, facts, dialect, engine
 
     def __repr__(self) -> str:
-        return f"Sealed({self._engine!r})"
+        return f"EngineInfo({self.name!r})"
 
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
-
-    @property
-    def dialect(self) -> str:
-        """The dialect that it can relay; empty when it can relay nothing."""
-        return getattr(self._engine, "dialect", "")
+    @classmethod
+    def of(cls, engine: Engine) -> EngineInfo:
+        return cls(engine.name, engine.facts, dialect_of(engine), engine)
 
 
-class Known:
-    """What was known of an engine that nobody asks any more."""
-
-    __slots__ = ("facts", "name")
-
-    def __init__(self, engine: EngineFace) -> None:
-        self.name, self.facts = engine.name, engine.facts
+def uncharged(info: EngineInfo) -> Engine:
+    """Return the engine behind an info. Only for code that charges its calls, or closes it."""
+    engine = info._engine  # pyright: ignore[reportPrivateUsage]
+    assert engine is not None, f"{info.name} is only known by its facts"
+    return engine
 
 
-def unsealed(engine: EngineFace) -> Engine:
-    """The engine behind a seal. Only the ledger's meter, and whoever closes an engine, has a reason to call this."""
-    if isinstance(engine, Sealed):
-        return engine._engine  # pyright: ignore[reportPrivateUsage]
-    return cast(Engine, engine)
+# --- answers as bytes -------------------------------------------------------------------------------------------------
 
 
 class Relayed(Protocol):
-    """An answer that is passed on as it comes, to a caller who speaks the engine's own dialect.
+    """An answer that is passed on as bytes, to a caller that speaks the engine's own dialect.
 
-    It is there when the first token is (or the whole body, when nothing streams): until then another attempt, or
-    another engine, could still have answered. Reading gives whole events, never a half one; it raises an EngineError
-    when the upstream breaks off before its answer has ended. Whoever has one closes it, however far it was read.
+    `relay` returns it when the first token has arrived (or the whole body, if the answer does not stream): until then
+    another attempt, or another engine, can still answer. It must be closed, however far it was read.
     """
 
     @property
@@ -118,54 +152,41 @@ class Relayed(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the caller may see of the upstream's headers, with names in lower case."""
+        """The upstream's headers that the caller may see, with names in lower case."""
         ...
 
     @property
     def model(self) -> str:
-        """The model that answered, as the upstream calls it; empty where it does not say."""
+        """The model that answered, by the upstream's name for it; empty if the upstream does not say."""
         ...
 
     @property
     def usage(self) -> Usage:
-        """What is known of it so far; complete when the answer has ended."""
+        """The usage so far; complete when the answer has ended."""
         ...
 
     @property
     def finished(self) -> bool:
-        """The answer has come to its end: exactly one terminal event was passed on."""
+        """Whether the answer has ended: exactly one terminal event was passed on."""
         ...
 
     @property
     def failure(self) -> EngineError | None:
-        """The error that was that terminal event, where the upstream wrote one into its stream."""
+        """The error in that terminal event, if the upstream wrote one into its stream."""
         ...
 
+    lost: int
+    """How many attempts before this answer failed after they may have reached a model."""
+
     async def read(self) -> bytes:
-        """The next events, as soon as there are any; nothing at the end."""
+        """Return the next whole events as soon as there are any; b"" at the end. Raises an EngineError if the upstream
+        breaks off before its answer has ended."""
         ...
 
     def fail(self, error: EngineError) -> bytes:
-        """The event that ends the caller's stream with an error, in its own dialect and numbering: for when reading
-        raised. Nothing when the answer has ended already."""
+        """Return the event that ends the caller's stream with an error, in its own dialect and numbering: for when
+        `read` raised. b"" if the answer has ended already."""
         ...
 
     def close(self) -> None:
-        """Close the request, at once when it has not ended."""
-        ...
-
-
-@runtime_checkable
-class RelayEngine(Engine, Protocol):
-    """An engine that can also pass a caller's request on without understanding all of it."""
-
-    @property
-    def dialect(self) -> str:
-        """The name of the dialect that it speaks; empty for a wrapper around an engine that can relay nothing."""
-        ...
-
-    async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
-        """Send the fields of a caller's body with this engine's model and key, and those of its headers, with names in
-        lower case, that are meant for the model's server. `path` is another one than the dialect's own, such as that
-        for counting tokens, or has a query. Raises an EngineError when no answer begins."""
-        ...
+        """Close the request, at once if it has not ended."""

@@ -2,13 +2,16 @@
 
     RondelError
     ├── ConfigError            a file that a person wrote is wrong: which, on which line, and the nearest right word
+    │   └── NotTrusted             a project's folder that the user has not trusted would have to be executed
     ├── EngineError            a model could not be asked, or answered nonsense
     │   ├── EngineUnreachable      no connection, or it broke
     │   ├── EngineTimeout          connected, but silent for too long
     │   ├── EngineDenied           401, 402, 403: a missing or wrong key, or an account that may not
-    │   ├── EngineOverloaded       429, 5xx: try later (retry_after_s when it said so)
+    │   ├── EngineOverloaded       429, 5xx: no capacity, or a fault of its own; try later (retry_after_s when it
+    │   │                          said so)
     │   ├── PromptRejected         4xx: this prompt will never be accepted
-    │   └── EngineGarbled          an answer that is not what its protocol says
+    │   ├── EngineGarbled          an answer that is not what its protocol says
+    │   └── ReplyTooLong           an answer that did not end within a limit. Also a LimitReached: it ends the turn
     ├── ToolError              raised by a tool to tell the model what it could do better
     ├── AgentFailed            an agent that works for another one failed: its turn cannot go on
     │   └── InputError             what it was given is not what it takes: which inputs are missing or wrong
@@ -41,6 +44,10 @@ class ConfigError(RondelError):
         super().__init__(where + message)
 
 
+class NotTrusted(ConfigError):
+    """Something of a project would have to be executed, or sent where it says, and its folder is not trusted."""
+
+
 class EngineError(RondelError):
     """A model could not be asked. `retryable` says whether the same request may work later."""
 
@@ -50,6 +57,10 @@ class EngineError(RondelError):
     body = b""
     """That answer as it came, for callers of the same dialect: a JSON object, or nothing where it was something else or
     is none of their business, as the refusal of a key that is not theirs."""
+    may_have_spent = False
+    """The request may have reached the model before this happened, so the provider may charge for it."""
+    lost = 0
+    """How many attempts before this one failed after they may have reached the model."""
 
     def __init__(
         self, message: str, *, provider: str = "", model: str = "", code: str = "", retry_after_s: float | None = None
@@ -64,6 +75,7 @@ class EngineUnreachable(EngineError):
 
 class EngineTimeout(EngineError):
     retryable = True
+    may_have_spent = True
 
 
 class EngineDenied(EngineError):
@@ -80,6 +92,7 @@ class PromptRejected(EngineError):
 
 class EngineGarbled(EngineError):
     retryable = True
+    may_have_spent = True
 
 
 class ToolError(RondelError):
@@ -139,6 +152,16 @@ class TokenLimitError(LimitReached, EngineOverloaded):
         self.window, self.window_key, self.kind, self.rule = window, window_key, kind, rule
 
 
+class ReplyTooLong(LimitReached, EngineError):
+    """An answer that did not end within a limit. `name` is the setting that holds it; what was said so far counts."""
+
+    may_have_spent = True
+
+    def __init__(self, name: str, message: str) -> None:
+        EngineError.__init__(self, message, code="reply_too_long")
+        self.name = name
+
+
 class QuestionError(RondelError):
     pass
 
@@ -171,6 +194,7 @@ def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
     from difflib import get_close_matches
 
-    if close := get_close_matches(word, known, n=1, cutoff=0.6):
-        return f"; did you mean {close[0]!r}?"
+    bare = {name.lstrip("/-"): name for name in known}  # a common prefix would make everything look near
+    if close := get_close_matches(word.lstrip("/-"), bare, n=1, cutoff=0.6):
+        return f"; did you mean {bare[close[0]]!r}?"
     return f"; known are {', '.join(sorted(known))}" if known else ""

@@ -1,7 +1,7 @@
-"""What happened, in past participles: what the journal keeps and what watchers see.
+"""Everything that happens, in past participles: what the journal stores and what watchers see.
 
-Entries of the journal are the durable events. The deltas of values.py are events too: they reach watchers as they
-stream and are not kept (the finished round is). Knows no store and no surface.
+The durable events are the journal's entries. The deltas of values.py are events, too: watchers see them as they stream,
+and only the finished round is stored. Knows no store and no surface.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import Any, Literal, TypeAlias
 
 from .charge import Charge, Scope
 from .question import Answer, Question
-from .values import Delta, Message, StopReason, ToolResult, Usage, Value
+from .values import Delta, Message, Person, StopReason, ToolResult, Usage, Value
 
 
 class Outcome(StrEnum):
     DONE = "done"
+    LIMITED = "limited"
+    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
     WAITING = "waiting"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -24,6 +26,7 @@ class Outcome(StrEnum):
 STATES = {
     "working": "working",
     Outcome.DONE: "completed",
+    Outcome.LIMITED: "completed",
     Outcome.WAITING: "input-required",
     Outcome.FAILED: "failed",
     Outcome.STOPPED: "canceled",
@@ -45,7 +48,7 @@ class Failure(Value, frozen=True):
 
 
 class TurnStarted(Value, frozen=True, tag="turn_started"):
-    """A turn begins (or goes on after an answer: then the same id starts again)."""
+    """A turn began, or was resumed after an answer: then the same id starts again."""
 
     turn: str
     agent: str
@@ -54,24 +57,26 @@ class TurnStarted(Value, frozen=True, tag="turn_started"):
     path: tuple[str, ...] = ()
     """The agents above this one, outermost first."""
     scope: Scope = Scope()
-    """What the surface that it came from knows of who and where; what is spent is charged to it."""
+    """What its surface knows of who and where; what is spent is charged to it."""
+    person: Person = Person("")
+    """Who started it."""
 
 
 class MessageAdded(Value, frozen=True, tag="message_added"):
-    """A message that the loop did not make itself: a person's, a plugin's, a digest, or the text of an error."""
+    """A message that is not a reply: of a person or a plugin, a digest, or the text of an error."""
 
     message: Message
 
 
 class HistoryGiven(Value, frozen=True, tag="history_given"):
-    """A foreign program's conversation so far: these messages stand before all others, and a reply is owed."""
+    """A gateway caller's conversation so far: these messages come before all others, and a reply is owed."""
 
     messages: tuple[Message, ...]
 
 
 class MessageQueued(Value, frozen=True, tag="message_queued"):
-    """A message came while a turn was at work; it is taken between rounds. A `quiet` one owes no reply: it waits for a
-    round that is asked anyway."""
+    """A message came while a turn was running; it is taken between rounds. A `quiet` one asks for no reply by itself:
+    it waits for the next round."""
 
     message: Message
     quiet: bool = False
@@ -85,8 +90,8 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     """An engine answered.
 
     `next` is where control goes: `human`, `self`, `agent:<id>`, `message` when a message that follows owes a reply, or
-    `again` when this reply was thrown away. `ran` is False for a blank prompt that asked nobody. `free` is a round that
-    needed no model: a directive was carried out, or a text was filled in.
+    `again` when this reply was thrown away. `ran` is False if the prompt was blank and no model was asked. A round
+    `without_model` ran a directive or filled in a text.
     """
 
     message: Message
@@ -99,11 +104,13 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     ran: bool = True
     seconds: float = 0.0
     first_token_s: float | None = None
-    free: bool = False
+    without_model: bool = False
+    played_ms: int | None = None
+    """How much of its audio was heard before it was stopped."""
 
 
 class Spent(Value, frozen=True):
-    """What agents used: rounds that asked a model, calls, and tokens in and out."""
+    """What agents have used: rounds that asked a model, calls, and tokens in and out."""
 
     rounds: int = 0
     calls: int = 0
@@ -114,8 +121,8 @@ class Spent(Value, frozen=True):
 
 
 class CallStarted(Value, frozen=True, tag="call_started"):
-    """Committed before a side effect that must not happen twice: without a CallFinished after a crash, the call is in
-    doubt. Of a tool marked idempotent it is not kept, only told to whoever watches."""
+    """Stored before a side effect that must not happen twice: without a CallFinished after a crash, the call is in
+    doubt. For an idempotent tool it is not stored, only shown to watchers."""
 
     call_id: str
     name: str
@@ -123,8 +130,8 @@ class CallStarted(Value, frozen=True, tag="call_started"):
 
 
 class CallFinished(Value, frozen=True, tag="call_finished"):
-    """`spent` is what the agents used that worked for this call. `offers` are agents that the answer suggests: whoever
-    reads it may call them."""
+    """`spent` is what agents that worked for this call have used. `offers` are agents that the answer suggests: the
+    agent that reads it may call them."""
 
     result: ToolResult
     seconds: float = 0.0
@@ -148,21 +155,21 @@ class HandedOff(Value, frozen=True, tag="handed_off"):
     reason: str = ""
 
 
-class HomeChanged(Value, frozen=True, tag="home_changed"):
-    """The turns of this conversation begin with `agent` from now on."""
+class AgentChanged(Value, frozen=True, tag="agent_changed"):
+    """The turns of this conversation start with `agent` from now on."""
 
     agent: str
     by: str = ""
 
 
 class EngineChanged(Value, frozen=True, tag="engine_changed"):
-    """The turns of this conversation ask `engine` from now on, and not their agent's own; empty: its own again."""
+    """The turns of this conversation ask `engine` from now on; empty for each agent's own engine."""
 
     engine: str
 
 
 class InputsRead(Value, frozen=True, tag="inputs_read"):
-    """An agent's inputs were read out of a text; the usage is that of the model which was asked for them, if any."""
+    """An agent's inputs were read from a text; `usage` is that of the model that read them, if any."""
 
     turn: str
     agent: str
@@ -183,8 +190,8 @@ class Learned(Value, frozen=True):
 
 
 class FactsLearned(Value, frozen=True, tag="facts_learned"):
-    """What an agent's turn taught the conversation, once for each turn. It stands in the conversation that people see,
-    also when the agent worked for another one."""
+    """The facts that an agent's turn learned, once per turn. It is stored in the conversation that people see, also if
+    the agent worked for another one."""
 
     turn: str
     agent: str
@@ -197,13 +204,13 @@ class FactsLearned(Value, frozen=True, tag="facts_learned"):
 
 JobStatus: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"]
 JobMode: TypeAlias = Literal["background", "inline"]
-"""What the end of a job brings: a digest for the next turn, or a turn of its own."""
+"""How a job reports its end: with a digest for the next turn, or with a turn of its own."""
 
 DIGEST_LINE_CHARS_MAX = 120
 
 
 class Digest(Value, frozen=True):
-    """What became of a job, as the next turn of its conversation hears it."""
+    """The result of a job, as the next turn of its conversation reads it."""
 
     id: str
     name: str
@@ -220,7 +227,7 @@ class Digest(Value, frozen=True):
 
 
 class JobStarted(Value, frozen=True, tag="job_started"):
-    """Work was handed to the background. It has a transcript of its own: the conversation `<conversation>/<job>`."""
+    """A background job began. Its transcript is the conversation `<conversation>/<job>`."""
 
     job: str
     name: str
@@ -238,7 +245,7 @@ class JobFinished(Value, frozen=True, tag="job_finished"):
 
 
 class Trimmed(Value, frozen=True, tag="trimmed"):
-    """So many of the oldest messages were left out of a prompt; the transcript keeps them."""
+    """The oldest messages were left out of a prompt; the transcript keeps them."""
 
     messages: int
     tokens: int
@@ -252,7 +259,7 @@ class PluginFailed(Value, frozen=True, tag="plugin_failed"):
 
 
 class Warned(Value, frozen=True, tag="warned"):
-    """Something is not as its author meant it; the turn goes on without it."""
+    """Something does not work as its author meant; the turn continues without it."""
 
     plugin: str
     message: str
@@ -276,7 +283,7 @@ class TurnFinished(Value, frozen=True, tag="turn_finished"):
         return STATES[self.outcome]
 
 
-Kept: TypeAlias = (
+DurableEvent: TypeAlias = (
     TurnStarted
     | MessageAdded
     | HistoryGiven
@@ -288,7 +295,7 @@ Kept: TypeAlias = (
     | CallHeld
     | QuestionAnswered
     | HandedOff
-    | HomeChanged
+    | AgentChanged
     | EngineChanged
     | InputsRead
     | FactsLearned
@@ -300,15 +307,15 @@ Kept: TypeAlias = (
     | LimitHit
     | TurnFinished
 )
-"""The events that the journal keeps."""
+"""The events that the journal stores."""
 
 
 class Entry(Value, frozen=True):
-    """A kept event in its place: `seq` counts from 1 in its conversation, `at` is seconds since the epoch."""
+    """A stored event: `seq` counts from 1 in its conversation, `at` is seconds since the epoch."""
 
     seq: int
     at: float
-    event: Kept
+    event: DurableEvent
 
 
 # --- live: watchers only ----------------------------------------------------------------------------------------------
@@ -321,7 +328,7 @@ class RoundStarted(Value, frozen=True, tag="round_started"):
 
 
 class JobChanged(Value, frozen=True, tag="job_changed"):
-    """A job of this conversation began, got on or ended."""
+    """A job of this conversation began, made progress or ended."""
 
     job: str
     status: JobStatus
@@ -330,12 +337,12 @@ class JobChanged(Value, frozen=True, tag="job_changed"):
 
 
 class CallProgressed(Value, frozen=True, tag="call_progressed"):
-    """A tool says how far it is."""
+    """A tool reports how far it is."""
 
     call_id: str
     text: str
     progress: float | None = None
-    """How much of it is done, from 0 to 1, where the tool knows."""
+    """From 0 to 1, if the tool knows."""
 
 
 class UsageRecorded(Value, frozen=True, tag="usage_recorded"):
@@ -345,7 +352,7 @@ class UsageRecorded(Value, frozen=True, tag="usage_recorded"):
 
 
 class SpendingWarned(Value, frozen=True, tag="spending_warned"):
-    """What may be spent in a window has been spent; the rule only warns."""
+    """A limit of the ledger that only warns was reached."""
 
     message: str
     window: str
@@ -355,7 +362,7 @@ class SpendingWarned(Value, frozen=True, tag="spending_warned"):
 
 
 class Lagged(Value, frozen=True, tag="lagged"):
-    """This watcher fell behind: live deltas were left out, and it reads on from the journal."""
+    """This watcher fell behind: live deltas were dropped, and it continues from the journal."""
 
     after: int
 
@@ -369,5 +376,5 @@ class Nested(Value, frozen=True, tag="nested"):
 
 
 Event: TypeAlias = (
-    Kept | Delta | RoundStarted | JobChanged | CallProgressed | UsageRecorded | SpendingWarned | Lagged | Nested
+    DurableEvent | Delta | RoundStarted | JobChanged | CallProgressed | UsageRecorded | SpendingWarned | Lagged | Nested
 )

@@ -1,38 +1,59 @@
-"""Every limit has a name and a default, and reaching one is an outcome that names it. Data only."""
+"""Every limit, with its name and default. A turn that reaches one ends with an outcome that names it. Data only."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from .values import Value
 
 
+class ReplyBound(NamedTuple):
+    """How long one reply may become. `name` is the setting that limits it."""
+
+    name: str
+    tokens: int
+    bytes: int
+
+
 class Limits(Value, frozen=True):
     rounds: int = 40
-    """Engine calls a turn."""
+    """Engine calls per turn."""
     calls: int = 16
-    """Tool calls a round; the others are answered with an error."""
+    """Tool calls per round; the others are answered with an error."""
     tool_levels: int = 5
-    """Tools that call tools."""
+    """How deep tools may call tools."""
     agent_levels: int = 6
-    """Agents that work for agents."""
+    """How deep agents may work for agents."""
+    repeated_calls: int = 5
+    """Times that a model may repeat a call with the same arguments and result while nothing else happens; it is warned
+    from the last but two on. 0 means no limit."""
     auto_replies: int = 5
-    """Messages that plugins write in the user's place, for each message of a person."""
+    """Messages that plugins write for the user, per message of a person."""
     continuations: int = 3
-    """Rounds that plugins ask for without a tool call, for each message of a person."""
+    """Rounds that plugins request without a tool call, per message of a person."""
     handoffs: int = 8
-    """Times that control passes from one agent to another in a turn."""
+    """Hand-offs from one agent to another per turn."""
+    reply_tokens: int = 400_000
+    """Tokens of one reply, by estimate. A longer reply is cut off; no honest model writes that much."""
+    reply_bytes: int = 64 * 1024 * 1024
+    """Bytes of a reply's other content: images, and data that only the provider understands."""
     result_chars: int = 32_000
-    """Characters of a tool's result; the rest is cut, and the cut is stated."""
+    """Characters of a tool's result; the rest is cut off, with a note."""
     call_s: float = 30.0
-    """Seconds for a tool that does not say its own."""
+    """Seconds for a tool that sets no time-out of its own."""
     batch_s: float = 120.0
-    """Seconds for all the calls of a round together."""
+    """Seconds for all calls of a round together."""
     agent_s: float = 120.0
-    """Seconds for an agent that works for another one; time in which it waits for a person does not count."""
+    """Seconds for an agent that works for another one, not counting the time it waits for a person."""
     tree_rounds: int = 400
-    """Engine calls of a turn and of all agents that work for it, together."""
+    """Engine calls of a turn and all agents that work for it."""
     tree_calls: int = 4_000
-    """Calls of a turn and of all agents that work for it."""
+    """Tool calls of a turn and all agents that work for it."""
     tree_tokens: int = 10_000_000
-    """Tokens, in and out, of a turn and of all agents that work for it."""
+    """Tokens, in and out, of a turn and all agents that work for it."""
     tree_s: float = 14_400.0
-    """Seconds that a turn is at work, with all agents that work for it."""
+    """Seconds that a turn and all agents that work for it are running."""
+
+    @property
+    def reply_bound(self) -> ReplyBound:
+        return ReplyBound("limits.reply_tokens", self.reply_tokens, self.reply_bytes)

@@ -1,7 +1,7 @@
 """The contract of a plugin: it edits values at named points of the loop. And the chain that calls plugins in order.
 
-Order is one visible list: prompts and calls go down it, replies and results come up. State per turn lives in
-`turn.state[KEY]`, never on the plugin. Knows no concrete plugin.
+The order is one visible list: prompts and calls pass down it, replies and results come up. A plugin keeps the state of
+a turn in `turn.state[KEY]`, never on itself. tests/plugins/test_contract.py tests every plugin. Knows no concrete one.
 """
 
 from __future__ import annotations
@@ -9,27 +9,30 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from os import urandom
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
+from .callbacks import check_returned, is_async, is_awaitable
 from .errors import InputError, LimitReached, PluginError, RondelError, nearest
 from .events import Event, Outcome, PluginFailed
 from .question import Hold
 from .values import Reply, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from .app import App
-    from .command import Command
+    from .agent import Agent
+    from .app.app import App
+    from .contracts.command import Command
+    from .machine.turn import Turn
     from .prompt import Prompt
     from .tool import Tool
-    from .turn import Turn
 
 T = TypeVar("T")
 
 
 class Key(Generic[T]):
-    """A typed place in `turn.state`."""
+    """A typed key of `turn.state`."""
 
     __slots__ = ("make", "name")
 
@@ -38,7 +41,7 @@ class Key(Generic[T]):
 
 
 class State:
-    """What plugins keep for the length of a turn."""
+    """The values that plugins keep for one turn, by key."""
 
     __slots__ = ("_values",)
 
@@ -60,19 +63,21 @@ class Plugin:
 
     name: ClassVar[str] = ""
     entry: str = ""
-    """Which of several entries of this plugin in one agent; what it inserts bears it as its source."""
+    """The id of this entry if an agent has several of this plugin; it is the source of what the entry inserts."""
     required: ClassVar[bool] = False
-    """A policy plugin fails closed: when it raises, the turn fails. Any other is reported and skipped."""
+    """If a required plugin raises, the turn fails; any other is reported and skipped. Policy plugins are required."""
     tools: Sequence[Tool] = ()
+    """The tools that it offers. They are read when `lifespan` has begun, so it may set them there."""
     commands: Sequence[Command] = ()
     looks_for: Sequence[bytes] = ()
-    """Texts of which a foreign request's body must hold one for this plugin to apply. The gateway passes a request that
-    nobody wants to see on without reading it; none means that the plugin wants to see every one."""
+    """Texts, one of which a gateway request's body must contain for this plugin to apply. The gateway relays a request
+    without parsing it if no plugin can apply; an empty sequence applies to every request."""
     moves_prefix: bool = False
-    """What this plugin puts into a prompt changes from round to round before its end: a provider's prompt cache, which
-    lives on a common beginning, helps less."""
-    holds_stream: bool = False
-    """This plugin must see the reply before anybody else does: nothing streams until `on_reply` is through."""
+    """What this plugin adds before the end of a prompt changes from round to round, so a provider's prompt cache, which
+    needs a common prefix, helps less."""
+    holds_stream: bool | None = None
+    """Whether nothing streams until `on_reply` has returned, so that what is shown is what is kept. None means True for
+    a plugin with an `on_reply`. Set it to False if `on_reply` only reads the text, or only sets `reply.next`."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -80,74 +85,94 @@ class Plugin:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         for method in vars(cls):
             if method.startswith("on_") and method not in HOOKS:
-                raise RondelError(f"plugin {cls.name!r} has no hook to be called by: {method}{nearest(method, HOOKS)}")
+                raise RondelError(f"plugin {cls.name!r}: {method!r} is not a hook{nearest(method, HOOKS)}")
+        _check_kinds(cls)
+
+    def check(self, agent: Agent) -> None:
+        """Raise RondelError if this plugin's settings cannot work with this agent; called when the agent is made."""
 
     def applies(self, turn: Turn) -> bool:
-        """Whether this plugin takes part in this turn."""
+        """Return whether this plugin takes part in this turn. It cannot be async."""
         return True
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: App) -> AsyncGenerator[None]:
-        """Around the app's whole life: open and close what the plugin needs."""
+        """Open what the plugin needs, `yield` while the app runs, and close it. It may set `tools` before it yields."""
         yield
 
     async def on_turn_start(self, turn: Turn) -> None:
-        """A turn begins; the person's message is in the transcript."""
+        """Called when a turn begins; the person's message is in the transcript."""
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        """Before each round: edit what the engine is told."""
+        """Edit the prompt of each round."""
         return prompt
 
     async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
-        """After each round, before the reply is kept: edit it, and say where control goes (`reply.next`)."""
+        """Edit each reply before it is stored, and say where control goes (`reply.next`)."""
         return reply
 
     async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult | Hold:
-        """Before a call is answered: change it, answer it, or hold it for a person."""
+        """Change a call, answer it, or hold it for a person, before it runs."""
         return call
 
     async def on_tool_result(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        """After a tool ran, before its result is kept."""
+        """Edit the result of a call before it is stored."""
         return result
 
     async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
-        """The turn comes to rest."""
+        """Called when the turn ends, or waits for an answer."""
 
     def on_event(self, turn: Turn, event: Event) -> None:
-        """Watch only: everything that watchers see, deltas included."""
+        """See every event that watchers see, deltas included. It cannot be async: nothing waits for it."""
 
 
+def _check_kinds(cls: type[Plugin]) -> None:
+    """Raise for an async method where nothing can wait for it, and for a lifespan that is not a context manager."""
+    for method in ("on_event", "applies", "check"):
+        if is_async(getattr(cls, method)):
+            raise RondelError(
+                f"plugin {cls.name!r}: {method} is called where nothing can wait, so it cannot be async; write "
+                f"`def {method}`, and do what takes time in another hook"
+            )
+    if is_async(cls.lifespan):
+        raise RondelError(
+            f"plugin {cls.name!r}: lifespan must be an async context manager; write @contextlib.asynccontextmanager "
+            "above it, and yield once"
+        )
+
+
+JUDGED_TIMES_MAX = 4  # how often required plugins are asked again about a call that they change themselves
+SHOWN_ALREADY = "it changed a text that was already shown, so the change is dropped; remove `holds_stream = False`"
 EDITING = ("on_prompt", "on_reply", "on_tool_call", "on_tool_result")
 HOOKS = ("on_turn_start", *EDITING, "on_turn_end", "on_event")
 
 
 class Chain:
-    """Plugins in order, with the hooks that each really overrides: a plugin that does nothing costs nothing."""
+    """Plugins in order. Only the hooks that a plugin overrides are called."""
 
-    __slots__ = ("_hooks", "_picky", "_subsets", "holds_stream", "plugins", "watches")
+    __slots__ = ("_conditional", "_hooks", "_subsets", "holds_stream", "plugins", "watches")
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         self.plugins = tuple(plugins)
-        self._picky = any(type(plugin).applies is not Plugin.applies for plugin in self.plugins)
+        for kind in {type(plugin) for plugin in self.plugins}:
+            _check_kinds(kind)
+        self._conditional = [plugin for plugin in self.plugins if type(plugin).applies is not Plugin.applies]
         self._hooks: dict[str, list[tuple[Plugin, Callable[..., Any]]]] = {
             hook: [(p, getattr(p, hook)) for p in self.plugins if getattr(type(p), hook) is not getattr(Plugin, hook)]
             for hook in HOOKS
         }
         self._subsets: dict[tuple[int, ...], Chain] = {}
-        self.holds_stream = any(plugin.holds_stream for plugin in self.plugins)
+        self.holds_stream = any(map(_holds_stream, self.plugins))
         self.watches = bool(self._hooks["on_event"])
 
-    def for_turn(self, turn: Turn) -> Chain:
-        """The plugins that take part in this turn."""
-        if not self._picky:
+    def for_turn(self, turn: Turn, failed: list[tuple[Plugin, Exception]]) -> Chain:
+        """Return the plugins that take part in this turn. If `applies` raises, the plugin is added to `failed`."""
+        left_out = tuple([id(plugin) for plugin in self._conditional if not _applies(plugin, turn, failed)])
+        if not left_out:
             return self
-        applying = tuple(plugin for plugin in self.plugins if plugin.applies(turn))
-        if len(applying) == len(self.plugins):
-            return self
-        key = tuple(map(id, applying))
-        if key not in self._subsets:
-            self._subsets[key] = Chain(applying)
-        return self._subsets[key]
+        if left_out not in self._subsets:
+            self._subsets[left_out] = Chain(plugin for plugin in self.plugins if id(plugin) not in left_out)
+        return self._subsets[left_out]
 
     @property
     def tools(self) -> list[Tool]:
@@ -155,73 +180,131 @@ class Chain:
 
     @property
     def editors(self) -> list[tuple[Plugin, Callable[[Turn, Prompt], Awaitable[Prompt]]]]:
-        """The plugins that edit prompts, in order, each with its edit."""
+        """The plugins that edit prompts, in order, each with a function that makes its edit."""
 
         def guarded(plugin: Plugin, hook: Callable[..., Any]) -> Callable[[Turn, Prompt], Awaitable[Prompt]]:
-            return lambda turn, prompt: self._edit(turn, plugin, "on_prompt", hook(turn, prompt), prompt)
+            return lambda turn, prompt: self._edit(turn, plugin, "on_prompt", prompt, hook, prompt)
 
         return [(plugin, guarded(plugin, hook)) for plugin, hook in self._hooks["on_prompt"]]
 
     async def prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         for plugin, hook in self._hooks["on_prompt"]:
-            prompt = await self._edit(turn, plugin, "on_prompt", hook(turn, prompt), prompt)
+            prompt = await self._edit(turn, plugin, "on_prompt", prompt, hook, prompt)
         return prompt
 
     async def reply(self, turn: Turn, reply: Reply) -> Reply:
         for plugin, hook in reversed(self._hooks["on_reply"]):
-            edited = await self._edit(turn, plugin, "on_reply", hook(turn, reply), reply)
+            edited: Reply = await self._edit(turn, plugin, "on_reply", reply, hook, reply)
+            if edited.message is not reply.message and not self.holds_stream and edited.text != reply.text:
+                await report(turn, plugin, "on_reply", RondelError(SHOWN_ALREADY))
+                edited = msgspec.structs.replace(edited, message=reply.message)
             reply = keep_stronger_next(reply, edited)
         return reply
 
     async def call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult | Hold:
+        """Ask the plugins about a call. If it changes after a required plugin has seen it, that plugin is asked again:
+        what runs is what was let through, whatever the order of the list."""
+        guards: list[tuple[Plugin, Callable[..., Any]]] = []
         for plugin, hook in self._hooks["on_tool_call"]:
-            verdict = await self._edit(turn, plugin, "on_tool_call", hook(turn, call), call)
+            before = _frozen(call) if guards else b""
+            verdict = await self._edit(turn, plugin, "on_tool_call", call, hook, call)
+            # A plugin may have changed the arguments in place: the object is the same, and its bytes are not.
+            if guards and isinstance(verdict, ToolCall) and (verdict is not call or _frozen(verdict) != before):
+                verdict = await self._judge_again(turn, guards, verdict)
             if not isinstance(verdict, ToolCall):
                 return verdict
             call = verdict
+            if plugin.required:
+                guards.append((plugin, hook))
         return call
+
+    async def _judge_again(
+        self, turn: Turn, guards: list[tuple[Plugin, Callable[..., Any]]], call: ToolCall
+    ) -> ToolCall | ToolResult | Hold:
+        for _ in range(JUDGED_TIMES_MAX):
+            judged = _frozen(call)
+            for plugin, hook in guards:
+                verdict = await self._edit(turn, plugin, "on_tool_call", call, hook, call)
+                if not isinstance(verdict, ToolCall):
+                    return verdict
+                call = verdict
+            if _frozen(call) == judged:
+                return call
+        from .tool import error_of
+
+        return error_of(call, "not run: the plugins that decide about this call do not stop changing it")
 
     async def result(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         for plugin, hook in reversed(self._hooks["on_tool_result"]):
-            result = await self._edit(turn, plugin, "on_tool_result", hook(turn, call, result), result)
+            result = await self._edit(turn, plugin, "on_tool_result", result, hook, call, result)
         return result
 
     async def start(self, turn: Turn) -> None:
         for plugin, hook in self._hooks["on_turn_start"]:
-            await self._tell(turn, plugin, "on_turn_start", hook(turn))
+            await self._tell(turn, plugin, "on_turn_start", hook)
 
     async def end(self, turn: Turn, outcome: Outcome) -> None:
         for plugin, hook in reversed(self._hooks["on_turn_end"]):
-            await self._tell(turn, plugin, "on_turn_end", hook(turn, outcome))
+            await self._tell(turn, plugin, "on_turn_end", hook, outcome)
 
     def watch(self, turn: Turn, event: Event) -> None:
         for plugin, hook in self._hooks["on_event"]:
             try:
-                hook(turn, event)
+                if (returned := hook(turn, event)) is not None:
+                    check_returned("on_event", returned)
             except Exception as error:
                 if not isinstance(event, PluginFailed):
                     turn.emit(PluginFailed(plugin.name, "on_event", f"{type(error).__name__}: {error}"))
 
-    async def _edit(self, turn: Turn, plugin: Plugin, hook: str, edited: Awaitable[Any], value: Any) -> Any:
+    async def _edit(
+        self, turn: Turn, plugin: Plugin, name: str, value: Any, hook: Callable[..., Any], *given: Any
+    ) -> Any:
+        """Return what a hook makes of a value, or the value itself if the hook fails. Hooks may be sync or async."""
         try:
-            result = await edited
+            result = hook(turn, *given)
+            if is_awaitable(result):
+                result = await result
             if result is None:
                 raise TypeError("returned None; return the value, edited or as it was")
             return result
         except Exception as error:
-            await _report(turn, plugin, hook, error)
+            await report(turn, plugin, name, error)
             return value
 
-    async def _tell(self, turn: Turn, plugin: Plugin, hook: str, told: Awaitable[None]) -> None:
+    async def _tell(self, turn: Turn, plugin: Plugin, name: str, hook: Callable[..., Any], *given: Any) -> None:
         try:
-            await told
+            told = hook(turn, *given)
+            if is_awaitable(told):
+                await told
         except Exception as error:
-            await _report(turn, plugin, hook, error)
+            await report(turn, plugin, name, error)
 
 
-async def _report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> None:
-    """A plugin that raises is reported and skipped, unless it is required. A limit that it found is no failure of the
-    plugin, and neither is what an agent cannot run on."""
+def _frozen(call: ToolCall) -> bytes:
+    """Return a call as bytes, to see whether it changed; a call that cannot be encoded counts as changed."""
+    try:
+        return msgspec.json.encode((call.id, call.name, call.arguments, call.broken))
+    except (TypeError, ValueError, RecursionError):
+        return urandom(16)
+
+
+def _holds_stream(plugin: Plugin) -> bool:
+    return type(plugin).on_reply is not Plugin.on_reply if plugin.holds_stream is None else plugin.holds_stream
+
+
+def _applies(plugin: Plugin, turn: Turn, failed: list[tuple[Plugin, Exception]]) -> bool:
+    try:
+        if type(answer := plugin.applies(turn)) is not bool:
+            check_returned("applies", answer)
+        return bool(answer)
+    except Exception as error:
+        failed.append((plugin, error))
+        return False
+
+
+async def report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> None:
+    """Report a plugin that raised; raise PluginError if it is required. Limits and wrong inputs are not failures of the
+    plugin: they are raised again."""
     if isinstance(error, (LimitReached, InputError)):
         raise error
     said = str(error) if isinstance(error, RondelError) else f"{type(error).__name__}: {error}"
@@ -231,8 +314,8 @@ async def _report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> No
 
 
 def keep_stronger_next(before: Reply, after: Reply) -> Reply:
-    """Where control goes, when plugins disagree: once more beats a hand-off, a hand-off beats self, self beats human;
-    of equals the first stays."""
+    """Choose where control goes when plugins disagree: `again` beats a handoff, a handoff beats `self`, `self` beats
+    `human`; of two equal ones the first stays."""
     if _strength(before.next) < _strength(after.next) or before.next == after.next == "human":
         return after
     return msgspec.structs.replace(after, next=before.next, next_message=before.next_message or after.next_message)

@@ -6,7 +6,7 @@ Editing returns a new prompt. Knows no plugin, no engine, and no wire format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, TypeAlias, cast
 
@@ -15,10 +15,8 @@ import msgspec
 from .errors import RondelError, nearest
 from .values import ROLES, Message, Messages, Opaque, Options, Role, Text, ToolSpec, Value
 
-DEPTH_MAX = 100
-"""How deep an author may nest nodes. What plugins build may be deeper: nothing that runs on it is recursive."""
-HISTORY = "history"
-"""The id of the node that holds the conversation."""
+DEPTH_MAX = 100  # How deep an author may nest nodes. Plugins may nest deeper: nothing here is recursive.
+HISTORY = "history"  # the id of the node that holds the conversation
 
 Child: TypeAlias = "Node | Message"
 Position: TypeAlias = Literal["before", "after", "child"]
@@ -28,9 +26,9 @@ _POSITIONS: dict[str, Position] = {"before": "before", "after": "after", "child"
 
 
 def position_of(word: str) -> Position:
-    """Where to insert, as people write it."""
+    """Return where to insert, from the word that people write."""
     if word not in _POSITIONS:
-        raise RondelError(f"{word!r} is no position{nearest(word, tuple(_POSITIONS))}")
+        raise RondelError(f"{word!r} is not a position{nearest(word, tuple(_POSITIONS))}")
     return _POSITIONS[word]
 
 
@@ -53,7 +51,7 @@ class Node(Value, frozen=True, tag="node"):
 
 
 class Found(Value, frozen=True):
-    """A node or a message in a tree, its siblings (itself included), and its place among them."""
+    """A node or a message in a tree, its siblings (itself included), and its index among them."""
 
     child: Child
     siblings: tuple[Child, ...]
@@ -65,10 +63,8 @@ class Prompt(Value, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     options: Options = Options()
     model: str = ""
-    """The model that a foreign request asked for; an engine knows its own."""
+    """The model that a gateway caller asked for; an engine knows its own."""
     opaque: Opaque = {}
-    once: bool = False
-    """It may never come again: what is made of it need not be kept."""
 
     @classmethod
     def of(cls, *messages: Message, tools: Iterable[ToolSpec] = (), options: Options | None = None) -> Prompt:
@@ -76,17 +72,16 @@ class Prompt(Value, frozen=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The tree, flattened."""
         found: list[Message] = []
-        for place, child in enumerate(self.nodes):
+        for index, child in enumerate(self.nodes):
             if type(child) is not Message or child.role == "error":
-                return (*found, *flatten(self.nodes[place:]))
+                return (*found, *flatten(self.nodes[index:]))
             found.append(child)
         return tuple(found)
 
     @property
     def is_blank(self) -> bool:
-        """Nothing is asked: no message has any content but white space."""
+        """Whether no message has any content but white space."""
         return not any(map(_has_content, reversed(self.nodes)))
 
     def replace(self, **fields: object) -> Prompt:
@@ -99,13 +94,11 @@ class Prompt(Value, frozen=True):
         return self.replace(nodes=(*self.nodes[:at], node, *self.nodes[at:]))
 
     def append(self, *messages: Message) -> Prompt:
-        """Add messages after everything else."""
         return self.replace(nodes=(*self.nodes, *messages))
 
     # --- editing by id: a target that is not there changes nothing; ask `find` first to tell ------------------------
 
     def find(self, id: str) -> Found | None:
-        """The first node or message with this id, depth first."""
         path = _path_to(self.nodes, id)
         return None if path is None else self._at(path)
 
@@ -116,7 +109,6 @@ class Prompt(Value, frozen=True):
         return Found(siblings[path[-1]], siblings, path[-1])
 
     def insert(self, node: Node, position: Position, target: str) -> Prompt:
-        """A node before another one, after it, or as its last child."""
         if position == "before":
             return self.insert_before(target, node)
         return self.insert_after(target, node) if position == "after" else self.insert_into(target, node)
@@ -128,11 +120,9 @@ class Prompt(Value, frozen=True):
         return self._edit(id, lambda child: (child, *children))
 
     def insert_into(self, id: str, *children: Child) -> Prompt:
-        """As the last children of a node."""
         return self._edit(id, lambda child: (_grown(child, children),))
 
     def replace_node(self, id: str, *children: Child) -> Prompt:
-        """These in the place of the one with this id; none removes it."""
         return self._edit(id, lambda _: children)
 
     def _edit(self, id: str, edit: Callable[[Child], tuple[Child, ...]]) -> Prompt:
@@ -149,14 +139,12 @@ class Prompt(Value, frozen=True):
             edited = _spliced(siblings, index, (parent,))
         return self.replace(nodes=edited)
 
-    def lend(self, *tools: ToolSpec) -> Prompt:
-        """Offer more tools, first in the list."""
+    def inject(self, *tools: ToolSpec) -> Prompt:
         return self.replace(tools=(*tools, *self.tools))
 
-    # --- the conversation: a node's children, wherever the author put it, or the bare messages of a foreign prompt ----
+    # --- the conversation: a node's children, wherever the author put it, or the bare messages of a gateway prompt ----
 
     def with_history(self, messages: Iterable[Message]) -> Prompt:
-        """The same prompt with another conversation in its place."""
         kept = Messages(messages)
         path = _path_to_history(self.nodes)
         if path is None:
@@ -172,14 +160,25 @@ class Prompt(Value, frozen=True):
         node = cast(Node, self._at(path).child)
         return only_messages(node) or tuple(c for c in node.children if isinstance(c, Message))
 
+    def newest_first(self) -> Iterator[Message]:
+        """Yield the messages in this prompt, the last one first."""
+        pending: list[Iterator[Child]] = [reversed(self.nodes)]
+        while pending:
+            child = next(pending[-1], None)
+            if child is None:
+                pending.pop()
+            elif isinstance(child, Message):
+                yield child
+            else:
+                pending.append(reversed(child.children))
+
     @property
     def instructions(self) -> tuple[Message, ...]:
-        """What the prompt says besides the conversation."""
         return self.with_history(()).messages
 
 
 def _has_content(child: Child) -> bool:
-    """Whether a model would be told anything. The newest message is looked at first: it nearly always says yes."""
+    """Whether anything in this child has content. The newest message comes first: it nearly always has."""
     pending: list[Child] = [child]
     while pending:
         child = pending.pop()
@@ -194,7 +193,7 @@ def _has_content(child: Child) -> bool:
 
 
 def _refill(node: Node, messages: tuple[Message, ...]) -> Node:
-    """The node with other messages; what its author wrote there stays, before them."""
+    """Replace a node's messages; what its author wrote there stays, before them."""
     nodes = () if only_messages(node) else tuple(child for child in node.children if isinstance(child, Node))
     return msgspec.structs.replace(node, children=nodes + messages if nodes else messages)
 
@@ -210,29 +209,41 @@ def flatten(nodes: Iterable[Child]) -> Iterator[Message]:
     descendant with a role follows as its own message. A blank node without a role is left out, one with a role stays.
     Disabled nodes are skipped at any depth. Errors go to models as user messages.
     """
-    return chain.from_iterable(_runs(nodes))
+    return chain.from_iterable(map(_messages_of, runs(nodes)))
 
 
-def _runs(nodes: Iterable[Child]) -> Iterator[Iterable[Message]]:
+def runs(nodes: Iterable[Child]) -> Iterator[tuple[Node | None, Sequence[Child]]]:
+    """Yield what the messages are made of, in order: a node and the nodes whose texts are joined to its own, itself
+    first; or None and messages that are sent as they are."""
     pending: list[Child] = list(nodes)[::-1]
     while pending:
         child = pending.pop()
         if isinstance(child, Message):
-            yield (child if child.role != "error" else msgspec.structs.replace(child, role="user"),)
+            yield None, (child,)
         elif not child.enabled:
             continue
         elif child.id == HISTORY and not child.text and (messages := only_messages(child)):
-            yield messages
+            yield None, messages
         else:
-            text, inner = _gather(child)
+            joined, inner = _gather(child)
             pending.extend(reversed(inner))
-            if text or child.role is not None:
-                role = child.role or "system"
-                yield (Message("user" if role == "error" else role, (Text(text),), id=child.id),)
+            yield child, joined
+
+
+def _messages_of(run: tuple[Node | None, Sequence[Child]]) -> Sequence[Message]:
+    node, children = run
+    if node is None:
+        messages = cast("Sequence[Message]", children)
+        is_error = len(messages) == 1 and messages[0].role == "error"
+        return (msgspec.structs.replace(messages[0], role="user"),) if is_error else messages
+    text = "".join([child.text for child in children]).strip()
+    if not text and node.role is None:
+        return ()
+    return (Message("user" if node.role == "error" else node.role or "system", (Text(text),), id=node.id),)
 
 
 def only_messages(node: Node) -> tuple[Message, ...]:
-    """A node's children when all are messages, else none. A history of ten thousand must not be walked in Python."""
+    """Return a node's children if all are messages, else none. Fast for a history of ten thousand."""
     children = cast("tuple[Message, ...]", node.children)
     if type(children) is Messages:
         return children
@@ -242,13 +253,10 @@ def only_messages(node: Node) -> tuple[Message, ...]:
 _MESSAGE = frozenset((Message,))
 
 
-def _gather(node: Node) -> tuple[str, list[Child]]:
-    """A node's joined text, and the descendants that make messages of their own, in order. Not recursive: trees may be
-    ten thousand nodes deep."""
-    if not node.children:
-        return node.text.strip(), []
-    texts = [node.text]
-    messages: list[Child] = []
+def _gather(node: Node) -> tuple[list[Node], list[Child]]:
+    """Return the nodes whose texts make one message, and the descendants that make messages of their own, in order. Not
+    recursive: trees may be ten thousand nodes deep."""
+    joined, messages = [node], list[Child]()
     pending: list[Child] = list(node.children)[::-1]
     while pending:
         child = pending.pop()
@@ -259,16 +267,16 @@ def _gather(node: Node) -> tuple[str, list[Child]]:
         elif child.role is not None:
             messages.append(child)
         else:
-            texts.append(child.text)
+            joined.append(child)
             pending.extend(reversed(child.children))
-    return "".join(texts).strip(), messages
+    return joined, messages
 
 
-# --- finding, and the way back to what was written --------------------------------------------------------------------
+# --- finding, and the path back to what was written -------------------------------------------------------------------
 
 
 def walk(nodes: Iterable[Child]) -> Iterator[tuple[tuple[str, ...], Child]]:
-    """Every node and message with the ids on the way to it, depth first. Not recursive."""
+    """Yield every node and message with the ids on the path to it, depth first. Not recursive."""
     pending: list[tuple[tuple[str, ...], Child]] = []
     pending.extend(((child.id,), child) for child in reversed(tuple(nodes)))
     while pending:
@@ -279,8 +287,8 @@ def walk(nodes: Iterable[Child]) -> Iterator[tuple[tuple[str, ...], Child]]:
 
 
 def _path_to(nodes: tuple[Child, ...], id: str) -> tuple[int, ...] | None:
-    """The indexes on the way to the first child with this id. Each step keeps its parent's, so that depth costs no
-    more than breadth."""
+    """Return the indexes on the path to the first child with this id. Each step refers to its parent's step, so that
+    depth costs no more than breadth."""
     pending: list[tuple[Any, int, Child]] = [(None, index, child) for index, child in enumerate(nodes)][::-1]
     while pending:
         step = pending.pop()
@@ -297,7 +305,7 @@ def _path_to(nodes: tuple[Child, ...], id: str) -> tuple[int, ...] | None:
 
 
 def _path_to_history(nodes: tuple[Child, ...]) -> tuple[int, ...] | None:
-    """The way to the node that holds the conversation: the one that has it, else the one that is named so."""
+    """Return the path to the node with the conversation: one that has messages, else the one with the id `history`."""
     named: tuple[int, ...] | None = None
     pending: list[tuple[tuple[int, ...], Child]] = []
     pending.extend(((n,), child) for n, child in reversed(list(enumerate(nodes))))
@@ -325,7 +333,7 @@ def _grown(child: Child, children: tuple[Child, ...]) -> Child:
 
 
 def with_sources(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes with the path back to their author on each that has none: ids, which insertions do not shift."""
+    """Give each node without a source the path of ids to what its author wrote; insertions do not change ids."""
     if (depth := _depth(nodes)) > DEPTH_MAX:
         raise RondelError(f"a prompt is nested {depth:,} levels deep; write it with {DEPTH_MAX} at the most")
     return tuple(cast("list[Node]", _sourced(nodes, ("prompts",))))
@@ -353,7 +361,7 @@ def _sourced(nodes: Iterable[Child], path: tuple[str, ...]) -> list[Child]:
 
 
 def source_paths(nodes: Iterable[Child], plugins: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-    """Where each id comes from: `("prompts", id, "children", id, …)`, and `("plugins", id)` for the entries."""
+    """Return where each id comes from: `("prompts", id, "children", id, …)`, or `("plugins", id)` for an entry."""
     paths = {child.id: _as_path(ids) for ids, child in walk(nodes) if child.id}
     return paths | {id: ("plugins", id) for id in plugins}
 
@@ -363,7 +371,7 @@ def _as_path(ids: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def duplicate_ids(nodes: Iterable[Child]) -> list[str]:
-    """Ids that stand more than once, in the order in which they repeat."""
+    """Return the ids that occur more than once, in the order in which they repeat."""
     seen: set[str] = set()
     twice: dict[str, None] = {}
     for _, child in walk(nodes):

@@ -1,7 +1,6 @@
-"""What is held for a person: approve this call, answer this, pick one of these.
+"""Questions to a person: approve this call, answer this, choose one of these.
 
-A question is an entry in the journal; its answer is another one. A turn that waits for it costs nothing. Knows no
-surface.
+A question is an entry in the journal, and its answer is another one. A turn that waits for an answer costs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +13,17 @@ from .values import Value
 QuestionKind: TypeAlias = Literal["approve", "ask", "choose"]
 
 YES, NO, ALWAYS = "yes", "no", "always"
-"""Answers to whether a call may run; `always` holds for its tool, for the rest of the conversation."""
+"""Whether a call may run; `always` allows what the question covers for the rest of the conversation."""
+
+QUOTE_BAR = "  │ "
+"""Begins each line of a text that a question quotes, so that no quoted text can look like the question itself. A
+surface that wraps such a line begins each of its rows with it."""
+
+_YES = frozenset((YES, ALWAYS, "y", "true", "ok", "allow"))
 
 
 class Question(Value, frozen=True):
-    """`deadline` is a point in time (seconds since the epoch); when it passes, `default` is the answer."""
+    """At its `deadline` (seconds since the epoch) the answer is `default`."""
 
     id: str
     kind: QuestionKind
@@ -29,11 +34,13 @@ class Question(Value, frozen=True):
     deadline: float | None = None
     default: str = ""
     person: str = ""
-    """Who may answer; anybody when it is empty."""
+    """The id of the person who may answer; empty for everybody."""
+    covers: str = ""
+    """A digest of what an approval is about; `always` allows later calls with the same digest."""
 
 
 class Answer(Value, frozen=True):
-    """`by` is who answered; it is `deadline` when nobody did and `stop` when the turn was stopped instead."""
+    """`by` is who answered: the id of a person, `deadline` if the time ran out, or `stop` if the turn was stopped."""
 
     question_id: str
     text: str
@@ -41,13 +48,21 @@ class Answer(Value, frozen=True):
 
 
 class Hold(Value, frozen=True):
-    """Returned by a plugin or a tool instead of a result: the call waits for an answer, then it is answered anew."""
+    """What a plugin or a tool returns to ask a person: the call waits for the answer, then runs again."""
 
     question: Question
 
 
+def is_yes(text: str) -> bool:
+    """Whether this answer allows a call. Anything else refuses it."""
+    return text.strip().rstrip(".!").casefold() in _YES
+
+
+def is_always(text: str) -> bool:
+    return text.strip().rstrip(".!").casefold() == ALWAYS
+
+
 def check_answer(question: Question, answer: Answer) -> None:
-    """Raises QuestionError when this person may not give this answer."""
     if question.person and answer.by not in (question.person, "deadline", "stop"):
         raise QuestionError(f"question {question.id!r} is for {question.person!r}, not for {answer.by!r}")
     if question.options and not question.free_text and answer.by != "deadline" and question.kind != "approve":

@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from .clock import VirtualClock
+from .contracts.clock import VirtualClock
 from .errors import RondelError, nearest
+from .files.regular import read_regular
 from .prompt import Prompt
 from .stores.memory import MemoryStore
+from .text.attached import as_text
 from .values import (
     Delta,
+    Media,
     Message,
     ModelFacts,
     PartDelta,
@@ -44,6 +47,8 @@ __all__ = [
     "load_scripts",
     "say",
 ]
+
+SCRIPT_BYTES_MAX = 10_000_000
 
 
 class ScriptError(AssertionError):
@@ -155,7 +160,7 @@ def load_scripts(path: str | Path) -> dict[str, Scripted]:
     """Answers per agent from a YAML file: `{agent: [answer, …]}`, as an engine for each agent."""
     import yaml
 
-    data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    data = yaml.safe_load(read_regular(Path(path), SCRIPT_BYTES_MAX).decode("utf-8"))
     if not isinstance(data, dict):
         raise RondelError(f"{path}: expected a mapping of agents to lists of answers")
     scripts: dict[str, Scripted] = {}
@@ -184,6 +189,15 @@ def _step_from(item: object, path: str) -> Step:
     raise RondelError(f"{path}: an answer is a text, or {{call: name, arguments: {{…}}}}; found {item!r}")
 
 
+def _told(message: Message) -> Iterable[str]:
+    """What a message says, with its attachments: as text where they are text, else by their names."""
+    if message.text or all(not isinstance(part, Media) for part in message.parts):
+        yield message.text
+    for part in message.parts:
+        if isinstance(part, Media):
+            yield as_text(part) or f"[{part.kind} {part.name or part.url or part.mime}]"
+
+
 class Echo:
     """Says back what it was told, word by word. Needs no model, no key and no network."""
 
@@ -193,7 +207,7 @@ class Echo:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         messages = [message for message in prompt.messages if message.role == "user"]
-        text = messages[-1].text if messages else ""
+        text = "\n".join(_told(messages[-1])) if messages else ""
         yield ReplyStarted("echo")
         yield PartStarted(0, Text(""))
         words = text.split(" ")

@@ -1,7 +1,7 @@
-"""Tools: what a model may call. One object gives the schema, the text for a prompt, the validation and the handler.
+"""Tools: what a model may call. One object has the schema, the description, the validation and the handler.
 
 A plain function becomes a tool: the schema comes from its signature, the descriptions from its docstring. Knows no
-engine, no store and no plugin; how calls are held, timed and kept is the loop's.
+engine, no store and no plugin; machine/calls.py runs calls.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .question import Answer, Hold
 from .values import Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
 if TYPE_CHECKING:
-    from .turn import Turn
+    from .machine.turn import Turn
+    from .text.rules import Rule
 
-NO_RESULT = "%no-result%"
-"""A tool or an agent that answers this has run and found nothing: a soft failure."""
+NO_RESULT = "%no-result%"  # the answer of a tool or an agent that ran and found nothing: a soft failure
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class NoResult(Value, frozen=True):
-    """A soft failure with a reason, and what the model could try instead."""
+    """A soft failure: why there is no result, and what the model could try instead."""
 
     reason: str = ""
     suggestion: str = ""
@@ -40,16 +40,30 @@ class NoResult(Value, frozen=True):
 
 
 class Approval(Value, frozen=True):
-    """When a person is asked before a call runs. Patterns are regular expressions over the call as JSON."""
+    """When a person is asked before a call runs. A call that matches `deny` is refused, one that `allow` covers runs; a
+    rule is a pattern for all arguments, or a mapping of arguments to patterns (see text/rules.py)."""
 
     mode: Literal["auto", "confirm"] = "confirm"
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    allow: tuple[str | dict[str, str], ...] = ()
+    deny: tuple[str | dict[str, str], ...] = ()
     timeout_s: float = 60.0
+    chars_max: int = 32_000
+    """A call whose arguments need more characters to show is refused: nobody would read them all."""
+
+    def __post_init__(self) -> None:
+        for rule in cast("tuple[Rule | None, ...]", self.rules):
+            if rule is not None:  # None replaces a rule of a file that is wrong and was reported
+                from .text.rules import check_rule
+
+                check_rule(rule)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return (*self.allow, *self.deny)
 
 
 class CallContext:
-    """What a tool that asks for it is told about its call: annotate a parameter with this class."""
+    """A tool's view of its call. A parameter that is annotated with this class gets it."""
 
     __slots__ = ("answer", "call", "turn")
 
@@ -57,15 +71,15 @@ class CallContext:
         self.call = call
         self.turn = turn
         self.answer = answer
-        """What the person said, when this call was held and is answered anew."""
+        """The person's answer, if this call was held."""
 
     @property
     def key(self) -> str:
-        """The same for every attempt at this call: an idempotency key for the world outside."""
+        """An idempotency key for other systems: the same for every attempt at this call."""
         return f"{self.turn.conversation}:{self.call.id}"
 
     def progress(self, text: str, progress: float | None = None) -> None:
-        """Tell whoever watches how far this call is; `progress` is from 0 to 1, where that is known."""
+        """Show watchers how far this call is; `progress` is from 0 to 1, if it is known."""
         self.turn.progress(self.call.id, text, progress)
 
 
@@ -82,16 +96,20 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     validate: Callable[[dict[str, Any]], dict[str, Any]] = dict
     timeout_s: float | None = None
-    """None is the limit `limits.call_s`; 0 is no limit, for a tool that holds its own (an agent)."""
+    """None means `limits.call_s`; 0 means no limit, for a tool that has its own (an agent)."""
     idempotent: bool = False
-    """Running it twice does no harm: after a crash it is simply run again."""
+    """Running it twice does no harm: after a crash it is run again."""
     approval: Approval | None = None
     parallel: bool = True
-    """May run beside other calls of the same round."""
+    """Whether it may run in parallel with other calls of the same round."""
+    repeatable: bool = False
+    """Repeating a call with the same result is normal, for example to poll: `limits.repeated_calls` does not apply."""
     tags: tuple[str, ...] = ()
     examples: tuple[dict[str, Any], ...] = ()
+    origin: str = ""
+    """Where its code comes from. Tools of one name and different origins are different tools."""
     background: JobMode | None = None
-    """Not None: a call is answered at once with the id of a job that does the work, see background/."""
+    """If set, a call is answered at once with the id of a job that does the work; see jobs/background/."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -109,6 +127,7 @@ def tool(
     idempotent: bool = ...,
     approval: Approval | Literal["auto", "confirm"] | None = ...,
     parallel: bool = ...,
+    repeatable: bool = ...,
     tags: Sequence[str] = ...,
     examples: Sequence[dict[str, Any]] = ...,
     background: bool | JobMode = ...,
@@ -123,6 +142,7 @@ def tool(
     idempotent: bool = False,
     approval: Approval | Literal["auto", "confirm"] | None = None,
     parallel: bool = True,
+    repeatable: bool = False,
     tags: Sequence[str] = (),
     examples: Sequence[dict[str, Any]] = (),
     background: bool | JobMode = False,
@@ -137,15 +157,23 @@ def tool(
             idempotent=idempotent,
             approval=approval,
             parallel=parallel,
+            repeatable=repeatable,
             tags=tags,
             examples=examples,
             background=background,
         )
     name = name or function.__name__
     if not NAME.fullmatch(name):
-        raise RondelError(f"{name!r} is no name for a tool: use 1 to 64 letters, digits, '_' or '-'")
+        raise RondelError(f"{name!r} is not a valid tool name: use 1 to 64 letters, digits, '_' or '-'")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise RondelError(f"tool {name!r} yields; return one value, and use `CallContext.progress` on the way")
     summary, about = _read_docstring(inspect.getdoc(function) or "")
     arguments = _Arguments(function, name, about)
+    approval = Approval(mode=approval) if isinstance(approval, str) else approval
+    if approval is not None and approval.rules:
+        from .text.rules import check_names
+
+        check_names(approval.rules, arguments.schema, name)
     return Tool(
         name=name,
         run=_runner(function, arguments.context),
@@ -154,16 +182,18 @@ def tool(
         validate=arguments.validate,
         timeout_s=timeout_s,
         idempotent=idempotent,
-        approval=Approval(mode=approval) if isinstance(approval, str) else approval,
+        approval=approval,
         parallel=parallel,
+        repeatable=repeatable,
         tags=tuple(tags),
         examples=tuple(examples),
+        origin=f"{function.__module__}:{function.__qualname__}",
         background=job_mode(background),
     )
 
 
 def job_mode(background: bool | JobMode | None) -> JobMode | None:
-    """`True` is short for `background`: the result comes as a digest; `inline` runs a turn when it is there."""
+    """Return how a job reports: `background` (short: True) with a digest, `inline` with a turn of its own."""
     if background not in (True, False, None, "background", "inline"):
         raise RondelError(f"background={background!r} is unknown{nearest(str(background), ['background', 'inline'])}")
     return "background" if background is True else background or None
@@ -178,9 +208,10 @@ def _runner(function: Callable[..., Any], context: str) -> ToolFunction:
     else:
 
         async def run(arguments: dict[str, Any], call: CallContext) -> Any:
-            import asyncio  # here, because asyncio is not needed to define a tool
+            from .threads import in_thread  # here, because asyncio is not needed to define a tool
 
-            return await asyncio.to_thread(function, **arguments, **({context: call} if context else {}))
+            value = await in_thread(function, **arguments, **({context: call} if context else {}))
+            return await value if inspect.isawaitable(value) else value
 
     return run
 
@@ -201,7 +232,7 @@ class _Arguments:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise RondelError(
-                    f"tool {name!r}: parameter {parameter.name!r} has no place in a schema; name each one"
+                    f"tool {name!r}: parameter {parameter.name!r} cannot be part of a schema; name each one"
                 )
             hint = hints.get(parameter.name, Any)
             if hint is CallContext:
@@ -290,29 +321,20 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolResult:
-    """What a tool returned, as a result that a model can read."""
+    """Return what a tool returned as a result that a model can read."""
     if isinstance(value, ToolResult):
-        parts, error, final = value.parts, value.is_error, value.final
-    elif isinstance(value, (Text, Media)):
-        parts, error, final = (value,), False, False
-    elif (
-        isinstance(value, (list, tuple))
-        and value
-        and all(isinstance(v, (Text, Media)) for v in cast("list[Any]", value))
-    ):
-        parts, error, final = cast("tuple[Text | Media, ...]", tuple(cast("list[Any]", value))), False, False
-    else:
-        parts, error, final = (Text(_text_of(value)),), False, False
-    return ToolResult(call.id, _cut(parts, chars_max), call.name, error, final)
+        return ToolResult(call.id, _cut(value.parts, chars_max), call.name, value.is_error, value.final)
+    items: tuple[Any, ...] = tuple(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else (value,)
+    if not items or not all(isinstance(item, (Text, Media)) for item in items):
+        items = (Text(_text_of(value)),)
+    return ToolResult(call.id, _cut(items, chars_max), call.name)
 
 
 def error_of(call: ToolCall, message: str, *, chars_max: int = 32_000) -> ToolResult:
-    """An error result: the model reads it and may do better."""
     return ToolResult(call.id, _cut((Text(message),), chars_max), call.name, is_error=True)
 
 
 def explain(call: ToolCall, error: Exception) -> str:
-    """What a model is told of a tool that raised. An error that was raised on purpose speaks for itself."""
     return str(error) if isinstance(error, RondelError) else f"{call.name!r} failed: {type(error).__name__}: {error}"
 
 
@@ -329,7 +351,16 @@ def _text_of(value: Any) -> str:
         text = msgspec.json.encode(value, enc_hook=_plain).decode()
         return msgspec.json.decode(text) if text.startswith('"') else text
     except (TypeError, ValueError, RecursionError):
+        return _str_of(value)
+
+
+def _str_of(value: Any) -> str:
+    try:
         return str(value)
+    except RecursionError:
+        raise ToolError("its return value is nested too deeply to be encoded; return something flatter") from None
+    except Exception as error:
+        raise ToolError(f"its return value cannot be encoded ({type(error).__name__}: {error})") from error
 
 
 def _plain(value: Any) -> Any:
@@ -340,12 +371,12 @@ _WAS_CUT = re.compile(r"\n\n\[\.\.\. cut: the result had [\d,]+ characters, the 
 
 
 def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media, ...]:
-    """At most so many characters of text, with the cut stated; no lone surrogates, which no wire format can carry."""
+    """Cut the text to so many characters, and say so. Lone surrogates are replaced: no wire format can carry them."""
     kept: list[Text | Media] = []
     left = chars_max
     for part in parts:
         if isinstance(part, Media) or (left < len(part.text) <= left + 120 and _WAS_CUT.search(part.text)):
-            kept.append(part)  # an agent's answer was cut when it was made: who calls the agent is told how long it was
+            kept.append(part)  # an agent's answer was already cut, and says so
             continue
         text, length = part.text[:left], len(part.text)
         text = text.encode("utf-8", errors="replace").decode()
@@ -358,7 +389,7 @@ def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media,
     return tuple(kept)
 
 
-# --- the text of a tool, for models that are told about tools in words ------------------------------------------------
+# --- the text of a tool, for models that have no tools of their own ------------------------------------------------
 
 
 def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
@@ -370,11 +401,8 @@ def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
         choices = cast("list[Any]", field.get("enum", []))
         kind = "enum" if choices else _type_name(field)
         need = "required" if name in required else "optional"
-        line = (
-            f"- {name} ({kind}, {need}): {field.get('description', '')}".rstrip(": ")
-            if not field.get("description")
-            else f"- {name} ({kind}, {need}): {field['description']}"
-        )
+        about = field.get("description")
+        line = f"- {name} ({kind}, {need})" + (f": {about}" if about else "")
         if choices:
             line += " (" + ", ".join(msgspec.json.encode(choice).decode() for choice in choices) + ")"
         lines.append(line)
@@ -418,7 +446,6 @@ class Toolbox:
         return self._tools.pop(self._known(name))
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name, unless it is disabled."""
         return None if name in self._disabled else self._tools.get(name)
 
     def by_tag(self, tag: str) -> tuple[Tool, ...]:

@@ -1,7 +1,7 @@
 """The values that travel through Rondel: parts, messages, prompts' options, replies and their deltas.
 
-Everything here is frozen and pure. Knows no network, no clock, no store, and no vendor: what only one wire format
-understands rides in `opaque[dialect]`, which the same dialect writes back unchanged and every other ignores.
+Everything here is frozen. Knows no network, no clock, no store, and no vendor: what only one wire format understands is
+in `opaque[dialect]`, which the same dialect writes back unchanged and all others ignore.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+_encode = msgspec.json.Encoder().encode
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "error"]
 ROLES = ("system", "user", "assistant", "tool", "error")
 StopReason: TypeAlias = Literal["end", "calls", "length", "stop_sequence", "refusal", "pause", "interrupted"]
 MediaKind: TypeAlias = Literal["image", "audio", "file"]
+ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
 
-Opaque: TypeAlias = dict[str, Any]
-"""What a dialect knows and our values do not, by the dialect's name."""
+Opaque: TypeAlias = dict[str, Any]  # what a dialect knows and our values do not, by the dialect's name
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -28,8 +30,17 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
 
 
+class Person(Value, frozen=True):
+    """Who speaks, on any surface: a user of this machine, a holder of a key, a user of a chat service."""
+
+    id: str
+    name: str = ""
+    roles: tuple[str, ...] = ()
+    origin: str = "local"
+
+
 class Citation(Value, frozen=True):
-    """Where a text's claim comes from. `start` and `end` count characters of the text, where they are known."""
+    """The source of a claim in a text. `start` and `end` count characters of the text, if they are known."""
 
     url: str = ""
     title: str = ""
@@ -54,7 +65,7 @@ class Thinking(Value, frozen=True, tag="thinking"):
 
 
 class ToolCall(Value, frozen=True, tag="call"):
-    """A model wants a tool. `broken` holds the arguments as they came when they are not a JSON object."""
+    """A model calls a tool. `broken` has the arguments as they came if they are not a JSON object."""
 
     id: str
     name: str
@@ -77,7 +88,7 @@ class Media(Value, frozen=True, tag="media"):
 
 
 class ToolResult(Value, frozen=True, tag="result"):
-    """What a call gave. `final` ends the turn with this text as its answer (the finish tool)."""
+    """The result of a call. `final` ends the turn with this text as its answer (the finish tool)."""
 
     call_id: str
     parts: tuple[Text | Media, ...] = ()
@@ -99,7 +110,7 @@ class Handoff(Value, frozen=True, tag="handoff"):
 
 
 class Foreign(Value, frozen=True, tag="foreign"):
-    """A block that only its own dialect understands (a server tool's call, say). Other dialects leave it out."""
+    """A block that only its own dialect understands, such as a server tool's call. Other dialects leave it out."""
 
     opaque: Opaque
 
@@ -110,7 +121,7 @@ Part: TypeAlias = Text | Thinking | ToolCall | ToolResult | Media | Handoff | Fo
 class Message(Value, frozen=True, tag="message"):
     """One message of a transcript.
 
-    `duration` is how many rounds it is sent to models: none is always, 0 is never (it is kept and shown all the same).
+    `duration` is the number of rounds in which models get it: None is always, 0 is never (it is stored and shown).
     `shown` is whether people see it.
     """
 
@@ -132,13 +143,12 @@ class Message(Value, frozen=True, tag="message"):
 
 
 class Messages(tuple[Message, ...]):
-    """Messages and nothing else: who is given ten thousand of them need not look at each."""
+    """A tuple of messages only: its type says so, so that ten thousand need not be checked."""
 
     __slots__ = ()
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The plain text of some parts, joined with nothing between them."""
     return "".join([part.text for part in parts if isinstance(part, Text)])
 
 
@@ -174,7 +184,7 @@ class OutputSchema(Value, frozen=True):
 
 
 class Options(Value, frozen=True):
-    """How a model is asked. None leaves it to the model's own default."""
+    """The options of an engine call. None means the model's own default."""
 
     tokens_max: int | None = None
     temperature: float | None = None
@@ -182,10 +192,10 @@ class Options(Value, frozen=True):
     top_k: int | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
-    thinking: Literal["off", "minimal", "low", "medium", "high"] | None = None
+    thinking: ThinkingLevel | None = None
     thinking_tokens_max: int | None = None
     tool_choice: str | None = None
-    """`auto`, `none`, `required`, or `tool:<name>` for that very tool."""
+    """`auto`, `none`, `required`, or `tool:<name>` for one tool."""
     parallel_calls: bool | None = None
     output: OutputSchema | None = None
     user: str = ""
@@ -216,10 +226,10 @@ NO_USAGE = Usage()
 
 
 class Reply(Value, frozen=True):
-    """What one engine call gave, and where control goes next: `human`, `self`, `agent:<id>`, or `again`.
+    """The result of one engine call, and where control goes next: `human`, `self`, `agent:<id>`, or `again`.
 
-    With `self`, `next_message` is a user message that the plugin puts before the next round. With `again` this reply is
-    thrown away and the same question is asked once more.
+    With `self`, `next_message` is a user message that a plugin adds before the next round. With `again` this reply is
+    thrown away and the engine is asked again.
     """
 
     message: Message
@@ -236,7 +246,7 @@ class Reply(Value, frozen=True):
         return self.message.text
 
     def with_text(self, text: str) -> Reply:
-        """The same reply with its text replaced; thinking, calls and media stay."""
+        """Return the reply with other text; thinking, calls and media stay."""
         others = tuple(part for part in self.message.parts if not isinstance(part, Text))
         thinking = tuple(part for part in others if isinstance(part, Thinking))
         rest = others[len(thinking) :]
@@ -246,8 +256,8 @@ class Reply(Value, frozen=True):
 
 # --- deltas: a reply while it streams ---------------------------------------------------------------------------------
 #
-# ReplyStarted, then for each part PartStarted, PartDelta*, PartFinished, then ReplyFinished. Parts may overlap (two
-# tool calls in pieces); an index names the part. PartFinished carries the whole part and is authoritative.
+# ReplyStarted, then for each part PartStarted, PartDelta* or MediaDelta*, PartFinished, then ReplyFinished. Parts may
+# overlap (two tool calls in pieces); an index names the part. PartFinished has the whole part and is authoritative.
 
 
 class ReplyStarted(Value, frozen=True, tag="reply_started"):
@@ -258,7 +268,7 @@ class ReplyStarted(Value, frozen=True, tag="reply_started"):
 
 class PartStarted(Value, frozen=True, tag="part_started"):
     """A part begins. `part` has what is known: a call's id and name, an empty text, or the beginning of a sentence that
-    an earlier round of the turn has shown."""
+    an earlier round has shown."""
 
     index: int
     part: Part
@@ -269,6 +279,14 @@ class PartDelta(Value, frozen=True, tag="part_delta"):
 
     index: int
     text: str
+
+
+class MediaDelta(Value, frozen=True, tag="media_delta"):
+    """More of an image or a sound: the next bytes of a `Media` part. `mime` may be left out where the part has it."""
+
+    index: int
+    data: bytes
+    mime: str = ""
 
 
 class PartFinished(Value, frozen=True, tag="part_finished"):
@@ -283,23 +301,28 @@ class ReplyFinished(Value, frozen=True, tag="reply_finished"):
 
 
 class Notice(Value, frozen=True, tag="notice"):
-    """Something that a person who waits wants to know (a retry, a model being loaded). Not part of the reply."""
+    """Something for a person who waits, such as a retry. Not part of the reply.
+
+    `lost` counts attempts that failed after they may have reached a model; the ledger charges their input.
+    """
 
     text: str
+    lost: int = 0
 
 
-Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | PartFinished | ReplyFinished | Notice
+Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | MediaDelta | PartFinished | ReplyFinished | Notice
 
 
 class ReplyBuilder:
-    """Folds deltas into a Reply. What was received so far can be taken at any time (a stopped turn keeps it)."""
+    """Folds deltas into a Reply. `reply` can be called at any time: a stopped turn keeps what was received."""
 
-    __slots__ = ("_id", "_kinds", "_model", "_opaque", "_parts", "_pieces", "_stop", "_usage", "finished")
+    __slots__ = ("_id", "_kinds", "_media", "_model", "_opaque", "_parts", "_pieces", "_stop", "_usage", "finished")
 
     def __init__(self) -> None:
         self._parts: dict[int, Part] = {}
         self._kinds: dict[int, Part] = {}
         self._pieces: dict[int, list[str]] = {}
+        self._media: dict[int, list[MediaDelta]] = {}
         self._model = self._id = ""
         self._stop: StopReason = "end"
         self._usage = NO_USAGE
@@ -315,6 +338,9 @@ class ReplyBuilder:
         elif isinstance(delta, PartFinished):
             self._parts[delta.index] = delta.part
             self._pieces.pop(delta.index, None)
+            self._media.pop(delta.index, None)
+        elif isinstance(delta, MediaDelta):
+            self._media.setdefault(delta.index, []).append(delta)
         elif isinstance(delta, ReplyStarted):
             self._model, self._id = delta.model, delta.id
             if delta.usage is not None:
@@ -324,26 +350,83 @@ class ReplyBuilder:
             self.finished = True
 
     def reply(self) -> Reply:
-        """The reply so far. A reply that was cut off keeps its text and thinking; half a call is left out."""
+        """Return the reply so far. If it was cut off, unfinished calls are left out."""
         parts = dict(self._parts)
         for index, pieces in self._pieces.items():
             part, text = self._kinds[index], "".join(pieces)
             if isinstance(part, (Text, Thinking)) and (part.text or text):
                 parts[index] = msgspec.structs.replace(part, text=part.text + text)
+        for index, deltas in self._media.items():
+            part = self._kinds[index]
+            if isinstance(part, Media):
+                data = part.data + b"".join([delta.data for delta in deltas])
+                parts[index] = msgspec.structs.replace(part, data=data, mime=part.mime or deltas[0].mime)
         stop = self._stop if self.finished else "interrupted"
         message = Message("assistant", tuple(parts[index] for index in sorted(parts)))
         return Reply(message, stop=stop, usage=self._usage, model=self._model, id=self._id, opaque=self._opaque)
 
 
+class Played(Value, frozen=True):
+    """How much of a reply a person has seen or heard before stopping it."""
+
+    chars: int | None = None
+    """Characters of its text."""
+    ms: int | None = None
+    """Milliseconds of its audio."""
+
+    def cut(self, message: Message) -> Message:
+        """Return the message with only that much of its text."""
+        if self.chars is None:
+            return message
+        left, parts = self.chars, list[Part]()
+        for part in message.parts:
+            if isinstance(part, Text):
+                part, left = msgspec.structs.replace(part, text=part.text[:left]), max(0, left - len(part.text))
+                if not part.text:
+                    continue
+            parts.append(part)
+        return msgspec.structs.replace(message, parts=tuple(parts))
+
+
 def deltas_of(reply: Reply) -> Iterable[Delta]:
-    """A whole reply as the deltas that would have built it."""
+    """Yield the deltas that would have built a reply."""
     yield ReplyStarted(reply.model, reply.id)
     for index, part in enumerate(reply.message.parts):
-        yield PartStarted(index, msgspec.structs.replace(part, text="") if isinstance(part, (Text, Thinking)) else part)
-        if isinstance(part, (Text, Thinking)) and part.text:
-            yield PartDelta(index, part.text)
+        if isinstance(part, (Text, Thinking)):
+            yield PartStarted(index, msgspec.structs.replace(part, text=""))
+            if part.text:
+                yield PartDelta(index, part.text)
+        elif isinstance(part, ToolCall):
+            yield PartStarted(index, msgspec.structs.replace(part, arguments={}, broken=""))
+            if text := part.broken or arguments_json(part.arguments):
+                yield PartDelta(index, text)
+        else:
+            yield PartStarted(index, part)
         yield PartFinished(index, part)
     yield ReplyFinished(reply.stop, reply.usage, reply.opaque)
+
+
+def arguments_json(arguments: dict[str, Any]) -> str:
+    """Return the arguments of a call as JSON; an empty text if they are nested too deeply to be encoded."""
+    try:
+        return _encode(arguments).decode()
+    except RecursionError:
+        return ""
+
+
+def is_nested_deeper(value: Any, levels: int) -> bool:
+    """Return whether lists and mappings are nested deeper than so many levels. Not recursive."""
+    containers = [value]
+    for _ in range(levels):
+        containers = [
+            child
+            for container in containers
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, (dict, list, tuple))
+        ]
+        if not containers:
+            return False
+    return True
 
 
 class ModelFacts(Value, frozen=True):
@@ -357,18 +440,31 @@ class ModelFacts(Value, frozen=True):
     thinking: bool | None = None
     output_schema: bool = False
     image_urls: bool = True
-    """Images may be given by their address. Where not, they are fetched first."""
+    """Whether it takes images by their address. If not, they are fetched first."""
+    thinking_effort: bool = True
+    """Whether thinking takes an effort (Anthropic's `adaptive`). If not, only a budget of tokens."""
+    thinking_budget: bool = True
+    """Whether thinking takes a budget of tokens (Anthropic's `enabled`). If not, only an effort."""
+    thinking_strict: bool = False
+    """Whether thinking excludes sampling options and a required call."""
+    sampling: bool = True
+    """Whether it takes `temperature`, `top_p` and `top_k`."""
 
 
 class AgentResult(Value, frozen=True):
-    """What running an agent gave. `ran` is False when the prompt was blank and no model was asked."""
+    """The result of an agent. `ran` is False if no model was asked: the prompt was blank, or a limit was reached.
+
+    `output` is what this turn said. With an `error` it is what was said before, and may be empty.
+    """
 
     output: str = ""
     error: str = ""
     ran: bool = True
     agent: str = ""
     data: Any = None
-    """The output as JSON, where the agent has an output schema."""
+    """The output as JSON, if the agent has an output schema."""
+    limit: str = ""
+    """The name of the limit that ended the turn, such as `limits.rounds`; `error` has the sentence."""
 
     def __str__(self) -> str:
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rondel.cli import main
+from rondel.cli.main import main
 from tests.cli.model_server import ModelServer
 from tests.cli.pty_screen import PtyScreen
 
@@ -34,6 +34,11 @@ class Place:
         for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
             self.env[f"XDG_{kind}_HOME"] = str(folder / kind.lower())
         self.env["RONDEL_CACHE"] = str(folder / "cache")
+        self.env["RONDEL_TRUST"] = str(folder)
+
+    def distrusts(self) -> None:
+        """Trust no folder but those that a test trusts itself."""
+        del self.env["RONDEL_TRUST"], os.environ["RONDEL_TRUST"]
 
     def write(self, name: str, text: str) -> Path:
         path = self.project / name
@@ -86,7 +91,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(made.project)
     log = logging.getLogger("rondel")
     handlers, propagate = list(log.handlers), log.propagate
+    before = dict(os.environ)
     yield made
+    os.environ.clear()
+    os.environ.update(before)
     log.handlers[:], log.propagate = handlers, propagate
 
 

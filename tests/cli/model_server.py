@@ -9,19 +9,9 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from rondel import values
 from rondel.dialects import DIALECTS
 from rondel.testing import call, say
-from rondel.values import (
-    Delta,
-    PartDelta,
-    PartFinished,
-    PartStarted,
-    Reply,
-    ReplyFinished,
-    ReplyStarted,
-    Text,
-    deltas_of,
-)
 
 WAIT_S = 20.0
 
@@ -36,25 +26,25 @@ class Held:
     def release(self) -> None:
         self._go.set()
 
-    def deltas(self) -> Iterator[Delta | None]:
+    def deltas(self) -> Iterator[values.Delta | None]:
         """None stands for a moment in which only the connection is looked at."""
-        yield ReplyStarted("model")
-        yield PartStarted(0, Text(""))
-        yield PartDelta(0, self.before)
+        yield values.ReplyStarted("model")
+        yield values.PartStarted(0, values.Text(""))
+        yield values.PartDelta(0, self.before)
         while not self._go.wait(0.02):
             yield None
-        yield PartDelta(0, self.after)
-        yield PartFinished(0, Text(self.before + self.after))
-        yield ReplyFinished()
+        yield values.PartDelta(0, self.after)
+        yield values.PartFinished(0, values.Text(self.before + self.after))
+        yield values.ReplyFinished()
 
 
 class ModelServer:
     def __init__(self) -> None:
-        self.model = "model"
-        """What it says that it is."""
+        self.model = "model"  # What it says that it is
         self.requests: list[dict[str, Any]] = []
+        self.seen: list[str] = []  # The paths that were asked for without a body
         self.broken_off = threading.Event()
-        self._answers: queue.SimpleQueue[Reply | Held | int] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[values.Reply | Held | tuple[int, str]] = queue.SimpleQueue()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -68,7 +58,7 @@ class ModelServer:
         for text in texts:
             self._answers.put(say(text))
 
-    def replies(self, reply: Reply) -> None:
+    def replies(self, reply: values.Reply) -> None:
         self._answers.put(reply)
 
     def calls(self, name: str, id: str = "", **arguments: object) -> None:
@@ -79,8 +69,8 @@ class ModelServer:
         self._answers.put(held)
         return held
 
-    def fails(self, status: int) -> None:
-        self._answers.put(status)
+    def fails(self, status: int, message: str = "no") -> None:
+        self._answers.put((status, message))
 
     def close(self) -> None:
         self._server.shutdown()
@@ -100,30 +90,34 @@ class ModelServer:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.seen.append(self.path)
+                self.send_error(404)
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 server.requests.append(json.loads(body))
                 answer = server._answers.get(timeout=WAIT_S)
-                if isinstance(answer, int):
-                    self._refuse(answer)
+                if isinstance(answer, tuple):
+                    self._refuse(*answer)
                     return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.end_headers()
-                deltas = answer.deltas() if isinstance(answer, Held) else deltas_of(answer)
+                deltas = answer.deltas() if isinstance(answer, Held) else values.deltas_of(answer)
                 try:
                     self._stream(deltas)
                 except OSError:
                     server.broken_off.set()
 
-            def _stream(self, deltas: Iterator[Delta | None]) -> None:
+            def _stream(self, deltas: Iterator[values.Delta | None]) -> None:
                 writer = DIALECTS["anthropic"]().reply_writer(model=server.model, id="msg_1")
                 for delta in deltas:
                     self.wfile.write(writer.ping() if delta is None else writer.feed(delta))
                     self.wfile.flush()
 
-            def _refuse(self, status: int) -> None:
-                body = json.dumps({"type": "error", "error": {"type": "api_error", "message": "no"}}).encode()
+            def _refuse(self, status: int, message: str) -> None:
+                body = json.dumps({"type": "error", "error": {"type": "api_error", "message": message}}).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))

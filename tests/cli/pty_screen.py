@@ -34,7 +34,7 @@ class PtyScreen:
         self._child.delaybeforesend = None
         self._screen = _Screen(columns, rows, self._child)
         self._stream = pyte.ByteStream(self._screen)
-        self.raw = b""
+        self.raw: bytes = b""
         self._ended = False
 
     @property
@@ -72,6 +72,10 @@ class PtyScreen:
 
         self._wait(lambda: bool(found()), f"a line with {pieces}")
         return found()
+
+    def wait_until(self, is_there: Callable[[], bool], wanted: str) -> None:
+        """Read until that is so."""
+        self._wait(is_there, wanted)
 
     def _wait(self, is_there: Callable[[], bool], wanted: str) -> None:
         deadline = time.monotonic() + WAIT_S

@@ -74,6 +74,10 @@ class Serving:
     def port(self) -> int:
         return int(self.wait_said(r"Listening on http://127\.0\.0\.1:(\d+)")[1])
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

@@ -72,13 +72,13 @@ def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place
         terminal.type("and now?")
         terminal.wait_for("I am large.")
         terminal.type("/model")
-        terminal.wait_for("rondel talks to other:large – chosen for this conversation.")
+        terminal.wait_for("rondel uses other:large, chosen for this conversation.")
         terminal.type("/new")
         terminal.wait_for("rondel · test:small")
         terminal.type("/quit")
         terminal.wait_end()
     with place.terminal("resume", "last") as terminal:
-        terminal.wait_for("rondel talks to other:large – chosen for this conversation.")
+        terminal.wait_for("rondel uses other:large, chosen for this conversation.")
         terminal.wait_for_rest()
         terminal.type("still there?")
         terminal.wait_for("Large once more.")
@@ -87,7 +87,7 @@ def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place
         terminal.type("and you?")
         terminal.wait_for("Small again.")
         terminal.type("/trace short")
-        terminal.wait_for("model changed: each agent asks its own again")
+        terminal.wait_for("model changed: each agent uses its own engine again")
     assert models(server) == ["small", "large", "large", "small"]
 
 
@@ -98,7 +98,7 @@ def test_a_model_chosen_before_anything_is_said_leaves_no_conversation_behind(pl
         terminal.wait_for_rest()
         terminal.type("/model other")
         terminal.wait_for("rondel · other:large")
-        assert "There are no conversations yet." in place.rondel("conversations").out
+        assert "No conversations yet." in place.rondel("conversations").out
         terminal.type("who?")
         terminal.wait_for("I am large.")
     assert models(server) == ["large"]
@@ -110,7 +110,7 @@ def test_the_engine_of_the_command_line_answers_in_a_conversation_that_goes_on(p
     server.says("Small.", "Large.", "Large again.")
     assert place.rondel("run", "guide", "hello").out == "Small.\n"
     done = place.spawn("chat", "--conversation", "last", "--engine", "other", stdin=b"and now?\n")
-    assert "guide talks to other:large – chosen for this conversation." in done.out
+    assert "guide uses other:large, chosen for this conversation." in done.out
     assert place.rondel("run", "guide", "still?", "--conversation", "last").out == "Large again.\n"
     assert models(server) == ["small", "large", "large"]
 
@@ -121,10 +121,10 @@ def test_leaving_with_a_question_open_says_how_to_answer_it(place: Place, server
     with place.terminal() as terminal:
         terminal.wait_for_rest()
         terminal.type("ask me")
-        terminal.wait_for("type the answer")
+        terminal.wait_for("type your answer")
         terminal.press("\x04")
         assert terminal.wait_end() == 0
-        assert "A question is open: `rondel resume " in terminal.all_text
+        assert "A question is open; `rondel resume " in terminal.all_text
 
 
 def test_ctrl_c_ends_a_trace_that_is_watched_as_it_should(place: Place):
@@ -140,10 +140,10 @@ def test_the_model_of_an_agent_with_words_of_its_own_is_said_to_be_asked_only_wh
 ):
     two_models(place, server)
     done = place.spawn("chat", stdin=b"/agent text.upper\nhello\n/model other\n/model\n")
-    assert "rondel talks to test:small – rondel.toml:1 names it." in done.out
+    assert "Using test:small: set in rondel.toml:1." in done.out
     assert "HELLO" in done.out
     said = " ".join(done.out.split())
-    assert "text.upper speaks its own words, and where they need a model asks other:large – chosen for this" in said
+    assert "text.upper uses other:large if it needs a model, chosen for this" in said
 
 
 def test_a_long_name_of_a_model_is_cut_where_the_terminal_ends(place: Place, server: ModelServer):

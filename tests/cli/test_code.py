@@ -14,7 +14,7 @@ import tomllib
 
 import pytest
 
-from rondel.commands.activate import set_line, unset_line
+from rondel.cli.activate import set_line, unset_line
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
 from tests.cli.serving import Serving
@@ -82,7 +82,7 @@ def test_the_program_gets_where_the_gateway_is_and_the_parents_environment_stays
     assert not {"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_API_KEY"} & set(env)
     assert env["MINE"] == "kept"
     assert done.err.count("\n") == 1
-    assert f"asks {url}: test – " in done.err
+    assert f"uses test: set in {place.project}/rondel.toml:1. Gateway: {url}\n" in done.err
     assert not _is_open(port)
 
 
@@ -155,8 +155,8 @@ def test_a_program_that_is_not_there_or_cannot_run_is_one_sentence(place: Place,
     place.env["PATH"] = str(place.project)
     done = place.spawn("code")
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert "there is no program 'claude' on this machine" in done.err
-    assert "rondel code -- codex" in done.err
+    assert "the program 'claude' was not found" in done.err
+    assert "`rondel code codex`" in done.err
     place.write("broken", "#!/nowhere/at/all\n").chmod(0o755)
     done = place.spawn("code", "--", "broken")
     assert done.code == 1
@@ -174,7 +174,7 @@ def test_a_gateway_that_runs_is_used_and_stays(place: Place, server: ModelServer
         server.says("Hello.")
         done = place.spawn("code", *_python(ASKS))
         assert done.out == "answered\n"
-        assert f"asks the gateway that runs at http://127.0.0.1:{port}.\n" in done.err
+        assert f"uses the running gateway at http://127.0.0.1:{port}.\n" in done.err
         assert _is_open(port)
         other = place.folder / "other"
         other.mkdir()
@@ -182,7 +182,7 @@ def test_a_gateway_that_runs_is_used_and_stays(place: Place, server: ModelServer
         _write(place, server, f"port = {port}\n")
         done = place.spawn("code", *_python(SHOWN))
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert "does not know this project's key" in done.err
+        assert "does not accept this project's key" in done.err
 
 
 def test_where_something_else_has_the_port_a_free_one_is_taken(place: Place, server: ModelServer):
@@ -191,7 +191,7 @@ def test_where_something_else_has_the_port_a_free_one_is_taken(place: Place, ser
     server.says("Hello.")
     done = place.spawn("code", *_python(ASKS))
     assert done.out == "answered\n"
-    assert f"Port {taken} of 127.0.0.1 is taken; this gateway has port " in done.err
+    assert f"Port {taken} of 127.0.0.1 is taken; using port " in done.err
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_shell_reads_the_lines_as_text_whatever_is_in_them(place: Place, shell
     done = subprocess.run([shell, "-c", script], env=env, cwd=place.project, capture_output=True, check=True)
     assert done.stdout.decode().split("\n") == [NASTY, "http://127.0.0.1:8484", "gone", "gone gone"]
     assert not (place.project / "made").exists()
-    assert "No gateway answers at http://127.0.0.1:8484 yet; `rondel serve` starts it." in lines.err
+    assert "No gateway is running at http://127.0.0.1:8484 yet; `rondel serve` starts it." in lines.err
 
 
 def test_the_lines_of_other_shells_quote_as_those_do():
@@ -271,12 +271,12 @@ def test_the_shell_is_the_persons_own(place: Place, monkeypatch: pytest.MonkeyPa
 
 def test_what_activate_cannot_do_is_one_sentence(place: Place):
     cases = {
-        ("--shell", "fsh"): "there are no lines for the shell 'fsh'; did you mean 'fish'?",
-        ("--key", "x"): "there is no key 'x'; rondel.toml has none",
+        ("--shell", "fsh"): "the shell 'fsh' is not supported; did you mean 'fish'?",
+        ("--key", "x"): "there is no key 'x'; rondel.toml has no keys",
     }
     for arguments, said in cases.items():
         done = place.rondel("activate", *arguments)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
         assert said in done.err
     place.write("rondel.toml", "[gateway]\nport = 0\n")
-    assert "port 0, which is another one each time" in place.rondel("activate").err
+    assert "port 0, which means a new port at each start" in place.rondel("activate").err

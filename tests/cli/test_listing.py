@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rondel.store import ConversationInfo
+from rondel.contracts.store import ConversationInfo
 from rondel.surfaces.terminal.listing import Listing, cut
-from rondel.surfaces.terminal.views import conversations_table
+from rondel.surfaces.terminal.views import render
+from rondel.surfaces.views import conversations_table
 from tests.cli.conftest import Place
 
 
@@ -62,7 +63,7 @@ def test_no_width_breaks_a_list_or_loses_a_word(width: int):
 def test_the_id_of_a_conversation_is_whole_however_long_its_title_is():
     infos = [ConversationInfo("c_1a1e25fb3c4c7dfb7b2b91", "guide", "long " * 60, "done", updated_at=5.0)]
     for width in (40, 80, 120):
-        lines = drawn(conversations_table(infos, now=10.0), width)
+        lines = drawn(render(conversations_table(infos, now=10.0)), width)
         assert len(lines) == 2
         assert all(len(line) <= width for line in lines)
         assert re.search(r"7dfb7b2b91 +just now +done +guide", "\n".join(lines))

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rondel.clock import VirtualClock
-from rondel.commands.logs import POLL_S, follow
+from rondel.cli.logs import POLL_S, new_lines
+from rondel.contracts.clock import VirtualClock
 from rondel.errors import RondelError
-from rondel.gateway.log import FLUSH_S, RequestLog, line_of, log_names, open_log
-from rondel.gateway.record import Record
+from rondel.gateway.relay.record import Record
+from rondel.gateway.server.log import FLUSH_S, RequestLog, line_of, log_names, open_log
+from rondel.text.redaction import Redactor
 from rondel.values import Usage
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
@@ -38,7 +39,7 @@ def _folder(place: Place) -> Path:
 def _written(folder: Path, *records: Record, secrets: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     async def main() -> None:
         async with RequestLog(folder, VirtualClock()) as log:
-            log.secrets = secrets
+            log.redactor = Redactor(secrets)
             for record in records:
                 log.ended(record)
 
@@ -97,7 +98,7 @@ def test_whatever_is_known_has_a_place_of_its_own_in_the_line():
     record.first_token_s, record.seconds = 0.123456, 2.123456
     record.usage = Usage(tokens_in=5, tokens_out=600, tokens_cached=7, tokens_reasoning=8)
     line = msgspec.structs.asdict(line_of(record, str.upper))
-    theirs = ("asked", "session", "project", "error")
+    theirs = ("asked", "engine", "model", "why", "session", "project", "error")
     for name in texts:
         assert line[name] == (f"THE {name.upper()}" if name in theirs else f"the {name}")
     assert [line[name] for name in ("attempts", "rounds", "status", "cost_nanousd")] == [2, 3, 201, 4]
@@ -147,7 +148,7 @@ def test_the_log_of_a_gateway_has_no_content_and_no_secret(place: Place, server:
     assert (done["outcome"], done["status"], done["key"], done["engine"]) == ("done", 200, "team", "test:model")
     assert (done["session"], done["rule"], done["attempts"], done["relayed"]) == ("s-7", "default", 1, True)
     assert (failed["outcome"], failed["status"]) == ("failed", 500)
-    assert failed["error"].startswith("test has no capacity now (status 500)")
+    assert failed["error"].startswith("test failed with an error of its own (status 500)")
     for word in ("PURPLE", "ORANGE", "upstream-key", "team-key"):
         assert word not in text
     mode = (_folder(place) / "gateway.jsonl").stat().st_mode
@@ -157,21 +158,18 @@ def test_the_log_of_a_gateway_has_no_content_and_no_secret(place: Place, server:
 # --- how it is written ------------------------------------------------------------------------------------------------
 
 
-def test_lines_wait_a_moment_and_are_written_together(tmp_path: Path):
-    async def main() -> None:
-        clock = VirtualClock()
-        async with RequestLog(tmp_path, clock) as log:
-            log.say("said", "one")
-            log.say("said", "two")
-            while not clock.sleepers:
+async def test_lines_wait_a_moment_and_are_written_together(tmp_path: Path):
+    clock = VirtualClock()
+    async with RequestLog(tmp_path, clock) as log:
+        log.say("said", "one")
+        log.say("said", "two")
+        while not clock.sleepers:
+            await asyncio.sleep(0)
+        assert log_names(tmp_path) == []
+        clock.advance(FLUSH_S)
+        async with asyncio.timeout(20):
+            while not log_names(tmp_path) or len((tmp_path / "gateway.jsonl").read_bytes().splitlines()) < 2:
                 await asyncio.sleep(0)
-            assert log_names(tmp_path) == []
-            clock.advance(FLUSH_S)
-            async with asyncio.timeout(20):
-                while not log_names(tmp_path) or len((tmp_path / "gateway.jsonl").read_bytes().splitlines()) < 2:
-                    await asyncio.sleep(0)
-
-    asyncio.run(main())
 
 
 def test_a_file_that_is_full_is_put_aside_and_the_oldest_are_removed(tmp_path: Path):
@@ -196,26 +194,22 @@ def test_two_programs_write_into_one_file(tmp_path: Path):
     assert {line["said"] for line in lines} == {f"line {number}" for number in range(50)}
 
 
-def test_a_disk_that_takes_nothing_costs_lines_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_disk_that_takes_nothing_costs_lines_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     outside = tmp_path / "outside"
     outside.write_text("mine")
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "gateway.jsonl").symlink_to(outside)
-
-    async def main() -> None:
-        clock = VirtualClock()
-        async with RequestLog(folder, clock) as log:
-            log.say("said", "one")
-            while not clock.sleepers:
+    clock = VirtualClock()
+    async with RequestLog(folder, clock) as log:
+        log.say("said", "one")
+        while not clock.sleepers:
+            await asyncio.sleep(0)
+        clock.advance(FLUSH_S)
+        async with asyncio.timeout(20):
+            while not caplog.records:
                 await asyncio.sleep(0)
-            clock.advance(FLUSH_S)
-            async with asyncio.timeout(20):
-                while not caplog.records:
-                    await asyncio.sleep(0)
-            log.say("said", "two")
-
-    asyncio.run(main())
+        log.say("said", "two")
     assert outside.read_text() == "mine"
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         f"the log in {folder} cannot be written"
@@ -248,7 +242,7 @@ def test_a_name_is_never_a_path(tmp_path: Path, name: str):
     folder.mkdir()
     (tmp_path / "secret.jsonl").write_text('{"event": "secret"}\n')
     (folder / ".hidden.jsonl").write_text("")
-    with pytest.raises(RondelError, match="is no log's name"):
+    with pytest.raises(RondelError, match="is not the name of a log"):
         open_log(folder, name)
 
 
@@ -302,33 +296,30 @@ def test_the_newest_lines_are_shown_and_nothing_in_them_commands_the_terminal(pl
     ]
 
 
-def test_following_goes_on_in_the_next_file(tmp_path: Path):
-    async def main() -> list[str]:
-        clock = VirtualClock()
-        shown: list[str] = []
+async def test_following_goes_on_in_the_next_file(tmp_path: Path):
+    clock = VirtualClock()
+    shown: list[str] = []
 
-        async def read() -> None:
-            async for line in follow(tmp_path, "gateway", clock):
-                shown.append(json.loads(line)["said"].split(" x")[0])
+    async def read() -> None:
+        async for line in new_lines(tmp_path, "gateway", clock):
+            shown.append(json.loads(line)["said"].split(" x")[0])
 
-        async def settle(count: int) -> None:
-            """Let it look again until it has shown so much; it looks only when the clock moves."""
-            async with asyncio.timeout(20):
-                while len(shown) < count:
-                    while not clock.sleepers:
-                        await asyncio.sleep(0)
-                    clock.advance(POLL_S)
+    async def settle(count: int) -> None:
+        """Let it look again until it has shown so much; it looks only when the clock moves."""
+        async with asyncio.timeout(20):
+            while len(shown) < count:
+                while not clock.sleepers:
+                    await asyncio.sleep(0)
+                clock.advance(POLL_S)
 
-        async with asyncio.TaskGroup() as group:
-            reading = group.create_task(read())
-            for count in range(1, 8):
-                async with RequestLog(tmp_path, VirtualClock(), bytes_max=300, files_max=9) as log:
-                    log.say("said", f"line {count} {'x' * 80}")
-                await settle(count)
-            reading.cancel()
-        return shown
-
-    assert asyncio.run(main()) == [f"line {number}" for number in range(1, 8)]
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        for count in range(1, 8):
+            async with RequestLog(tmp_path, VirtualClock(), bytes_max=300, files_max=9) as log:
+                log.say("said", f"line {count} {'x' * 80}")
+            await settle(count)
+        reading.cancel()
+    assert shown == [f"line {number}" for number in range(1, 8)]
     assert len(log_names(tmp_path)) > 2
 
 

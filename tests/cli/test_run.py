@@ -36,7 +36,7 @@ def test_a_turn_that_waits_says_what_for_and_gives_3(place: Place, server: Model
     server.calls("ask_user", "q", question="Which colour?")
     done = place.rondel("run", "rondel", "paint")
     assert (done.code, done.out) == (3, "")
-    assert "rondel asks: Which colour? (answer it with `rondel resume " in done.err
+    assert "rondel asks: Which colour? (`rondel resume " in done.err
 
 
 def test_ctrl_c_stops_the_turn_keeps_it_and_gives_130(place: Place, server: ModelServer):
@@ -115,6 +115,9 @@ def test_an_unknown_agent_and_an_unknown_engine_name_the_nearest(place: Place):
     place.write("rondel.toml", "")
     agent = place.rondel("run", "helpr", "hi")
     assert (agent.code, agent.err) == (2, "rondel: there is no agent 'helpr'; did you mean 'helper'?\n")
+    question = place.rondel("run", "What is the time?")
+    assert question.code == 2
+    assert question.err == "rondel: the agent comes first: `rondel run AGENT TEXT`; known: helper, rondel\n"
     engine = place.rondel("run", "helper", "hi", "--engine", "ecko")
     assert (engine.code, engine.err) == (2, "rondel: there is no engine 'ecko'; did you mean 'echo'?\n")
 
@@ -166,10 +169,13 @@ def test_an_agent_of_a_library_asks_no_model_and_needs_none(place: Place):
         (("time.nwo",), "there is no agent 'time.nwo'; did you mean 'time.now'?"),
         (("time.now", "-i", "zon=UTC"), "agent 'time.now' has no input 'zon'; did you mean 'zone'?"),
         (("time.now", "-i", "zone"), "the input 'zone' has no '='; write it as --input name=value"),
-        (("time.now", "Rome", "-i", "zone=UTC"), "agent 'time.now' takes [zone], and all is given; leave the text out"),
+        (
+            ("time.now", "Rome", "-i", "zone=UTC"),
+            "agent 'time.now' takes [zone], and all are given; leave out the text",
+        ),
         (("text.truncate", "x"), "required inputs missing in agent 'text.truncate': length; it takes text, length,"),
         (("text.truncate", "x", "-i", "length=x"), "'length' of agent 'text.truncate' must be a whole number, not 'x'"),
-        (("rondel", "hi", "-i", "a=b"), "agent 'rondel' takes no inputs by name; give it a text"),
+        (("rondel", "hi", "-i", "a=b"), "agent 'rondel' has no named inputs; give it a text"),
     ],
 )
 def test_wrong_inputs_are_said_in_a_sentence_before_anything_runs(
@@ -205,5 +211,5 @@ def test_run_without_a_name_says_which_agents_there_are(place: Place):
     place.write("agents/guide.yaml", "agents:\n  guide: {prompt: You guide., listeners: [time.now]}\n")
     done = place.rondel("run")
     assert done.code == 2
-    assert done.err.startswith("rondel: say which agent: `rondel run AGENT TEXT`; there are guide, rondel, and in lib")
+    assert done.err.startswith("rondel: name an agent: `rondel run AGENT TEXT`; known: guide, rondel; in libraries: ")
     assert done.err.count("time.now") == 1

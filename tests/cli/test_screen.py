@@ -30,10 +30,10 @@ from rondel.events import (
     Warned,
 )
 from rondel.question import Answer, Question
-from rondel.surfaces.terminal.clean import clean
 from rondel.surfaces.terminal.markdown import MarkdownStream, split
 from rondel.surfaces.terminal.screen import Screen
 from rondel.testing import call, say
+from rondel.text.printable import clean
 from rondel.values import (
     Message,
     Notice,
@@ -131,7 +131,7 @@ def test_a_reply_that_nobody_streamed_is_shown_and_an_edited_one_is_said_to_be()
     paper.show(START, ROUND, RoundFinished(say("Whole.").message))
     assert paper.text == "Whole.\n"
     paper.show(ROUND, *deltas_of(say("Before.")), RoundFinished(say("After.").message))
-    assert paper.text.endswith("Before.\n\nA plugin changed the reply. It is now:\n\nAfter.\n")
+    assert paper.text.endswith("Before.\n\nA plugin changed the reply to:\n\nAfter.\n")
 
 
 def test_thinking_is_one_line_unless_it_is_wanted():
@@ -212,15 +212,15 @@ def test_what_goes_wrong_is_a_sentence():
     )
     assert paper.text.replace("\n\n", "\n").splitlines() == [
         "trying again in 2 s",
-        "The oldest 3 messages did not fit into the model's window and were left out.",
-        "→ expert goes on: too hard",
+        "Left out the oldest 3 messages, which exceed the model's context window.",
+        "→ expert takes over: too hard",
         "The plugin mine failed in on_reply and was skipped: ValueError: no",
         "auto_reply: go on",
-        "Nobody answered in time; the answer is 'no'.",
+        "No answer in time; it counts as 'no'.",
         "Limit reached: the turn used its 40 rounds",
-        "Nothing was asked: the prompt was blank.",
+        "The prompt was empty, so no model was called.",
         "cut",
-        "The model reached its limit of tokens and broke off.",
+        "The model reached its token limit and stopped.",
         "✗ the key is wrong",
         "Stopped.",
     ]
@@ -272,5 +272,5 @@ def test_a_reply_that_was_thrown_away_is_not_shown_as_an_answer():
     thrown = RoundFinished(Message("assistant", (Text("as an AI"),)), next="again")
     text = Paper().show(START, ROUND, thrown, ROUND, RoundFinished(Message("assistant", (Text("Sure."),))), DONE)
     assert "as an AI" not in text
-    assert "asked once more" in text
+    assert "asking the model again" in text
     assert "Sure." in text

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rondel.commands._requests import request_table
-from rondel.gateway.log import line_of
-from rondel.gateway.record import Record
+from rondel.cli._requests import request_table
+from rondel.gateway.relay.record import Record
+from rondel.gateway.server.log import line_of
 from rondel.testing import say
 from rondel.values import Usage
 from tests.cli.conftest import Place
@@ -40,11 +40,11 @@ def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(pl
     server.says("Hello.")
     with Serving(place, "serve", "--port", "0") as serving:
         url = f"http://127.0.0.1:{serving.port}"
-        serving.wait_said("Ctrl-C ends it")
-        assert "test answers by default – " in serving.text
-        assert "rondel.toml:1 names it." in serving.text
+        serving.wait_said("Ctrl-C stops it")
+        assert "Default engine: test (set in " in serving.text
+        assert "rondel.toml:1)." in serving.text
         assert f"ANTHROPIC_BASE_URL={url} or OPENAI_BASE_URL={url}/v1;" in serving.text
-        assert "No key is needed, and only programs of this machine come in." in serving.text
+        assert "No key needed; only local programs can connect." in serving.text
         assert "Warning" not in serving.text
         answer = serving.ask("Hi.")
         assert (answer.status, "Hello." in answer.rest()) == (200, True)
@@ -56,7 +56,7 @@ def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(pl
 def test_a_key_that_is_written_out_where_others_can_read_it_is_warned_of(place: Place, server: ModelServer):
     _write(place, server, mode=0o644)
     with Serving(place, "serve", "--port", "0") as serving:
-        serving.wait_said("Ctrl-C ends it")
+        serving.wait_said("Ctrl-C stops it")
         assert re.search(r"Warning: .*'engines.test.key' is written out", serving.text)
         assert "sk-upstream" not in serving.text
         serving.signal(signal.SIGTERM)
@@ -82,7 +82,7 @@ def test_a_gateway_never_asks_itself(place: Place, server: ModelServer):
 def test_an_engine_that_a_route_names_and_that_cannot_be_made_is_warned_of(place: Place, server: ModelServer):
     _write(place, server, '[gateway.routes]\nthink = "openai:gpt-6.1-terra"\n')
     with Serving(place, "serve", "--port", "0") as serving:
-        serving.wait_said("Ctrl-C ends it")
+        serving.wait_said("Ctrl-C stops it")
         assert "Warning: the engine 'openai:gpt-6.1-terra' has no key: set the variable OPENAI_API_KEY" in serving.text
 
 
@@ -123,7 +123,7 @@ def test_ctrl_c_waits_for_requests_under_way(place: Place, server: ModelServer):
         answer = serving.ask("Hi.")
         answer.read_until("Wait")
         serving.signal(signal.SIGINT)
-        serving.wait_said("Waiting for the request that is under way; Ctrl-C again ends it at once.")
+        serving.wait_said("Waiting for 1 open request; press Ctrl-C again to stop at once.")
         held.release()
         assert "message_stop" in answer.rest()
         assert serving.wait_end() == 0
@@ -154,22 +154,22 @@ def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(pl
         new.rename(path)
 
     with Serving(place, "serve", "--port", "0") as serving:
-        serving.wait_said("Ctrl-C ends it")
+        serving.wait_said("Ctrl-C stops it")
         write('keys = {team = {key = "team-secret-1"}}\n')
-        serving.wait_said(r"rondel\.toml has changed and is in force\n")
+        serving.wait_said(r"rondel\.toml was reloaded\n")
         refused = serving.ask("Hi.")
         assert (refused.status, "APIKEY is missing" in refused.rest()) == (401, True)
         server.says("Hello.")
         assert "Hello." in serving.ask("Hi.", key="team-secret-1").rest()
         write("body_mb_max = -1\n")
-        serving.wait_said(r"rondel\.toml:9: .*must be more than 0; what was in force before stays\n")
+        serving.wait_said(r"rondel\.toml:9: .*must be more than 0; the previous settings stay active\n")
         assert serving.ask("Hi.").end() == 401
         write('port = 8080\nplugins = ["memory"]\n')
-        serving.wait_said(r"is in force; `gateway\.port` will be after a restart\n")
+        serving.wait_said(r"was reloaded; `gateway\.port` will apply after a restart\n")
         server.says("Hello.")
         assert "Hello." in serving.ask("Hi.").rest()
         write('plugins = ["nowhere:Nothing"]\n')
-        serving.wait_said("nowhere.*; what was in force before stays")
+        serving.wait_said("nowhere.*; the previous settings stay active")
         assert "team-secret" not in serving.text
 
 
@@ -179,7 +179,7 @@ def test_without_keys_it_never_takes_up_that_others_reach_it(place: Place, serve
     with Serving(place, "serve", "--port", "0") as serving:
         serving.wait_said("Callers need a key: team.")
         path.write_text(path.read_text().replace(keys, ""))
-        serving.wait_said("without a key the gateway listens on this machine only.*; what was in force before stays")
+        serving.wait_said("without a key the gateway listens on this machine only.*; the previous settings stay active")
         assert serving.ask("Hi.").end() == 401
 
 
@@ -195,11 +195,11 @@ def test_watch_prints_a_line_for_each_request_where_nobody_has_a_terminal(place:
         server.fails(500)
         serving.ask("Hi.", key="team-secret-1", model="\x1b[31mred").rest()
         line = serving.wait_said(r".* red → test:model .*")[0]
-        assert re.search(r"\d\d:\d\d:\d\d 500 team red → test:model .* – test has no capacity now", line)
+        assert re.search(r"\d\d:\d\d:\d\d 500 team red → test:model .* – test failed with an error of its own", line)
         assert serving.ask("Hi.", key="wrong-key-1").end() == 401
         serving.wait_said(r"\d\d:\d\d:\d\d 401 .*– Invalid API key")
         assert serving.ask("Hi.", key="team-secret-1", model=7).end() == 400
-        serving.wait_said(r"400 team .*– the body names no model")
+        serving.wait_said(r"400 team .*– the body has no model")
         assert len(serving.out) == 4
         assert "wrong-key" not in serving.text
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
 from rondel.testing import call, calls, say
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
+from tests.cli.pty_screen import PtyScreen
 
 
 def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: ModelServer):
@@ -15,11 +17,11 @@ def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: 
     held = server.holds("# A title\n\nSome **bold** words\n\nand half a sen", "tence.")
     with place.terminal() as terminal:
         terminal.wait_for("/help lists the commands")
-        assert "rondel talks to test:model" in terminal.text
-        assert "rondel.toml:1 names it" in terminal.all_text.replace("\n", "")
+        assert "Using test:model" in terminal.text
+        assert "set in rondel.toml:1" in terminal.all_text.replace("\n", "")
         terminal.type("hello")
         terminal.wait_for("and half a sen")
-        assert "Some bold words" in terminal.wait_for("at work: type to steer it")
+        assert "Some bold words" in terminal.wait_for("working: type to steer")
         held.release()
         terminal.wait_for("and half a sentence.")
         terminal.wait_for_rest()
@@ -49,7 +51,7 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelSer
         terminal.wait_for_rest()
         assert "I begin and never " in server.texts(1)
         terminal.press("\x03")
-        terminal.wait_for("Ctrl-C once more quits")
+        terminal.wait_for("Press Ctrl-C again to quit")
         terminal.press("\x03")
         assert terminal.wait_end() == 0
 
@@ -69,7 +71,7 @@ def test_ctrl_c_right_behind_enter_stops_the_turn_that_was_meant(place: Place, s
         terminal.type("and now?")
         terminal.wait_for("Here I am.")
         terminal.wait_for_rest()
-        assert "once more quits" not in terminal.all_text
+        assert "again to quit" not in terminal.all_text
         assert terminal.all_text.count("Stopped.") == 1
 
 
@@ -96,6 +98,72 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
         terminal.wait_for("Now it is there.")
         assert marker.exists()
         assert "✓ run_shell(command=" in terminal.all_text
+
+
+def test_a_long_command_is_read_to_its_end_before_it_can_be_allowed(place: Place, server: ModelServer):
+    """Trust 12: the end of a long command was never shown, and "yes" ran it."""
+    place.uses(server)
+    made = place.project / "made"
+    script = "".join(f": step {number}\n" for number in range(90)) + f"touch {made.name}"
+    for id in ("one", "two", "three"):
+        server.calls("run_shell", id, command=script)
+        server.says(f"Done {id}.")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("go")
+        terminal.wait_for("more lines: Enter shows the next page")
+        assert "touch made" not in terminal.all_text
+        for times, early in enumerate(("y", "yes", "1", "always", "3"), 1):
+            terminal.type(early)
+            terminal.wait_until(lambda times=times: terminal.all_text.count("There is more to read") == times, early)
+        assert not made.exists()
+        terminal.type("no, too long")
+        terminal.wait_for("Done one.")
+        terminal.type("again")
+        left = BETWEEN
+        for _ in range(20):
+            terminal.wait_until(lambda left=left: _lines_left(terminal) not in (left, BETWEEN), "the next page")
+            if not (left := _lines_left(terminal)):
+                break
+            terminal.press("\r")
+        assert "touch made" in terminal.all_text
+        terminal.wait_for("arrows or a number")
+        terminal.press("\r")  # one page too many allows nothing
+        terminal.wait_for("Done two.")
+        assert not made.exists()
+        terminal.type("and again")
+        terminal.wait_for("more lines: Enter shows the next page")
+        terminal.type("all")
+        terminal.wait_for("arrows or a number")
+        terminal.type("yes")
+        terminal.wait_for("Done three.")
+        assert made.exists()
+
+
+def test_no_row_of_an_argument_looks_like_the_question(place: Place, server: ModelServer):
+    """Trust 12: a long line went on at the left edge, where its words could pass for the end of the question."""
+    place.uses(server)
+    words = " ".join(f"word{number}" for number in range(25))
+    server.calls("run_shell", "one", command=f"echo {words} (always: this is not the question's own line) ; {words}")
+    server.says("Done.")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("go")
+        terminal.wait_for("arrows or a number")
+        rows = [row for row in terminal.all_text.splitlines() if "word" in row or "not the question" in row]
+        assert len(rows) > 4
+        assert all(row.startswith("  │ ") for row in rows), rows
+        terminal.type("no")
+        terminal.wait_for("Done.")
+
+
+BETWEEN = "none is asked, or it is being drawn"
+
+
+def _lines_left(terminal: PtyScreen) -> str:
+    """How many lines of a question are not shown yet, while one is asked."""
+    found = re.search(r"(\d+) more lines?: Enter", terminal.text)
+    return found[1] if found else "" if "arrows or a number" in terminal.text else BETWEEN
 
 
 def test_options_are_chosen_by_arrow_by_number_and_by_words(place: Place, server: ModelServer):
@@ -128,7 +196,7 @@ def test_a_line_typed_while_it_works_steers_it(place: Place, server: ModelServer
         terminal.type("work")
         terminal.wait_for("I work")
         terminal.type("/conversations")
-        terminal.wait_for("at work ", count=1)
+        terminal.wait_for("working ", count=1)
         terminal.type("in French, please")
         terminal.wait_for("› in French, please")
         held.release()
@@ -140,11 +208,11 @@ def test_commands_complete_and_an_unknown_one_names_the_nearest(place: Place):
     with place.terminal("--engine", "echo") as terminal:
         terminal.wait_for_rest()
         terminal.type("/help")
-        terminal.wait_for("begin a new conversation")
+        terminal.wait_for("start a new conversation")
         terminal.type("/halp")
         terminal.wait_for("there is no command '/halp'; did you mean '/help'?")
         terminal.press("/thi")
-        terminal.wait_for("show what the model thinks", count=2)
+        terminal.wait_for("show or hide the model's thinking", count=2)
         terminal.press("\t")
         terminal.wait_for("› /thinking")
         terminal.press(" o")
@@ -177,7 +245,7 @@ def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place:
         terminal.press("\x1b[200~first line\nsecond line\x1b[201~")
         terminal.wait_for("second line")
         terminal.press("\r")
-        terminal.wait_for("first line second line")  # one answer, as Markdown joins lines
+        terminal.wait_for("first line second line")  # one answer, as Markdown hidden_rounds lines
         terminal.wait_for_rest()
         terminal.press("\x04")
         terminal.wait_end()
@@ -197,13 +265,13 @@ def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer
         terminal.kill(signal.SIGKILL)
     server.says("The sum is 42, at last.", "You are welcome.")
     with place.terminal() as terminal:
-        terminal.wait_for("was cut off")
+        terminal.wait_for("was interrupted")
         terminal.wait_for_rest()
         terminal.press("\x04")
         terminal.wait_end()
     with place.terminal("resume") as terminal:
         terminal.wait_for("what is six times seven?")
-        terminal.wait_for("Going on where it was cut off.")
+        terminal.wait_for("Resuming the interrupted turn.")
         terminal.wait_for("The sum is 42, at last.")
         terminal.type("thank you")
         terminal.wait_for("You are welcome.")
@@ -264,6 +332,20 @@ def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, se
         terminal.wait_for("scribe answers from now on.")
 
 
+def test_a_turn_at_work_in_another_process_is_listed_as_such_and_can_be_stopped(place: Place, server: ModelServer):
+    place.uses(server)
+    server.holds("Half a ")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("go on and on")
+        terminal.wait_for("Half a")
+        assert "working" in place.rondel("conversations").out
+        assert "Stopped " in place.rondel("stop").err
+        terminal.wait_for_rest()
+        assert "stopped" in place.rondel("conversations").out
+        assert "Nothing is running in " in place.rondel("stop").err
+
+
 def test_a_terminated_chat_leaves_its_turn_to_be_resumed(place: Place, server: ModelServer):
     place.uses(server)
     server.holds("Half a ")
@@ -272,6 +354,6 @@ def test_a_terminated_chat_leaves_its_turn_to_be_resumed(place: Place, server: M
         terminal.type("go on and on")
         terminal.wait_for("Half a")
         terminal.kill(signal.SIGTERM)
-    assert "cut off" in place.rondel("conversations").out
+    assert "interrupted" in place.rondel("conversations").out
     server.says("The whole sentence.")
     assert "The whole sentence." in place.spawn("resume").out

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rondel.commands._weights import pull_with_bar
-from rondel.weights import Url, Weights, path_of
+from rondel.cli._weights import pull_with_bar
+from rondel.engines.local.weights import Url, Weights, path_of
 from tests.cli.conftest import Place
 
 CONTENT = b"weights " * 500_000
@@ -68,23 +68,19 @@ def weights_at(source: Source) -> Weights:
         sha256=hashlib.sha256(CONTENT).hexdigest(),
         size_bytes=len(CONTENT),
         licence="none",
-        places=(Url(f"http://127.0.0.1:{source.server.server_port}/tiny.gguf"),),
+        addresses=(Url(f"http://127.0.0.1:{source.server.server_port}/tiny.gguf"),),
     )
 
 
-def test_a_fetch_that_is_broken_off_ends_at_once_and_keeps_what_has_come(
+async def test_a_fetch_that_is_broken_off_ends_at_once_and_keeps_what_has_come(
     place: Place, source: Source, capsys: pytest.CaptureFixture[str]
 ):
     weights = weights_at(source)
-
-    async def break_off() -> None:
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-            fetching = group.create_task(pull_with_bar(weights))
-            await asyncio.to_thread(source.half_sent.wait, 20)
-            fetching.cancel()
-
-    asyncio.run(break_off())  # it returns while the place is silent
-    assert "`rondel model pull tiny` goes on from there" in capsys.readouterr().err
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        fetching = group.create_task(pull_with_bar(weights))
+        await asyncio.to_thread(source.half_sent.wait, 20)
+        fetching.cancel()
+    assert "Partial download kept; run `rondel model pull tiny` to continue." in capsys.readouterr().err
     assert not path_of(weights).exists()
     assert path_of(weights).with_name("tiny.gguf.part").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rondel.agent import Agent
-from rondel.agent_files import load_agents
-from rondel.app import App
-from rondel.config import load
+from rondel.app.app import App
 from rondel.limits import Limits
 from rondel.plugins.approval import ApprovalGate
+from rondel.project.agents import load_agents
+from rondel.project.config import load
 from rondel.prompt import Node
 from rondel.tool import Tool
 from rondel.values import Options, OutputSchema
@@ -140,25 +139,18 @@ def test_plugins_of_the_configuration_are_on_for_every_agent_unless_it_has_its_o
         name: [(p.name, vars(p).get("_share")) for p in a.plugins if not isinstance(p, str)]
         for name, a in agents.items()
     }
-    assert shares == {
-        "a": [("log", None), ("trim", 0.5)],
-        "b": [("log", None), ("trim", 0.25), ("repair", None)],
-    }
+    assert shares == {"a": [("log", None), ("trim", 0.5)], "b": [("log", None), ("trim", 0.25), ("repair", None)]}
 
 
-def test_an_agent_from_a_file_answers(tmp_path: Path) -> None:
+async def test_an_agent_from_a_file_answers(tmp_path: Path) -> None:
     write(
         tmp_path / "agents" / "a.yaml",
         "agents: {parrot: {prompt: x, engine: echo, tools: [ask_user, other]}, other: {prompt: x, engine: echo}}",
     )
     agents = agents_in(tmp_path)
-
-    async def main() -> str:
-        async with App(*agents.values()) as app:
-            turn = await app.conversation(agent="parrot").send("Good morning")
-            return (await turn.result()).output
-
-    assert asyncio.run(main()) == "Good morning"
+    async with App(*agents.values()) as app:
+        turn = await app.conversation(agent="parrot").send("Good morning")
+        assert (await turn.result()).output == "Good morning"
 
 
 def test_without_a_file_or_a_folder_there_are_no_agents(tmp_path: Path) -> None:
@@ -173,9 +165,9 @@ def test_without_a_file_or_a_folder_there_are_no_agents(tmp_path: Path) -> None:
         ("agents:\n  a:\n    prompt: 3", "a.yaml:3: 'agents.a.prompt' must be a text or a list, not 3"),
         ("agents:\n  a:\n    prompt: x\n    prompt: y", "a.yaml:4: 'prompt' is given twice: on line 3 and here"),
         ("agents:\n  a: {}\n  a: {}", "a.yaml:3: 'a' is given twice: on line 2 and here"),
-        ("agents:\n  a b: {}", "a.yaml:2: 'a b' is no name for an agent"),
-        ("agents:\n  finish: {}", "a.yaml:2: 'finish' is the name of a built-in tool; name the agent otherwise"),
-        ("agent:\n  a: {}", "a.yaml:1: 'agent' is not known here; agents stand below the key 'agents'"),
+        ("agents:\n  a b: {}", "a.yaml:2: 'a b' is not a valid agent name"),
+        ("agents:\n  finish: {}", "a.yaml:2: 'finish' is the name of a built-in tool; choose another name"),
+        ("agent:\n  a: {}", "a.yaml:1: 'agent' is not known here; put agents below the key 'agents'"),
         ("agents: [a]", "a.yaml:1: 'agents' must be a table of keys and values, not ['a']"),
         ("agents: {}", "a.yaml:1: has no agents; write them as"),
         ("", "a.yaml: has no agents; write them as"),
@@ -192,7 +184,7 @@ def test_without_a_file_or_a_folder_there_are_no_agents(tmp_path: Path) -> None:
         ),
         (
             "agents:\n  a:\n    prompt:\n    - id: x\n      children:\n      - id: history",
-            "a.yaml:6: 'prompt[0].children[0]': the place of the conversation is at the top of the prompt's list",
+            "a.yaml:6: 'prompt[0].children[0]': the conversation's node must be at the top level of the prompt",
         ),
         ("agents:\n  a:\n    engine: opnai:x", "a.yaml:3: there is no engine 'opnai:x'; did you mean 'openai'?"),
         ("agents:\n  a:\n    tools:\n    - ask_usr", "a.yaml:4: there is no tool 'ask_usr'; did you mean 'ask_user'?"),
@@ -226,7 +218,7 @@ def test_a_markdown_agent_says_its_mistakes_with_lines_of_the_whole_file(tmp_pat
     assert said_of(tmp_path, "---\ntols: []\n---\nx", "a.md").startswith("a.md:2: 'tols' is not known; did you mean")
     assert said_of(tmp_path, "---\nprompt: x\n---\ny", "a.md").startswith("a.md:2: 'prompt' is given twice")
     assert said_of(tmp_path, "---\nname: a\n---\n\nHi ${NOBODY}", "a.md").startswith("a.md:5: the variable NOBODY")
-    assert said_of(tmp_path, "Just text", "a.md").startswith("a.md: has no front matter; begin it with")
+    assert said_of(tmp_path, "Just text", "a.md").startswith("a.md: has no front matter; start it with")
 
 
 def test_two_files_with_the_same_agent_name_both_places(tmp_path: Path) -> None:
@@ -285,21 +277,21 @@ def test_functions_tools_and_agents_of_the_project_are_tools(tmp_path: Path) -> 
     [
         (MODULE, "weather_of_tst:lookup", "the module 'weather_of_tst' cannot be imported: there is no module"),
         (MODULE, "weather_of_test:lokup", "'weather_of_test' has no 'lokup'; did you mean 'lookup'?"),
-        (MODULE, "weather_of_test:number", "'weather_of_test:number' is no tool but an int; name a function"),
-        (MODULE, "weather_of_test:Box", "'weather_of_test:Box' is no tool but a class (Box)"),
+        (MODULE, "weather_of_test:number", "'weather_of_test:number' is not a tool but an int; name a function"),
+        (MODULE, "weather_of_test:Box", "'weather_of_test:Box' is not a tool but a class (Box)"),
         (
             MODULE,
             "weather_of_test:greedy",
             "'weather_of_test:greedy' cannot be a tool: tool 'greedy': parameter 'words'",
         ),
-        (MODULE, "weather_of_test:", "'weather_of_test:' is no import path; write it as module:attribute"),
+        (MODULE, "weather_of_test:", "'weather_of_test:' is not an import path; write it as module:attribute"),
         ("import nowhere_at_all", "weather_of_test:x", "cannot be imported: there is no module 'nowhere_at_all'"),
         ("def x(:", "weather_of_test:x", "the module 'weather_of_test' cannot be imported: invalid syntax ("),
         ("\n\n1 / 0", "weather_of_test:x", "cannot be imported: ZeroDivisionError: division by zero ("),
         (
             "from rondel.agent import Agent\nAgent('a b')",
             "weather_of_test:x",
-            "RondelError: 'a b' is no name for an agent",
+            "RondelError: 'a b' is not a valid agent name",
         ),
         ("raise SystemExit('bye')", "weather_of_test:x", "cannot be imported: SystemExit: bye ("),
     ],
@@ -330,4 +322,4 @@ def test_a_plugin_of_the_project_is_made_with_its_parameters(tmp_path: Path) -> 
     said = sentence(lambda: agents_in(tmp_path))
     assert said == "a.yaml:4: the plugin 'weather_of_test:Terse' needs the parameter 'words'"
     write(path, "agents:\n  a:\n    plugins: ['weather_of_test:number']")
-    assert "is no plugin: 3 is not a subclass of rondel.Plugin" in sentence(lambda: agents_in(tmp_path))
+    assert "is not a plugin: 3 is not a subclass of rondel.Plugin" in sentence(lambda: agents_in(tmp_path))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.document import Document, expand, hides, is_secret
-from rondel.documents.toml import read_toml
-from rondel.documents.yaml import read_markdown, read_yaml
+from rondel.text.document import Document, expand, hides, is_secret
+from rondel.text.toml import read_toml
+from rondel.text.yaml import read_markdown, read_yaml
 
 from .files import sentence, write
 
@@ -118,14 +118,14 @@ def test_broken_toml_says_the_line_and_what_is_wrong(tmp_path: Path) -> None:
 def test_a_file_that_is_not_text_or_far_too_big_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(b"a = 1\nb = '\xff'\n")
-    assert sentence(lambda: read_toml(path)) == "x.toml:2: is not UTF-8 text here; save it as UTF-8"
+    assert sentence(lambda: read_toml(path)) == "x.toml:2: is not UTF-8 on this line; save the file as UTF-8"
     path.write_bytes(b"# " + b"x" * 10_000_000)
     assert "is longer than 1,000,000 bytes" in sentence(lambda: read_toml(path))
     path.write_bytes(b"a = " + b"[" * 100_000)
     assert sentence(lambda: read_toml(path)).startswith("x.toml")
     path.write_text("\n\na = " + "[" * 240 + "]" * 240)
     assert sentence(lambda: read_toml(path)) == "x.toml:3: is nested more than 220 levels deep; make it flatter"
-    assert "cannot be read: Is a directory" in sentence(lambda: read_toml(tmp_path))
+    assert "is a folder, not a regular file" in sentence(lambda: read_toml(tmp_path))
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     path = write(tmp_path / "x.yaml", "\n".join(lines))
-    assert "more than 100,000 values once its aliases are followed" in sentence(lambda: read_yaml(path))
+    assert "more than 100,000 values with its aliases expanded" in sentence(lambda: read_yaml(path))
     path = write(tmp_path / "x.yaml", "a: &a [*a]")
     assert sentence(lambda: read_yaml(path)) == "x.yaml:1: contains itself through its anchor; write it out"
 
@@ -191,7 +191,7 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
     [
         ("a: !!python/object/apply:os.system [x]", "x.yaml:1: the tag '!!python/object/apply:os.system' is not for"),
         ("a: 1\nb: !secret x", "x.yaml:2: the tag '!secret' is not for this file"),
-        ("a: !!int x", "x.yaml:1: 'x' is no int"),
+        ("a: !!int x", "x.yaml:1: 'x' is not a valid int"),
         ("<<: {a: 1}", "x.yaml:1: '<<' merges tables"),
         ("? [a]\n: 1", "x.yaml:1: a key must be a text"),
         ("- a", "x.yaml:1: must be a table of keys and values"),
@@ -216,7 +216,7 @@ def test_front_matter_and_the_text_below_keep_their_lines(tmp_path: Path) -> Non
 
 def test_front_matter_that_does_not_end_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "x.md", "---\nname: a\n")
-    assert sentence(lambda: read_markdown(path, "prompt")).startswith("x.md:1: has a front matter that does not end")
+    assert sentence(lambda: read_markdown(path, "prompt")).startswith("x.md:1: has front matter that does not end")
 
 
 def test_variables_are_expanded_once_and_what_comes_in_is_data() -> None:
@@ -230,7 +230,7 @@ def test_variables_are_expanded_once_and_what_comes_in_is_data() -> None:
 @pytest.mark.parametrize("text", ["${A", "${}", "${A B}", "${A:=x}", "${A:-${B}}", "${1}"])
 def test_a_malformed_variable_is_loud_in_settings_and_stays_in_prose(text: str) -> None:
     document = Document("x", {"a": text})
-    assert "is no variable: write ${NAME}" in sentence(lambda: expand(document, {"A": "1"}))
+    assert "is not a variable: write ${NAME}" in sentence(lambda: expand(document, {"A": "1"}))
     assert expand(document, {"A": "1"}, strict=False).data["a"].startswith("${")
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rondel.clock import VirtualClock
-from rondel.config import explain, load, refuse_exposed
+from rondel.contracts.clock import VirtualClock
 from rondel.errors import ConfigError
-from rondel.gateway.reload import PERIOD_S, Reloader
-from rondel.settings import BudgetSettings, Config, GatewaySettings, MainRouteSettings
+from rondel.gateway.server.reload import PERIOD_S, Reloader
+from rondel.project.config import explain, load, refuse_exposed
+from rondel.project.settings import BudgetSettings, Config, GatewaySettings, MainRouteSettings
 
 from .files import sentence, write
 
@@ -92,22 +93,39 @@ def test_without_a_table_there_are_the_defaults(tmp_path: Path):
 
 
 def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
-    """C02: in every text of the file; an unset one is told and never kept as it is."""
+    """C02: `${any}` in every text of the whole file, however deep, in any case of letters; once, so that a value that
+    looks like a variable is data; and never written back, be it at the start or when the file is read again.
+
+    Where the row keeps a missing one as it is, Rondel tells it with its line: kept, it would be sent to a server as if
+    it were the key.
+    """
     text = """
+    [engines.deep]
+    base_url = "http://127.0.0.1:9/${path}"
+    headers = {X-One = "a ${ALICE} b", X-Two = "${path}${path}"}
+    body = {outer = [{inner = ["${ALICE}"]}]}
     [gateway]
     port = "${PORT}"
     routes = {default = "${ROUTE:-echo}", background_models = ["${ROUTE:-x}*"]}
     keys.a = {key = "${ALICE}", expires = "${DAY}"}
     """
-    gateway = loaded(tmp_path, text, PORT="81", DAY="2030-02-01").gateway
+    env = {"PORT": "81", "DAY": "2030-02-01", "path": "v1", "ALICE": "${DAY}-secret"}
+    config = loaded(tmp_path, text, **env)
+    engine, gateway = config.engines["deep"], config.gateway
+    assert engine.base_url == "http://127.0.0.1:9/v1"
+    assert engine.headers == {"X-One": "a ${DAY}-secret b", "X-Two": "v1v1"}
+    assert engine.body == {"outer": [{"inner": ["${DAY}-secret"]}]}
     assert (gateway.port, gateway.routes.default, gateway.keys["a"].expires) == (81, "echo", "2030-02-01")
-    assert gateway.routes.background_models == ("x*",)
-    said = sentence(lambda: loaded(tmp_path, '[gateway]\nroutes.default = "${ROUTE}"'))
-    assert said.startswith("rondel.toml:2: the variable ROUTE is not set")
-    before = (tmp_path / "rondel.toml").read_text()
-    loaded(tmp_path, text, PORT="81", DAY="2030-02-01")
-    assert "hunter2" not in (tmp_path / "rondel.toml").read_text()
-    assert before != ""
+    assert (gateway.routes.background_models, gateway.keys["a"].key) == (("x*",), "${DAY}-secret")
+    file = tmp_path / "rondel.toml"
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    reloader = Reloader(config, {"HOME": str(tmp_path), **env})
+    assert reloader.look(again=True) is None
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["rondel.toml"]
+    unset = ('[gateway]\nroutes.default = "${ROUTE}"', '[engines.x]\nbody = {a = [{b = "${ROUTE}"}]}')
+    said = [sentence(partial(loaded, tmp_path, text)) for text in unset]
+    assert all(text.startswith("rondel.toml:2: the variable ROUTE is not set") for text in said), said
 
 
 @pytest.mark.parametrize(
@@ -119,7 +137,7 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
         ("[gateway]\nping_s = -1", "2: 'gateway.ping_s' is -1.0; it must be 0 or more"),
         ("[gateway]\nplugins = ['trimm']", "2: there is no plugin 'trimm'; did you mean 'trim'?"),
         ("[gateway]\nplugins = 'trim'", "2: 'gateway.plugins' must be a list, not 'trim'"),
-        ("[gateway]\norigins = ['chat.example']", "2: 'chat.example' is no web page's origin; write https://host"),
+        ("[gateway]\norigins = ['chat.example']", "2: 'chat.example' is not an origin; write https://host"),
         ("[gateway.routes]\nthnik = 'echo'", "2: 'gateway.routes.thnik' is not known; did you mean 'think'?"),
         ("[gateway.routes]\nthink = 'ecko'", "2: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.routes]\nthink = 'opnai,gpt'", "2: there is no engine 'opnai,gpt'; did you mean 'openai'?"),
@@ -136,8 +154,8 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
         ("[gateway.sessions.x]\nthink = 'ecko'", "2: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.fallback]\nthink = ['echo',\n'ecko']", "3: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.fallback]\nthnik = []", "2: 'gateway.fallback.thnik' is not known; did you mean 'think'?"),
-        ("[gateway.keys.a]\nmodels = []", "1: the key 'a' is empty; give it a `key` that nobody can guess"),
-        ("[gateway.keys.a]\nkey = 'x'\nexpires = 'soon'", "3: 'soon' is no day; write it as 2030-01-31"),
+        ("[gateway.keys.a]\nmodels = []", "1: the key 'a' is empty; give it a `key` that cannot be guessed"),
+        ("[gateway.keys.a]\nkey = 'x'\nexpires = 'soon'", "3: 'soon' is not a date; write it as 2030-01-31"),
         ("[gateway.keys.a]\nkey = 'x'\nbudget = {}", "3: the budget of 'a' has no limit; give `tokens` or `money`"),
         ("[gateway.keys.a]\nkey = 'x'\nbudget = {tokens = -1}", "3: 'tokens' is -1; a limit is 0 or more"),
         (
@@ -202,7 +220,7 @@ def test_a_literal_key_that_others_may_read_keeps_the_gateway_from_starting(tmp_
     """C04: the file's mode is 0600, or the key comes from a variable."""
     open_file = loaded(tmp_path, mode=0o640)
     said = sentence(lambda: refuse_exposed(open_file))
-    assert said.startswith("rondel.toml:32: 'gateway.keys.bob.key' is written out, and others may read the file")
+    assert said.startswith("rondel.toml:32: 'gateway.keys.bob.key' is written out, and others can read the file")
     assert "chmod 600 rondel.toml" in said
     assert len(open_file.exposed) == 1
     refuse_exposed(loaded(tmp_path, mode=0o600))
@@ -261,36 +279,32 @@ async def _until(ready: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_whoever_follows_is_told_of_changes_and_refusals(tmp_path: Path):
+async def test_whoever_follows_is_told_of_changes_and_refusals(tmp_path: Path):
     """C03: the one who uses it may refuse as well, and the old one stays."""
     first = loaded(tmp_path, "engine = 'echo'")
     path = tmp_path / "rondel.toml"
+    clock, reloader = VirtualClock(), Reloader(first, {"HOME": str(tmp_path)})
+    taken: list[str] = []
+    refused: list[str] = []
 
-    async def story() -> tuple[list[str], list[str], Config]:
-        clock, reloader = VirtualClock(), Reloader(first, {"HOME": str(tmp_path)})
-        taken: list[str] = []
-        refused: list[str] = []
+    async def changed(config: Config) -> None:
+        if config.agent == "nobody":
+            raise ConfigError("there is no agent 'nobody'")
+        taken.append(config.engine)
 
-        async def changed(config: Config) -> None:
-            if config.agent == "nobody":
-                raise ConfigError("there is no agent 'nobody'")
-            taken.append(config.engine)
-
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(reloader.follow(clock, changed, refused.append))
-            for text in ("engine = 'local'", "engine = 3", "engine = 'echo'\nagent = 'nobody'"):
-                await _until(lambda: clock.sleepers == 1)
-                changes(path, text)
-                clock.advance(PERIOD_S)
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(reloader.follow(clock, changed, refused.append))
+        for text in ("engine = 'local'", "engine = 3", "engine = 'echo'\nagent = 'nobody'"):
             await _until(lambda: clock.sleepers == 1)
-            following.cancel()
-        return taken, refused, reloader.config
-
-    taken, refused, config = asyncio.run(story())
+            changes(path, text)
+            clock.advance(PERIOD_S)
+        await _until(lambda: clock.sleepers == 1)
+        following.cancel()
+    config = reloader.config
     assert taken == ["local"]
     assert [said.rpartition("rondel.toml")[2] for said in refused] == [
-        ":1: 'engine' must be a text, not 3; what was in force before stays",
-        "there is no agent 'nobody'; what was in force before stays",
+        ":1: 'engine' must be a text, not 3; the previous settings stay active",
+        "there is no agent 'nobody'; the previous settings stay active",
     ]
     assert config.engine == "local"
 

@@ -10,9 +10,9 @@ import pytest
 
 import rondel.plugins
 import rondel.tools
-from rondel.app import default_plugins
-from rondel.lookup import PLUGINS, TOOLS, find_plugin, find_tool, plugin_class, plugin_names
+from rondel.app.app import default_plugins
 from rondel.plugin import Plugin
+from rondel.project.lookup import PLUGINS, TOOLS, find_plugin, find_tool, plugin_class, plugin_names
 
 from .files import sentence, write
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-import rondel.pick
-from rondel.config import Config, load
+import rondel.project.engines
 from rondel.engines.fallback import Fallback
 from rondel.engines.local import LocalEngine
+from rondel.engines.local.weights import CATALOG, DEFAULT, Progress, Weights, path_of
 from rondel.engines.retry import Retry
 from rondel.errors import EngineError
-from rondel.pick import Picked, PullFirst, ask_address, chat_models, make_engine, pick
+from rondel.project.config import load
+from rondel.project.engines import Picked, PullFirst, ask_address, chat_models, make_engine, pick
+from rondel.project.settings import Config
 from rondel.prompt import Prompt
 from rondel.testing import Echo
 from rondel.values import Delta, Notice, PartFinished, user
-from rondel.weights import CATALOG, DEFAULT, Weights, path_of
 
 from .files import sentence, write
 
@@ -30,7 +30,7 @@ from .files import sentence, write
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache of weights, and a runtime for embedded models, whatever this machine has."""
     monkeypatch.setenv("RONDEL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(rondel.pick, "has_runtime", lambda: True)
+    monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: True)
 
 
 def config_of(folder: Path, toml: str, **env: str) -> Config:
@@ -139,21 +139,21 @@ def test_an_unknown_name_gets_the_nearest(name: str, said: str) -> None:
 def test_a_configured_engine_comes_before_all(tmp_path: Path) -> None:
     config = config_of(tmp_path, 'engine = "echo"')
     found = picked(config, {"ANTHROPIC_API_KEY": "k"}, port_11434=["llama"])
-    assert (found.name, found.why) == ("echo", f"{tmp_path}/rondel.toml:1 names it")
+    assert (found.name, found.why) == ("echo", f"set in {tmp_path}/rondel.toml:1")
     config = config_of(tmp_path, 'engine = "echo"', RONDEL_ENGINE="openai:x")
-    assert str(picked(config, {"OPENAI_API_KEY": "k"})) == "openai:x: $RONDEL_ENGINE names it"
+    assert str(picked(config, {"OPENAI_API_KEY": "k"})) == "openai:x: set in $RONDEL_ENGINE"
 
 
 def test_a_table_of_an_engine_is_enough_to_be_configured(tmp_path: Path) -> None:
     config = config_of(tmp_path, '[engines.a]\nbase_url = "http://127.0.0.1:9"\nmodel = "m"\n[engines.openai]')
     found = picked(config, {"ANTHROPIC_API_KEY": "k"})
-    assert (found.name, found.why) == ("a", f"it is the first engine in {tmp_path}/rondel.toml")
+    assert (found.name, found.why) == ("a", f"the first engine in {tmp_path}/rondel.toml")
 
 
 def test_a_configured_server_says_which_model_it_has(tmp_path: Path) -> None:
     config = config_of(tmp_path, 'engine = "vllm"')
     assert picked(config, port_8000=["served"]).name == "vllm:served"
-    assert "no server at http://127.0.0.1:8000/v1 says which it has" in sentence(lambda: picked(config))
+    assert "no server at http://127.0.0.1:8000/v1 lists its models" in sentence(lambda: picked(config))
 
 
 def test_a_key_comes_before_a_server_and_the_providers_have_an_order() -> None:
@@ -168,7 +168,7 @@ def test_a_key_comes_before_a_server_and_the_providers_have_an_order() -> None:
 def test_a_server_on_loopback_comes_before_the_embedded_model() -> None:
     found = picked(port_1234=["text-embedding-nomic", "qwen3-8b", "gemma"], port_8080=[])
     assert found.name == "lmstudio:qwen3-8b"
-    assert found.why == "a server answers at 127.0.0.1:1234 and no engine or key is set"
+    assert found.why == "found a local server at 127.0.0.1:1234, and no engine or API key is set"
     assert found.hints == ("it also has gemma",)
     assert picked(port_1234=["x"], port_11434=["llama3"]).name == "ollama:llama3"
 
@@ -178,10 +178,8 @@ def test_the_embedded_model_is_the_last_and_says_what_a_pull_would_give() -> Non
     assert found.name == "local:smollm2-135m"
     assert found.needs_pull is DEFAULT
     assert isinstance(found.engine, PullFirst)
-    assert "no key, and no server answers" in found.why
-    assert found.hints[0] == (
-        "`rondel model pull qwen2.5-coder-1.5b` gives 1.5B, chose the right tool 12 of 12 times (1.1 GB)"
-    )
+    assert found.why == "no engine, API key or local server found"
+    assert found.hints[0] == ("`rondel model pull qwen2.5-coder-1.5b` downloads a larger model (1.1 GB)")
 
 
 def _put(weights: Weights) -> None:
@@ -202,9 +200,9 @@ def test_the_best_model_in_the_cache_is_taken() -> None:
 
 
 def test_with_nothing_at_all_the_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rondel.pick, "has_runtime", lambda: False)
+    monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
     said = sentence(picked)
-    assert said.startswith("there is no engine: set a key (ANTHROPIC_API_KEY")
+    assert said.startswith("there is no engine: set a key (such as ANTHROPIC_API_KEY")
     assert "pip install 'rondel[local]'" in said
 
 
@@ -215,33 +213,30 @@ async def _answers(engine: PullFirst) -> list[Delta]:
     return [delta async for delta in engine.stream(Prompt.of(user("hi")))]
 
 
-def test_weights_are_fetched_with_the_first_prompt_and_the_waiting_are_told() -> None:
+async def test_weights_are_fetched_with_the_first_prompt_and_the_waiting_are_told() -> None:
     pulls: list[str] = []
 
-    def pull(weights: Weights, progress: Callable[[int, int, str], None]) -> None:
+    async def pull(weights: Weights) -> AsyncGenerator[Progress]:
         pulls.append(weights.name)
         for done in range(0, 1001, 1):
-            progress(done, 1000, "here")
+            yield Progress(done, 1000, "here")
         _put(weights)
 
-    async def main() -> None:
-        engine = PullFirst(Echo(), DEFAULT, pull=pull)
-        first = await _answers(engine)
-        notices = [delta.text for delta in first if isinstance(delta, Notice)]
-        assert len(notices) == 11
-        assert notices[-1].endswith("100 %")
-        assert any(isinstance(delta, PartFinished) for delta in first)
-        assert not any(isinstance(delta, Notice) for delta in await _answers(engine))
-        await engine.aclose()
-
-    asyncio.run(main())
+    engine = PullFirst(Echo(), DEFAULT, pull=pull)
+    first = await _answers(engine)
+    notices = [delta.text for delta in first if isinstance(delta, Notice)]
+    assert len(notices) == 11
+    assert notices[-1].endswith("100 %")
+    assert any(isinstance(delta, PartFinished) for delta in first)
+    assert not any(isinstance(delta, Notice) for delta in await _answers(engine))
+    await engine.aclose()
     assert pulls == [DEFAULT.name]
 
 
 def test_weights_that_came_since_the_engine_was_made_are_not_fetched_again() -> None:
     """The chat fetches them with a bar before it asks for the first message."""
 
-    def pull(weights: Weights, progress: object) -> None:
+    def pull(weights: Weights) -> AsyncGenerator[Progress]:
         raise AssertionError("they are here")
 
     engine = PullFirst(Echo(), DEFAULT, pull=pull)
@@ -250,36 +245,27 @@ def test_weights_that_came_since_the_engine_was_made_are_not_fetched_again() -> 
 
 
 def test_a_fetch_that_fails_is_the_engine_failing() -> None:
-    def pull(weights: Weights, progress: object) -> None:
-        raise EngineError("no place has it")
+    def pull(weights: Weights) -> AsyncGenerator[Progress]:
+        raise EngineError("no address has it")
 
-    with pytest.raises(EngineError, match="no place has it"):
+    with pytest.raises(EngineError, match="no address has it"):
         asyncio.run(_answers(PullFirst(Echo(), DEFAULT, pull=pull)))
 
 
-def test_a_fetch_that_nobody_waits_for_any_more_is_given_up() -> None:
+async def test_a_download_that_nobody_waits_for_any_more_is_stopped() -> None:
     ended: list[str] = []
 
-    def pull(weights: Weights, progress: Callable[[int, int, str], None]) -> None:
+    async def pull(weights: Weights) -> AsyncGenerator[Progress]:
         try:
-            progress(0, 10, "")
-            begun.set()
-            gate.wait(10)
-            progress(1, 10, "")
-        except Exception as error:
-            ended.append(type(error).__name__)
-            raise
+            yield Progress(0, 10, "")
+            yield Progress(1, 10, "")
+        finally:
+            ended.append("stopped")
 
-    async def main() -> None:
-        stream = PullFirst(Echo(), DEFAULT, pull=pull).stream(Prompt.of(user("hi")))
-        async with contextlib.aclosing(stream) as deltas:  # type: ignore[type-var]
-            assert isinstance(await anext(deltas), Notice)
-            await asyncio.to_thread(begun.wait, 10)
-        gate.set()
-
-    begun, gate = threading.Event(), threading.Event()
-    asyncio.run(main())  # its end waits for the threads of its executor
-    assert ended == ["_GivenUp"]
+    stream = PullFirst(Echo(), DEFAULT, pull=pull).stream(Prompt.of(user("hi")))
+    async with contextlib.aclosing(stream) as deltas:  # type: ignore[type-var]
+        assert isinstance(await anext(deltas), Notice)
+    assert ended == ["stopped"]
 
 
 # --- asking servers ---------------------------------------------------------------------------------------------------
@@ -289,22 +275,26 @@ def test_a_fetch_that_nobody_waits_for_any_more_is_given_up() -> None:
 async def answering(*pieces: bytes, close: bool = True) -> AsyncIterator[str]:
     """A server on loopback that answers any request with these bytes."""
 
+    ended = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        for piece in pieces:
-            writer.write(piece)
-            with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            for piece in pieces:
+                writer.write(piece)
                 await writer.drain()
-        if close:
-            writer.close()
-        else:
-            await reader.read()
-            writer.close()
+            if not close:
+                await reader.read()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/models"
     finally:
+        await ended.wait()
         server.close()
         await server.wait_closed()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rondel.dialect import Dialect
+from rondel.contracts.dialect import Dialect
 from rondel.dialects import DIALECTS
 from rondel.values import Delta, Reply, ReplyBuilder, ReplyFinished
 

@@ -28,7 +28,7 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import BaseModel, TypeAdapter
 
-from rondel.sse import SseDecoder, SseEvent
+from rondel.dialects._sse import SseDecoder, SseEvent
 
 Json = dict[str, Any]
 

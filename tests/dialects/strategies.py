@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rondel.prompt import Prompt
@@ -37,6 +38,9 @@ from rondel.values import (
 )
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
+QUICK = settings(
+    derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 words = st.text('ab \n"\\{}<:é世🌍\u2028\0', min_size=1, max_size=12)
 ids = st.text("abcXYZ019_-", min_size=1, max_size=8)

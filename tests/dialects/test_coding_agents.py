@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rondel.dialects import DIALECTS
-from rondel.encoder import PromptEncoder
+from rondel.engines.http.encoder import PromptEncoder
 from rondel.prompt import Prompt
 from rondel.values import Message, Options, PartFinished, Reply, Text, ToolCall, ToolSpec, deltas_of, user
 
@@ -174,9 +174,11 @@ def test_a_call_of_a_custom_tool_comes_back_as_one_from_any_model(name: str, cal
         judge_stream(name, raw)
     reader = dialect.reply_reader()
     read = [delta.part for delta in reader.feed(raw) if isinstance(delta, PartFinished)]
-    body = msgspec.json.decode(msgspec.json.encode(dialect.write_reply(reply, model="m", id="i", prompt=prompt)))
+    body = msgspec.json.decode(
+        msgspec.json.encode(dialect.reply_writer(model="m", id="i", prompt=prompt).write_whole(reply))
+    )
     judge_reply(name, body)
-    for parts in (read, dialect.read_reply(body).message.parts):
+    for parts in (read, dialect.reply_reader().read_whole(body).message.parts):
         custom, plain = (part for part in parts if isinstance(part, ToolCall))
         assert custom.arguments == {"input": given}
         assert custom.opaque[name]["type"].startswith("custom")

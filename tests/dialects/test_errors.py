@@ -42,11 +42,32 @@ OPENAI_BODY = b'{"error":{"message":"Incorrect API key","type":"invalid_request_
     ],
 )
 def test_a_status_means_an_error(name: str, status: int, kind: type[EngineError]) -> None:
-    error = DIALECTS[name]().read_error(status, b"", provider="acme", model="m")
+    error = DIALECTS[name]().reply_reader().read_error(status, b"", provider="acme", model="m")
     assert type(error) is kind
     assert str(error).startswith("acme ")
     assert str(status) in str(error)
     assert (error.provider, error.model) == ("acme", "m")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (500, b"", "acme failed with an error of its own (status 500)"),
+        (502, b"", "acme failed with an error of its own (status 502)"),
+        (503, b"", "acme has no capacity now (status 503)"),
+        (529, b"", "acme has no capacity now (status 529)"),
+        (429, b"", "acme has no capacity now (status 429)"),
+        (
+            500,
+            b'{"error":{"type":"overloaded_error","message":"Busy."}}',
+            "acme has no capacity now (status 500): Busy",
+        ),
+    ],
+)
+def test_a_fault_is_told_as_what_it_was(name: str, status: int, body: bytes, said: str) -> None:
+    """Trust 9: a server that fails by itself is not one without capacity."""
+    assert str(DIALECTS[name]().reply_reader().read_error(status, body, provider="acme", model="m")).startswith(said)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,20 +86,20 @@ def test_a_status_means_an_error(name: str, status: int, kind: type[EngineError]
     ],
 )
 def test_the_providers_own_words_are_quoted(name: str, body: bytes, said: str, code: str) -> None:
-    error = DIALECTS[name]().read_error(400, body)
+    error = DIALECTS[name]().reply_reader().read_error(400, body)
     assert said in str(error)
     assert error.code == code
 
 
 def test_long_words_are_cut() -> None:
-    error = DIALECTS["anthropic"]().read_error(500, b"x" * 100_000)
+    error = DIALECTS["anthropic"]().reply_reader().read_error(500, b"x" * 100_000)
     assert len(str(error)) < 700
     assert "xxx..." in str(error)
 
 
 def test_a_page_is_told_from_an_api() -> None:
     page = b"\n <!DOCTYPE html><html><head><title>404 - nginx</title></head><body>" + b"x" * 10_000
-    error = DIALECTS["openai-chat"]().read_error(404, page)
+    error = DIALECTS["openai-chat"]().reply_reader().read_error(404, page)
     assert "answered an HTML page, not JSON; is the base URL right?" in str(error)
     assert "404 - nginx" in str(error)
     assert len(str(error)) < 300
@@ -114,7 +135,7 @@ ERRORS = [
 @pytest.mark.parametrize(("error", "status", "kind"), ERRORS)
 def test_an_error_has_the_envelope_of_its_dialect(name: str, error: EngineError, status: int, kind: str | None) -> None:
     """A provider's refusal of our key is no 401 for the caller, whose own key is good; other statuses are kept."""
-    got, body = DIALECTS[name]().write_error(error)
+    got, body = DIALECTS[name]().reply_writer().write_error(error)
     assert got == ((529 if name == "anthropic" else 503) if status in (503, 529) else status)
     assert body["error"]["message"] == "bad"
     assert kind is None or body["error"]["type"] == kind
@@ -149,9 +170,9 @@ def test_words_that_come_in_one_piece_with_an_error_are_not_lost(name: str, nons
 @pytest.mark.parametrize("name", NAMES)
 def test_an_error_in_a_whole_reply_is_raised(name: str) -> None:
     dialect = DIALECTS[name]()
-    _, body = dialect.write_error(EngineOverloaded("bad"))
+    _, body = dialect.reply_writer().write_error(EngineOverloaded("bad"))
     with pytest.raises(EngineError, match="bad"):
-        dialect.read_reply(body)
+        dialect.reply_reader().read_whole(body)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -162,11 +183,10 @@ def test_a_whole_reply_that_is_nonsense_is_garbled(name: str, body: dict[str, ob
     if name != "openai-chat" and "choices" in body:
         return
     with pytest.raises(EngineGarbled, match=f"does not follow the {name} protocol"):
-        DIALECTS[name]().read_reply(body)
+        DIALECTS[name]().reply_reader().read_whole(body)
 
 
 def test_keys_travel_as_each_dialect_wants() -> None:
-    assert DIALECTS["anthropic"]().headers("k") == {"x-api-key": "k", "anthropic-version": "2023-06-01"}
-    assert DIALECTS["openai-chat"]().headers("k") == {"authorization": "Bearer k"}
-    assert DIALECTS["openai-responses"]().headers("k") == {"authorization": "Bearer k"}
-    assert DIALECTS["openai-chat"]().headers("") == {}
+    assert DIALECTS["anthropic"]().headers == {"x-api-key": "{key}", "anthropic-version": "2023-06-01"}
+    assert DIALECTS["openai-chat"]().headers == {"authorization": "Bearer {key}"}
+    assert DIALECTS["openai-responses"]().headers == {"authorization": "Bearer {key}"}

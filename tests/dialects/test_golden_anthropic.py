@@ -6,18 +6,7 @@ import pytest
 
 from rondel.dialects.anthropic import Anthropic
 from rondel.errors import EngineGarbled, EngineOverloaded
-from rondel.values import (
-    Citation,
-    Foreign,
-    Message,
-    PartDelta,
-    Reply,
-    ReplyStarted,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
-)
+from rondel.values import Citation, Foreign, Message, PartDelta, Reply, ReplyStarted, Text, Thinking, ToolCall, Usage
 
 from .helpers import deltas_from, golden, read_golden, reply_from
 

@@ -112,7 +112,7 @@ DONE = ADDED.replace(b"added", b"done")
         (ADDED + DONE + DONE, "already ended"),
         (ADDED.replace(b'"output_index":0', b'"x":0'), "'output_index' is missing"),
         (b'data: {"type":"response.output_text.delta","output_index":4,"delta":"x"}\n\n', "not open"),
-        (b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta"}\n\n', "no delta event"),
+        (b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta"}\n\n', "not a delta event"),
         (ADDED + b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n', "part 0 is open"),
     ],
 )

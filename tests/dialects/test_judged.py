@@ -8,7 +8,7 @@ import anthropic
 import msgspec
 import openai
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rondel.dialects import DIALECTS
@@ -17,16 +17,9 @@ from rondel.values import Message, Reply, Text, Thinking, ToolCall, Usage, delta
 
 from .helpers import NAMES, deltas_from, golden, reply_from, written_stream
 from .judges import answer_with, anthropic_client, judge_prompt, judge_reply, judge_stream, openai_client
-from .strategies import PROMPTS, REPLIES, streams
+from .strategies import PROMPTS, QUICK, REPLIES, streams
 from .test_round_trips import GOOD, over_the_wire
 
-QUICK = settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 REPLY = Reply(
     Message(
         "assistant",
@@ -47,7 +40,7 @@ def test_every_event_that_is_written_is_valid(name: str) -> None:
         raw = written_stream(dialect, data.draw(streams(reply)), model="m", id="i")
         if name != "openai-chat" or b'"type":"custom"' not in raw:  # which the type of its chunks leaves out
             judge_stream(name, raw)
-        judge_reply(name, over_the_wire(dialect.write_reply(reply, model="m", id="i")))
+        judge_reply(name, over_the_wire(dialect.reply_writer(model="m", id="i").write_whole(reply)))
 
     check()
 
@@ -75,7 +68,7 @@ def test_a_golden_reply_is_valid_in_every_dialect(name: str, file: str, target: 
         return  # it holds a block that the SDK does not know either
     dialect = DIALECTS[target]()
     judge_stream(target, written_stream(dialect, deltas, model="m", id="i"))
-    judge_reply(target, over_the_wire(dialect.write_reply(reply_from(deltas), model="m", id="i")))
+    judge_reply(target, over_the_wire(dialect.reply_writer(model="m", id="i").write_whole(reply_from(deltas))))
 
 
 def test_anthropics_own_client_reads_our_stream() -> None:
@@ -146,12 +139,12 @@ def test_an_error_answer_is_the_right_error_to_the_official_clients() -> None:
         (PromptRejected("no"), "BadRequestError"),
         (EngineOverloaded("no", code="rate_limit_error"), "RateLimitError"),
     ):
-        status, body = DIALECTS["anthropic"]().write_error(error)
+        status, body = DIALECTS["anthropic"]().reply_writer().write_error(error)
         client = anthropic_client(answer_with(msgspec.json.encode(body), stream=False, status=status))
         with pytest.raises(getattr(anthropic, kind), match="no"):
             client.messages.create(**hello, max_tokens=5)
         for name in ("openai-chat", "openai-responses"):
-            status, body = DIALECTS[name]().write_error(error)
+            status, body = DIALECTS[name]().reply_writer().write_error(error)
             other = openai_client(answer_with(msgspec.json.encode(body), stream=False, status=status))
             with pytest.raises(getattr(openai, kind), match="no"):
                 other.chat.completions.create(**hello)

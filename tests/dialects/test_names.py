@@ -89,7 +89,7 @@ def test_a_call_has_its_tools_own_name_again(target: str, name: str) -> None:
     reply = Reply(Message("assistant", (Text("So."), *calls)), stop="calls", model="m", id="i")
     reader = dialect.reply_reader(tools)
     deltas = reader.feed(written_stream(dialect, deltas_of(reply), model="m", id="i")) + reader.finish()
-    whole = dialect.read_reply(dialect.write_reply(reply, model="m", id="i"), tools)
+    whole = dialect.reply_reader(tools).read_whole(dialect.reply_writer(model="m", id="i").write_whole(reply))
     for kind in (PartStarted, PartFinished):
         parts = [delta.part for delta in deltas if isinstance(delta, kind)]
         assert [part.name for part in parts if isinstance(part, ToolCall)] == [name, "other"]
@@ -101,7 +101,7 @@ def test_a_reply_that_is_sent_again_is_sent_as_the_model_made_it(target: str) ->
     dialect = DIALECTS[target]()
     sent = name_sent(LONG, MAX[target])
     said = Reply(Message("assistant", (ToolCall("c1", sent, {"a": 1}),)), stop="calls", model="m", id="i")
-    read = dialect.read_reply(dialect.write_reply(said, model="m", id="i"), (tool(LONG),))
+    read = dialect.reply_reader((tool(LONG),)).read_whole(dialect.reply_writer(model="m", id="i").write_whole(said))
     prompt = prompt_with(LONG)
     again = prompt.replace(nodes=(prompt.nodes[0], read.message, prompt.nodes[2]))
     assert called(dialect.write_prompt(again, model="m")) == sent
@@ -111,5 +111,5 @@ def test_a_reply_that_is_sent_again_is_sent_as_the_model_made_it(target: str) ->
 @pytest.mark.parametrize("caller", NAMES)
 def test_a_caller_reads_the_name_that_it_gave(caller: str, name: str) -> None:
     dialect, reply = DIALECTS[caller](), Reply(assistant(ToolCall("c1", name, {"a": 1})), stop="calls")
-    body = dialect.write_reply(reply, model="m", id="i", prompt=prompt_with(name))
-    assert [call.name for call in dialect.read_reply(body).message.calls] == [name]
+    body = dialect.reply_writer(model="m", id="i", prompt=prompt_with(name)).write_whole(reply)
+    assert [call.name for call in dialect.reply_reader().read_whole(body).message.calls] == [name]

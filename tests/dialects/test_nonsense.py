@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from rondel.dialects import DIALECTS
+from rondel.dialects._sse import SseDecoder, encode
 from rondel.errors import EngineError, EngineGarbled, PromptRejected
-from rondel.sse import SseDecoder, encode
 
 from .helpers import GOLDEN, NAMES, deltas_from, golden, reply_from
 from .test_prompts import HELLO, OWN
@@ -35,24 +35,43 @@ def spoiled(value: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("name", "file"), FILES)
 def test_a_stream_with_one_wrong_value_is_read_or_named_garbled(name: str, file: str) -> None:
+    """What is read of it is a whole reply with one end, and what is passed on past a meter ends once or not at all."""
     events = SseDecoder().feed(golden(name, file))
     whole = [encode(event.event, event.data) for event in events]
+    garbled = 0
     for number, event in enumerate(events):
         if event.data == "[DONE]":
             continue
         for bad in list(spoiled(msgspec.json.decode(event.data)))[:: max(1, len(events) // 4)]:
             stream = [*whole[:number], encode(event.event, msgspec.json.encode(bad)), *whole[number + 1 :]]
+            try:
+                reply_from(deltas_from(DIALECTS[name](), b"".join(stream)))
+            except EngineError:
+                garbled += 1
             with suppress(EngineError):
-                deltas_from(DIALECTS[name](), b"".join(stream))
+                assert_passed_on(name, b"".join(stream))
+    assert garbled, "nothing of it had to be right"
+
+
+def assert_passed_on(name: str, stream: bytes) -> None:
+    """What a meter lets through is the beginning of what came, and it is done only if that has an end."""
+    meter = DIALECTS[name]().meter({})
+    passed = meter.feed(stream)
+    assert stream.startswith(passed)
+    if meter.broken is not None:
+        assert not meter.done
+        assert meter.fail(meter.broken)
+    passed += meter.finish()
+    assert meter.done
 
 
 @pytest.mark.parametrize(("name", "file"), GOOD)
 def test_a_whole_reply_with_one_wrong_value_is_read_or_named_garbled(name: str, file: str) -> None:
     dialect = DIALECTS[name]()
     reply = reply_from(deltas_from(dialect, golden(name, file)))
-    for bad in spoiled(dialect.write_reply(reply, model="m", id="i")):
+    for bad in spoiled(dialect.reply_writer(model="m", id="i").write_whole(reply)):
         with suppress(EngineError):
-            dialect.read_reply(bad)
+            dialect.reply_reader().read_whole(bad)
 
 
 REQUESTS: dict[str, list[dict[str, Any]]] = {
@@ -122,4 +141,4 @@ def test_json_that_is_too_deep_is_garbled(name: str) -> None:
     deep = b"data: " + b'{"a":' * 100_000 + b"\n\n"
     with pytest.raises(EngineGarbled, match="not JSON"):
         DIALECTS[name]().reply_reader().feed(deep)
-    assert isinstance(DIALECTS[name]().read_error(500, b"[" * 100_000), EngineError)
+    assert isinstance(DIALECTS[name]().reply_reader().read_error(500, b"[" * 100_000), EngineError)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.dialect import Dialect
+from rondel.contracts.dialect import Dialect
 from rondel.dialects import DIALECTS
 from rondel.errors import EngineOverloaded
 from rondel.values import deltas_of
 
 from .helpers import GOLDEN, NAMES, deltas_from, golden, reply_from, written_stream
-from .strategies import PROMPTS, REPLIES, streams
+from .strategies import PROMPTS, QUICK, REPLIES, streams
 
-QUICK = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 GOOD = [
     (path.parent.name, path.stem)
     for path in sorted(GOLDEN.glob("*/*.sse"))
@@ -58,8 +51,8 @@ def test_a_reply_is_read_as_it_was_written(name: str) -> None:
     @QUICK
     @given(REPLIES[name])
     def check(reply) -> None:  # type: ignore[no-untyped-def]
-        body = dialect.write_reply(reply, model=reply.model, id=reply.id)
-        assert dialect.read_reply(over_the_wire(body)) == reply
+        body = dialect.reply_writer(model=reply.model, id=reply.id).write_whole(reply)
+        assert dialect.reply_reader().read_whole(over_the_wire(body)) == reply
 
     check()
 
@@ -114,8 +107,8 @@ def test_a_golden_reply_survives_being_written_and_read_again(name: str, file: s
         again = again.replace(b'"created":0', b'"created":1700000000')
     assert reply_from(deltas_from(dialect, again)) == reply
     if not any(call.broken for call in reply.message.calls) or name != "anthropic":
-        body = over_the_wire(dialect.write_reply(reply, model=reply.model, id=reply.id))
-        assert dialect.read_reply(body) == reply
+        body = over_the_wire(dialect.reply_writer(model=reply.model, id=reply.id).write_whole(reply))
+        assert dialect.reply_reader().read_whole(body) == reply
 
 
 def ends(name: str, raw: bytes) -> int:

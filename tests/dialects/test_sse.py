@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from rondel.dialects._sse import SseDecoder, SseEvent, comment, encode
 from rondel.errors import EngineGarbled
-from rondel.sse import SseDecoder, SseEvent, comment, encode
 
-QUICK = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+from .strategies import QUICK
 
 
 def events(*chunks: bytes) -> list[SseEvent]:
@@ -91,9 +91,7 @@ LINE = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_si
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
     st.data(),
 )
-def test_any_split_reads_the_same(
-    given_events: list[tuple[str, list[str]]], newline: bytes, data: st.DataObject
-) -> None:
+def test_any_split_reads_the_same(given_events: list[tuple[str, list[str]]], newline: bytes, data: st.DataObject):
     """X03: events across any byte split, also inside a UTF-8 character and inside CR LF."""
     wanted = [SseEvent(name, "\n".join(lines)) for name, lines in given_events]
     raw = b"".join(encode(name, "\n".join(lines)) for name, lines in given_events).replace(b"\n", newline)

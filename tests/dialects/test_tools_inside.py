@@ -66,14 +66,14 @@ def test_a_call_comes_back_as_one_into_its_namespace(body: Json) -> None:
     writer = dialect.reply_writer(model="m", id="i", prompt=read(body))
     raw = b"".join(writer.feed(delta) for delta in deltas_of(reply))
     judge_stream(RESPONSES, raw)
-    whole = dialect.write_reply(reply, model="m", id="i", prompt=read(body))
+    whole = dialect.reply_writer(model="m", id="i", prompt=read(body)).write_whole(reply)
     judge_reply(RESPONSES, whole)
     custom, listed = whole["output"]
     assert (custom["type"], custom["namespace"], custom["input"]) == ("custom_tool_call", "functions", "1 + 1")
     assert (custom["id"][:4], listed["id"][:3]) == ("ctc_", "fc_")  # as the vendor's own, which its server checks
     assert (listed["type"], listed["namespace"], listed["name"]) == ("function_call", "team", "list")
     streamed = [delta.part for delta in dialect.reply_reader().feed(raw) if isinstance(delta, PartFinished)]
-    assert tuple(streamed) == dialect.read_reply(whole).message.parts
+    assert tuple(streamed) == dialect.reply_reader().read_whole(whole).message.parts
 
 
 @pytest.mark.parametrize("target", OTHERS)
@@ -82,7 +82,7 @@ def test_tools_of_one_name_in_two_namespaces_are_told_apart(target: str) -> None
     prompt = read({"model": "m", "input": "Hi", "tools": [mine, theirs]})
     assert names(DIALECTS[target]().write_prompt(prompt, model="m")["tools"]) == ["read", "theirs__read"]
     reply = Reply(Message("assistant", (ToolCall("c1", "theirs__read", {"path": "a"}),)), stop="calls")
-    (call,) = DIALECTS[RESPONSES]().write_reply(reply, model="m", id="i", prompt=prompt)["output"]
+    (call,) = DIALECTS[RESPONSES]().reply_writer(model="m", id="i", prompt=prompt).write_whole(reply)["output"]
     assert (call["namespace"], call["name"]) == ("theirs", "read")
 
 

@@ -17,10 +17,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from rondel.agent_files import load_agents
-from rondel.cli import main
-from rondel.commands.program import program
-from rondel.config import load
+from rondel.cli.main import main
+from rondel.cli.program import program
+from rondel.project.agents import load_agents
+from rondel.project.config import load
 from tests.docs.pages import ROOT, Block
 
 _PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.M)
@@ -30,8 +30,7 @@ _INSTALLS = (
     re.compile(r"pipx (?:install|run) '?rondel(?:\[local\])?'?"),
     re.compile(r"uvx (?:--from 'rondel\[local\]' )?rondel"),
 )
-VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}
-"""What the examples of configuration take from the environment."""
+VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}  # What the examples of configuration take from the environment
 NEVER_RUN = (["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
 """Commands that fetch or remove what other programs of this machine use, or that run until somebody ends them: they are
 only parsed."""
@@ -41,6 +40,7 @@ class Page:
     def __init__(self, folder: Path, monkeypatch: Any) -> None:
         self.folder = folder
         self._monkeypatch = monkeypatch
+        monkeypatch.setenv("RONDEL_TRUST", str(folder))  # the reader writes these files
         self._names: dict[str, Any] = {"__name__": "page"}
 
     def write_files(self, blocks: list[Block]) -> None:
@@ -114,7 +114,7 @@ class Page:
         if words[0] == "rondel":
             return self._rondel(words[1:], stdin, block)
         if words[0] == "make":
-            targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
             assert set(words[1:]) <= set(targets), f"{block.where}: the Makefile has no {line!r}"
         elif words[0] == "cd":
             self._monkeypatch.chdir(self.folder / words[1])
@@ -153,7 +153,7 @@ def _parse(arguments: list[str]) -> None:
     """What click makes of the arguments, without running the command: a wrong one raises."""
     group: Any = program
     while arguments and hasattr(group, "commands"):
-        group, arguments = group.commands[arguments[0]], arguments[1:]
+        group, arguments = group.get_command(None, arguments[0]), arguments[1:]
     group.make_context("rondel", list(arguments))
 
 

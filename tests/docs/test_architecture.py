@@ -1,4 +1,7 @@
-"""ARCHITECTURE.md is true: its loop, its layers, its hooks, its files and its invariants' tests are the code's."""
+"""ARCHITECTURE.md is true: its loop, plan, layers, hooks, files and the tests of its invariants match the code.
+
+So do the files that other pages name.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,27 @@ def _texts() -> list[str]:
 
 
 def test_the_loop_that_is_shown_is_the_loop():
-    assert _texts()[0] in text_of("src/rondel/loop.py")
+    assert _texts()[0] in text_of("src/rondel/machine/loop.py")
+
+
+def test_the_plan_names_every_folder_and_every_module_at_the_root():
+    source = ROOT / "src" / "rondel"
+    folders = {f"{path.parent.name}/" for path in source.glob("*/__init__.py")}
+    modules = {path.name for path in source.glob("*.py") if not path.name.startswith("__")}
+    named = re.findall(r"^  (\S+)", _texts()[1], re.M)
+    assert sorted(named) == sorted(folders | modules)
+
+
+def test_the_files_on_the_way_of_a_message_are_there():
+    _, _, rest = text_of(PAGE).partition("\n## How a message travels\n")
+    for name in re.findall(r"`([\w/]+(?:\.py|/))`", rest.partition("\n## ")[0]):
+        assert (ROOT / "src" / "rondel" / name).exists(), name
 
 
 def test_the_layers_that_are_shown_are_those_that_are_checked():
     contracts = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["rondel"])
-    assert _texts()[1].splitlines() == layers
+    assert _texts()[2].splitlines() == layers
 
 
 def test_the_hooks_that_are_named_are_the_hooks():
@@ -35,18 +52,26 @@ def test_the_hooks_that_are_named_are_the_hooks():
 def test_every_invariant_names_tests_that_exist():
     rows = rows_after(PAGE, "## Invariants")
     assert rows
+    _check_proofs(rows)
+
+
+def test_every_promise_of_the_security_page_names_tests_that_exist():
+    sections = ("Data", "Spending", "Who may do what", "Secrets", "Text that others wrote", "Exhaustion")
+    for section in sections:
+        rows = rows_after("docs/security.md", f"## {section}")
+        assert len(rows) > 2, section
+        _check_proofs(rows)
+
+
+def _check_proofs(rows: list[list[str]]) -> None:
     for _, proof in rows:
         assert codes_in(proof), proof
         for named in codes_in(proof):
             file, _, test = named.partition("::")
             tree = ast.parse(text_of(file))
-            assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, named
-
-
-def test_every_room_that_is_named_is_there():
-    for row in rows_after(PAGE, "## Rooms that a first look may not expect"):
-        for name in codes_in(row[0]):
-            assert (ROOT / "src" / "rondel" / name).exists(), name
+            assert test in {
+                node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            }, named
 
 
 def test_files_that_any_page_names_are_there():
@@ -54,3 +79,10 @@ def test_files_that_any_page_names_are_there():
     for page in pages:
         for name in re.findall(r"`((?:src|tests|bench|docs|examples)/[\w./-]+)`", page.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_every_change_that_is_listed_names_files_that_are_there():
+    rows = rows_after("CONTRIBUTING.md", "## Where do I make this change?")
+    assert len(rows) == 15
+    for change, where, _ in rows:
+        assert [name for name in codes_in(where) if name.startswith("src/rondel/") and (ROOT / name).exists()], change

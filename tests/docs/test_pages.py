@@ -69,8 +69,8 @@ def test_the_picture_is_drawn_from_a_real_terminal():
     module = runpy.run_path(str(ROOT / "docs" / "terminal.py"))
     session = module["talk"](["Is anybody there?"], engine="echo")
     drawn = module["picture"](session.screen, "rondel").replace("&#160;", " ")
-    assert "rondel talks to echo" in drawn
+    assert "Using echo" in drawn
     assert drawn.count("Is anybody there?") == 2  # what was typed, and what came back
     kept = text_of("docs/terminal.svg").replace("&#160;", " ")
-    assert "rondel talks to local:" in kept
+    assert "Using local:" in kept
     assert "May run_shell run with" in kept

@@ -10,32 +10,22 @@ from typing import Any
 
 import msgspec
 
-from rondel import Plugin, default_plugins
-from rondel.agent_files import AgentSettings, NodeSettings
-from rondel.commands.program import program
-from rondel.commands.run import EXIT_CODES
-from rondel.config import OVERRIDES, _File  # pyright: ignore[reportPrivateUsage]
+from rondel import Agent, App, Plugin, default_plugins
+from rondel.cli.program import program
+from rondel.cli.run import EXIT_CODES
+from rondel.contracts.endpoint import PROVIDERS
 from rondel.dialects import DIALECTS
-from rondel.endpoint import PROVIDERS
 from rondel.engines.transform import TRANSFORMS
-from rondel.gateway.request import Request
-from rondel.gateway.routing import Router
+from rondel.gateway.relay.request import Request
+from rondel.gateway.routing.router import Router
 from rondel.limits import Limits
-from rondel.lookup import PLUGINS, TOOLS, find_plugin, find_tool
 from rondel.plugin import EDITING, HOOKS
-from rondel.settings import (
-    BudgetSettings,
-    Config,
-    EngineSettings,
-    FactSettings,
-    GatewaySettings,
-    KeySettings,
-    MainRouteSettings,
-    RetrySettings,
-    StoreSettings,
-    TelemetrySettings,
-)
-from rondel.surfaces.terminal.slash import COMMANDS
+from rondel.project import settings
+from rondel.project.agents.settings import AgentSettings, NodeSettings
+from rondel.project.config import OVERRIDES, _File  # pyright: ignore[reportPrivateUsage]
+from rondel.project.lookup import PLUGINS, TOOLS, find_plugin, find_tool
+from rondel.surfaces.terminal.chat import Terminal
+from rondel.testing import Echo
 from rondel.values import Options
 from tests.docs.pages import ROOT, codes_in, rows_after, text_of
 
@@ -55,7 +45,8 @@ def _fields(struct: type[msgspec.Struct]) -> set[str]:
 
 
 def _commands(group: Any, path: str = "rondel") -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path} {name}")
         else:
@@ -74,9 +65,9 @@ def _options(command: Any) -> list[list[str]]:
 
 def test_every_command_is_listed_with_its_arguments_its_help_and_its_options():
     root: Any = program
-    expected = {"rondel": ("Without a command: talk to one.", [names[0] for names in _options(root)])}
+    expected = {"rondel": ("Without a command: chat with one.", [names[0] for names in _options(root)])}
     for path, command in _commands(root):
-        said = command.help.partition(" Exit codes:")[0]
+        said = re.split(r"\s+Exit codes:", command.help)[0]
         expected[_usage(path, command)] = (said, [names[0] for names in _options(command)])
     listed = {codes_in(row[0])[0]: (row[1], codes_in(row[2])) for row in rows_after(COMMAND_LINE, "## Commands")}
     assert listed == expected
@@ -91,15 +82,17 @@ def test_every_option_is_explained_with_its_short_form():
 
 
 def test_the_exit_codes_are_those_of_the_program():
-    from rondel.cli import DONE, FAILED, INTERRUPTED, USAGE
+    from rondel.cli.main import DONE, FAILED, INTERRUPTED, NOT_TRUSTED, USAGE
+    from rondel.cli.serve import CUT_OFF
 
-    codes = {*EXIT_CODES.values(), DONE, FAILED, USAGE, INTERRUPTED}
+    codes = {*EXIT_CODES.values(), DONE, FAILED, USAGE, NOT_TRUSTED, INTERRUPTED, CUT_OFF}
     assert {int(codes_in(row[0])[0]) for row in rows_after(COMMAND_LINE, "## Exit codes")} == codes
 
 
 def test_every_command_of_the_chat_is_listed():
+    commands = Terminal(App(Agent("a"), engine=Echo())).session.commands
     expected = [
-        f"| `/{c.name} {c.usage.replace('|', chr(92) + '|')}".rstrip() + f"` | {c.description} |" for c in COMMANDS
+        f"| `/{c.name} {c.usage.replace('|', chr(92) + '|')}".rstrip() + f"` | {c.description} |" for c in commands
     ]
     listed = re.findall(r"^\| `/.*$", text_of(COMMAND_LINE), re.M)
     assert listed == expected
@@ -110,18 +103,19 @@ def test_every_command_of_the_chat_is_listed():
 
 def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## rondel.toml")) == _fields(_File)
-    assert set(_keys(CONFIGURATION, "## Engines")) == _fields(EngineSettings)
-    assert set(_keys(CONFIGURATION, "## Store")) == _fields(StoreSettings)
-    assert set(_keys(CONFIGURATION, "## Telemetry")) == _fields(TelemetrySettings)
+    assert set(_keys(CONFIGURATION, "## Engines")) == _fields(settings.EngineSettings)
+    assert set(_keys(CONFIGURATION, "## Store")) == _fields(settings.StoreSettings)
+    assert set(_keys(CONFIGURATION, "## Telemetry")) == _fields(settings.TelemetrySettings)
+    assert set(_keys(CONFIGURATION, "## Tools")) == _fields(settings.ToolSettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
 
 
 def test_every_key_of_the_gateway_is_listed():
-    assert set(_keys(CONFIGURATION, "## Gateway")) == _fields(GatewaySettings)
-    assert set(_keys(CONFIGURATION, "### Routes")) == _fields(MainRouteSettings)
-    assert set(_keys(CONFIGURATION, "### Keys")) == _fields(KeySettings)
+    assert set(_keys(CONFIGURATION, "## Gateway")) == _fields(settings.GatewaySettings)
+    assert set(_keys(CONFIGURATION, "### Routes")) == _fields(settings.MainRouteSettings)
+    assert set(_keys(CONFIGURATION, "### Keys")) == _fields(settings.KeySettings)
     budget = next(row[1] for row in rows_after(CONFIGURATION, "### Keys") if "`budget`" in row[0])
-    assert _fields(BudgetSettings) <= set(codes_in(budget))
+    assert _fields(settings.BudgetSettings) <= set(codes_in(budget))
 
 
 def test_the_transforms_are_listed_with_their_options():
@@ -131,7 +125,7 @@ def test_the_transforms_are_listed_with_their_options():
 
 
 def test_the_rules_of_routing_are_listed_in_their_order():
-    config = Config(engine="echo")
+    config = settings.Config(engine="echo")
     request = Request("r", DIALECTS["openai-chat"](), b'{"model": "m", "messages": []}', {})
     decision = asyncio.run(Router(config, env={}).decide(request))
     assert _keys("docs/routing.md", "## Rules") == [step.rule for step in decision.steps]
@@ -139,8 +133,8 @@ def test_the_rules_of_routing_are_listed_in_their_order():
 
 def test_the_keys_of_retry_and_facts_are_listed_in_their_order():
     rows = {codes_in(row[0])[0]: codes_in(row[1]) for row in rows_after(CONFIGURATION, "## Engines")}
-    assert rows["retry"] == [field.name for field in msgspec.structs.fields(RetrySettings)]
-    assert rows["facts"] == [field.name for field in msgspec.structs.fields(FactSettings)]
+    assert rows["retry"] == [field.name for field in msgspec.structs.fields(settings.RetrySettings)]
+    assert rows["facts"] == [field.name for field in msgspec.structs.fields(settings.FactSettings)]
 
 
 def test_every_limit_is_listed_with_its_default():

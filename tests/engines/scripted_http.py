@@ -60,8 +60,7 @@ class ScriptedServer:
         self.connections = 0
         self.bytes_sent = 0
         self.asked = asyncio.Event()
-        self.left = asyncio.Event()
-        """The client closed its side, or broke the connection."""
+        self.left = asyncio.Event()  # The client closed its side, or broke the connection
 
     async def __aenter__(self) -> ScriptedServer:
         self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=512)

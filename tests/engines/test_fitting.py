@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rondel.endpoint import facts_of
-from rondel.engines.http.fitting import fitted
+from rondel.contracts.endpoint import facts_of
+from rondel.contracts.fitting import fitted
 from rondel.prompt import Prompt
 from rondel.values import ModelFacts, Options, user
 

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from rondel import Agent, Prompt, ask
-from rondel.config import load
+from rondel.contracts.endpoint import PROVIDERS, facts_of
 from rondel.dialects import DIALECTS
-from rondel.endpoint import PROVIDERS, facts_of
-from rondel.engines.images import FetchImages
 from rondel.errors import ConfigError, PromptRejected
 from rondel.fetching import FetchError
+from rondel.fetching.engine import FetchImages
 from rondel.fetching.many import Bounds, fetch_all
-from rondel.pick import make_engine
-from rondel.settings import Config, EngineSettings, FactSettings
+from rondel.project.config import load
+from rondel.project.engines import make_engine
+from rondel.project.settings import Config, EngineSettings, FactSettings
 from rondel.testing import Scripted
 from rondel.values import Delta, Media, ModelFacts, Notice, Text, ToolResult, user
 
@@ -121,7 +121,7 @@ def test_a_conversation_goes_on_with_a_sentence_in_the_place_of_an_image_that_is
     deltas = asyncio.run(heard(around(model, Host()), Prompt.of(user("look", at(GONE), at(CAT)))))
     said = f"the image at {GONE!r} was not fetched: its server answered 404"
     assert deltas[0] == Notice(said)
-    assert model.shown[0].messages[0].parts[1] == Text(f"(An image stood here: {said}.)")
+    assert model.shown[0].messages[0].parts[1] == Text(f"(There was an image here: {said}.)")
     assert model.shown[0].messages[0].parts[2].data  # pyright: ignore
 
 
@@ -129,7 +129,7 @@ def test_an_agent_answers_although_an_image_is_gone():
     model = Seeing()
     result = asyncio.run(ask(Agent("helper", engine=around(model, Host())), user("look", at(GONE))))
     assert (result.output, result.error) == ("Nice.", "")
-    assert "An image stood here" in model.shown[0].messages[-1].text
+    assert "There was an image here" in model.shown[0].messages[-1].text
 
 
 def test_a_foreign_program_is_told_of_an_image_that_is_gone_and_the_model_is_not_asked():
@@ -190,7 +190,7 @@ def test_several_are_fetched_at_once_and_never_too_many():
 def test_of_too_many_images_the_last_are_fetched():
     found = asyncio.run(fetch_all([CAT, DOG, GONE], Host(), Bounds(images=2)))
     assert list(found) == [CAT, DOG, GONE]
-    assert "3 images stand in this request by their address, and 2 are fetched" in str(found[CAT])
+    assert "this request has 3 images as addresses, and at most 2 are fetched" in str(found[CAT])
     assert isinstance(found[DOG], Media)
 
 
@@ -205,7 +205,7 @@ def test_images_that_are_too_large_together_are_refused_and_no_more_are_asked_fo
 
 def test_a_host_that_never_answers_is_left_after_the_time_for_all():
     found = asyncio.run(fetch_all([CAT], Silent(), Bounds(seconds=0.01)))
-    assert "did not come within 0.01 seconds" in str(found[CAT])
+    assert "took longer than 0.01 seconds" in str(found[CAT])
 
 
 # --- which models -----------------------------------------------------------------------------------------------------
@@ -231,5 +231,5 @@ def test_a_network_that_is_none_is_a_mistake_with_its_line(network: str, tmp_pat
     file = tmp_path / "rondel.toml"
     file.write_text(f'[engines.ollama]\nmodel = "m"\nimage_networks = [\n  "10.0.0.0/8",\n  "{network}",\n]\n')
     file.chmod(0o600)
-    with pytest.raises(ConfigError, match=r"rondel.toml:5: .* is no network"):
+    with pytest.raises(ConfigError, match=r"rondel.toml:5: .* is not a network"):
         load(file, env={})

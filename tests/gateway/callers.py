@@ -19,12 +19,7 @@ TIMEOUT_S = 20.0
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PDF = "JVBERi0xLjQKJSVFT0YK"
 
-LOOK = {
-    "type": "object",
-    "properties": {"at": {"type": "string"}},
-    "required": ["at"],
-    "additionalProperties": False,
-}
+LOOK = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string"}},

@@ -1,13 +1,15 @@
-"""A project's own plugin that lends tools. It is copied into the project of a gateway under test."""
+"""A project's own plugin that injects tools. It is copied into the project of a gateway under test."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 from collections import Counter
+from collections.abc import AsyncGenerator
 
-from rondel import Plugin, tool
+from rondel import App, Plugin, tool
 
 
 @tool(idempotent=True)
@@ -32,6 +34,12 @@ async def census(kinds: list[str]) -> str:
 
 
 class Lender(Plugin):
+    """Learns its tools while it starts, as a plugin for a server of tools does."""
+
     name = "lender"
-    looks_for = (b"[lend]",)
-    tools = (add, never, census)
+    looks_for = (b"[inject]",)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: App) -> AsyncGenerator[None]:
+        self.tools = (add, never, census)
+        yield

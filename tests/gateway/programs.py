@@ -7,13 +7,12 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from rondel.commands._client import client_environment
+from rondel.cli._client import client_environment
 
 from .served import KEPT
 from .speech import Answer, stream
 
-RUN_S = 60
-"""A program that takes longer waits for something that never comes."""
+RUN_S = 60  # A program that takes longer waits for something that never comes
 
 
 class Ended(NamedTuple):

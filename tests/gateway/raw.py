@@ -7,7 +7,7 @@ import socket
 from json import dumps as encode_json
 from typing import Any, NamedTuple
 
-from rondel.sse import SseDecoder
+from rondel.dialects._sse import SseDecoder
 
 from .callers import question
 from .speech import PATHS
@@ -56,12 +56,9 @@ class Read(NamedTuple):
     """What is in a stream."""
 
     text: str
-    ends: tuple[str, ...]
-    """Its terminal events, in order: a stream has exactly one."""
-    error: str
-    """What its error event says; empty where there is none."""
-    kind: str
-    """The error's type or code."""
+    ends: tuple[str, ...]  # Its terminal events, in order: a stream has exactly one.
+    error: str  # What its error event says; empty where there is none.
+    kind: str  # The error's type or code
     pings: int
 
 

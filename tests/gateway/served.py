@@ -32,8 +32,16 @@ def engines(upstream: Upstream, **times: float) -> str:
 class Served:
     """`with Served(folder, config) as served:`; `base_url` is where it listens."""
 
-    def __init__(self, folder: Path, config: str, *, files: dict[str, str] | None = None, port: int = 0) -> None:
-        self.folder, self._port = folder, port
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        *,
+        files: dict[str, str] | None = None,
+        port: int = 0,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        self.folder, self._port, self._arguments = folder, port, arguments
         folder.mkdir(exist_ok=True)
         self.config = folder / "rondel.toml"
         self.write(config)
@@ -54,11 +62,12 @@ class Served:
 
     def __enter__(self) -> Served:
         env = {name: os.environ[name] for name in KEPT if name in os.environ}
+        env |= {"RONDEL_TRUST": str(self.folder)}
         env |= {"HOME": str(self.folder / "home"), "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
         env |= {f"XDG_{kind}_HOME": str(self.folder / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
         env |= {f"UP_KEY_{name.upper()}": secret for name, secret in SECRETS.items()}
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "default", "-m", "rondel", "serve", "--port", str(self._port)],
+            [sys.executable, "-W", "default", "-m", "rondel", "serve", "--port", str(self._port), *self._arguments],
             cwd=self.folder,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -89,6 +98,13 @@ class Served:
         self._reader.join(WAIT_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait_ended(self) -> int:
+        """Its exit code, as soon as it has ended."""
+        return self._process.wait(WAIT_S)
 
     @property
     def pid(self) -> int:

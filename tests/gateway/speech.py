@@ -12,18 +12,13 @@ from zlib import crc32
 
 T = TypeVar("T")
 
-PATHS = {
-    "anthropic": "/v1/messages",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-}
+PATHS = {"anthropic": "/v1/messages", "openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses"}
 DIALECTS = tuple(PATHS)
 
 
 class Say(NamedTuple):
     text: str
-    cites: str = ""
-    """The address of a web page that the text cites."""
+    cites: str = ""  # The address of a web page that the text cites
 
 
 class Think(NamedTuple):
@@ -41,21 +36,17 @@ class Refuse(NamedTuple):
 
 
 class Spent(NamedTuple):
-    fresh: int = 10
-    """Tokens of the prompt that were in no cache."""
+    fresh: int = 10  # Tokens of the prompt that were in no cache
     cached: int = 0
-    written: int = 0
-    """Tokens that went into the cache."""
+    written: int = 0  # Tokens that went into the cache
     out: int = 5
 
 
 class Answer(NamedTuple):
     parts: tuple[Say | Think | Call | Refuse, ...]
-    stop: str = ""
-    """`end`, `calls`, `length`, `stop_sequence`, `filtered`; empty is what the parts say."""
+    stop: str = ""  # `end`, `calls`, `length`, `stop_sequence`, `filtered`; empty is what the parts say.
     spent: Spent = Spent()
-    interleaved: bool = False
-    """The pieces of parallel calls' arguments come in turns, where the dialect can."""
+    interleaved: bool = False  # The pieces of parallel calls' arguments come in turns, where the dialect can
 
     @property
     def ends(self) -> str:
@@ -135,9 +126,9 @@ def events_of(dialect: str, answer: Answer) -> list[bytes]:
     )
 
 
-def beginning_of(dialect: str, text: str = "Hel") -> list[bytes]:
+def beginning_of(dialect: str, text: str = "Hel", *, spent: Spent | None = None) -> list[bytes]:
     """A stream that has said something and not ended."""
-    events = events_of(dialect, says(text))
+    events = events_of(dialect, says(text, spent=spent))
     mark = {
         "anthropic": b"text_delta",
         "openai-chat": json.dumps({"content": _pieces(text)[-1]})[:-1].encode(),
@@ -147,9 +138,9 @@ def beginning_of(dialect: str, text: str = "Hel") -> list[bytes]:
     return [STREAM, *(chunk(event) for event in events[: last + 1])]
 
 
-def silent_beginning_of(dialect: str) -> list[bytes]:
+def silent_beginning_of(dialect: str, *, spent: Spent | None = None) -> list[bytes]:
     """A stream that has begun and said nothing."""
-    events = events_of(dialect, says("never"))
+    events = events_of(dialect, says("never", spent=spent))
     return [STREAM, *(chunk(event) for event in events[: 1 if dialect != "openai-responses" else 2])]
 
 
@@ -299,11 +290,7 @@ def _openai_usage(spent: Spent) -> dict[str, Any]:
 
 
 def _chat_call(call: Call) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-    }
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
 
 
 def _annotations(answer: Answer) -> list[dict[str, Any]]:

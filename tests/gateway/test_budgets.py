@@ -9,21 +9,21 @@ import msgspec
 import pytest
 
 from rondel import App
-from rondel.config import rules_of
-from rondel.gateway.server import Gateway
-from rondel.gateway.setup import Setup
-from rondel.ledger import Ledger
-from rondel.settings import BudgetSettings, Config, GatewaySettings, KeySettings
+from rondel.gateway.server.app import Gateway
+from rondel.gateway.server.setup import Setup
+from rondel.ledger.ledger import Ledger
+from rondel.project.config import rules_of
+from rondel.project.settings import BudgetSettings, Config, GatewaySettings, KeySettings
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Echo, VirtualClock
 
 HALF_PAST_NOON = 1_767_270_600.0  # 2026-01-01 12:30 UTC
 CONFIG = Config(
-    gateway=GatewaySettings(keys={"ada": KeySettings(key="sesame", budget=BudgetSettings(tokens=10, window="day"))})
+    gateway=GatewaySettings(keys={"ada": KeySettings(key="sesame", budget=BudgetSettings(tokens=20, window="day"))})
 )
 WORDS = "one two three four five six seven eight nine ten eleven"
 CHAT = {"messages": [{"role": "user", "content": WORDS}]}
-BODIES = {"/v1/messages": {**CHAT, "max_tokens": 9}, "/v1/chat/completions": CHAT, "/v1/responses": {"input": WORDS}}
+BODIES = {"/v1/messages": {**CHAT, "max_tokens": 20}, "/v1/chat/completions": CHAT, "/v1/responses": {"input": WORDS}}
 
 
 async def ask(gateway: Gateway, path: str, body: dict[str, Any]) -> tuple[int, dict[str, str], dict[str, Any]]:
@@ -43,19 +43,15 @@ async def ask(gateway: Gateway, path: str, body: dict[str, Any]) -> tuple[int, d
 
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("path", BODIES)
-def test_a_spent_budget_is_a_429_with_a_reason_and_the_end_of_the_window(path: str, streams: bool):
+async def test_a_spent_budget_is_a_429_with_a_reason_and_the_end_of_the_window(path: str, streams: bool):
     """L02: the limit of a key blocks, with a sentence for people."""
-
-    async def scene():
-        clock = VirtualClock(HALF_PAST_NOON)
-        store = MemoryStore(clock=clock)
-        app = App(store=store, clock=clock, ledger=Ledger(store.books, rules=rules_of(CONFIG), clock=clock))
-        setup = Setup(app, CONFIG, make_engine=lambda _: Echo(), default="echo")
-        async with app, Gateway(app, setup) as gateway, asyncio.timeout(20):
-            first, _, _ = await ask(gateway, path, BODIES[path])
-            return first, await ask(gateway, path, {**BODIES[path], "stream": streams})
-
-    first, (status, headers, body) = asyncio.run(scene())
+    clock = VirtualClock(HALF_PAST_NOON)
+    store = MemoryStore(clock=clock)
+    app = App(store=store, clock=clock, ledger=Ledger(store.ledger_store, rules=rules_of(CONFIG), clock=clock))
+    setup = Setup(app, CONFIG, make_engine=lambda _: Echo(), default="echo")
+    async with app, Gateway(app, setup) as gateway, asyncio.timeout(20):
+        first, _, _ = await ask(gateway, path, BODIES[path])
+        first, (status, headers, body) = first, await ask(gateway, path, {**BODIES[path], "stream": streams})
     assert (first, status) == (200, 429)
     assert headers["retry-after"] == str(11 * 3600 + 1800)
-    assert body["error"]["message"] == "The day token limit of 10 for key ada has been reached."
+    assert body["error"]["message"] == "The day token limit of 20 for key ada has been reached."

@@ -13,8 +13,7 @@ from .served import SHORT, Served, engines
 from .speech import DIALECTS, STREAM, beginning_of, error, played, says, silent_beginning_of
 from .upstream import WAIT_S, Close, Mark, Reset, Script, Silence, Upstream
 
-SPARES = ("openai-chat", "anthropic", "openai-responses")
-"""The dialects of the engines that are tried, in order."""
+SPARES = ("openai-chat", "anthropic", "openai-responses")  # The dialects of the engines that are tried, in order
 STREAMS = [pytest.param(False, id="whole"), pytest.param(True, id="streamed")]
 
 
@@ -22,7 +21,7 @@ STREAMS = [pytest.param(False, id="whole"), pytest.param(True, id="streamed")]
 def chained(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     spares = ", ".join(f'"{SHORT[dialect]}:spare-{SHORT[dialect]}"' for dialect in SPARES)
     config = (
-        '[gateway.routes]\ndefault = "c:first"\nthink = "dead:gone"\n'
+        '[gateway]\ncool_down_s = 0\n[gateway.routes]\ndefault = "c:first"\nthink = "dead:gone"\n'
         f'[gateway.fallback]\ndefault = [{spares}]\nthink = ["nokey:x", "a:thinker"]\n'
         + engines(upstream)
         + '[engines.dead]\nbase_url = "http://127.0.0.1:9"\nmodel = "gone"\nretry = {attempts = 1}\n'
@@ -108,9 +107,7 @@ def test_the_original_error_is_told_when_all_fail(
 
 
 @pytest.mark.parametrize("caller", DIALECTS)
-def test_what_breaks_after_its_first_token_is_not_asked_again(
-    caller: str, upstream: Upstream, web: httpx2.Client
-) -> None:
+def test_what_breaks_after_its_first_token_is_not_asked_again(caller: str, upstream: Upstream, web: httpx2.Client):
     name = upstream.plays([*beginning_of(caller), Reset()])
     second = spare(upstream, SPARES[0])
     read = read_stream(caller, web.post(**post_of(caller, f"{SHORT[caller]}:{name}")).content)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rondel.dialect import UNSIGNED
+from rondel.contracts.dialect import UNSIGNED
 
 from .asked import asked
 from .callers import Callers, question
@@ -20,7 +20,7 @@ SIGNING = ("anthropic", "openai-responses")
 THOUGHT = Answer((Think("Hm, a."), Say("I look."), Call("c1", "look", {"at": "a"})))
 
 
-def going_on(caller: str, answer: Any) -> dict[str, Any]:
+def collecting(caller: str, answer: Any) -> dict[str, Any]:
     """The next request: all that was said, as the caller's SDK gives it, and what the tool gave."""
     fields = question(caller, "Hi", tools=True)
     if caller == "anthropic":
@@ -52,7 +52,7 @@ def test_what_another_model_thought_is_sent_to_no_provider_that_would_have_signe
 ) -> None:
     thinker = upstream.plays(played("openai-chat", THOUGHT, streams))
     answer = ask(callers, caller, f"c:{thinker}", question(caller, "Hi", tools=True), streams=streams)
-    again = going_on(caller, answer)
+    again = collecting(caller, answer)
     assert "Hm, a." in json.dumps(again)
 
     own = upstream.plays(played(caller, says("It is there."), streams))
@@ -72,7 +72,7 @@ def test_what_a_model_of_the_callers_dialect_thought_comes_back_to_it_as_it_was(
     name = upstream.plays(played(caller, THOUGHT, True), played(caller, says("It is there."), True))
     model = f"{SHORT[caller]}:{name}"
     answer = ask(callers, caller, model, question(caller, "Hi", tools=True), streams=True)
-    ask(callers, caller, model, going_on(caller, answer), streams=True)
+    ask(callers, caller, model, collecting(caller, answer), streams=True)
     body = json.dumps(upstream.visits(name, 2)[1].body)
     assert "Hm, a." in body
     assert ("c2lnbmVk" if caller == "anthropic" else "ZW5j") in body

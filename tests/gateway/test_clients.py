@@ -93,9 +93,7 @@ def test_schemas_given_as_classes_come_back_as_objects(model: str, upstream: Ups
 
 
 @pytest.mark.parametrize("model", DIALECTS)
-def test_text_comes_piece_by_piece_while_the_model_still_speaks(
-    model: str, upstream: Upstream, callers: Callers
-) -> None:
+def test_text_comes_piece_by_piece_while_the_model_still_speaks(model: str, upstream: Upstream, callers: Callers):
     """Nothing is held back until the end: the first piece is read before the second is said."""
     for caller in DIALECTS:
         gate = Gate()
@@ -126,9 +124,7 @@ def _pieces(callers: Callers, caller: str, model: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("model", DIALECTS)
-def test_a_conversation_with_tools_goes_on_as_the_sdks_write_it(
-    model: str, upstream: Upstream, callers: Callers
-) -> None:
+def test_a_conversation_with_tools_goes_on_as_the_sdks_write_it(model: str, upstream: Upstream, callers: Callers):
     """What an SDK gives as an answer is put back into the next request as it is, thinking and signatures with it."""
     first = Answer((Think("Hm."), Say("Let me look."), Call("c1", "look", {"at": "a"})))
     for caller in DIALECTS:
@@ -151,10 +147,7 @@ def test_a_conversation_with_tools_goes_on_as_the_sdks_write_it(
             said = heard_completion(callers.openai.chat.completions.create(model=id, **fields))
         else:
             response = callers.openai.responses.create(model=id, **fields)
-            fields["input"] += [
-                *response.output,
-                {"type": "function_call_output", "call_id": "c1", "output": "seen a"},
-            ]
+            fields["input"] += [*response.output, {"type": "function_call_output", "call_id": "c1", "output": "seen a"}]
             said = heard_response(callers.openai.responses.create(model=id, **fields))
         assert said.text == "Seen."
         got = asked(model, upstream.visits(name, 2)[1].body)
@@ -201,9 +194,7 @@ def test_models_are_listed_in_the_form_of_who_asks(callers: Callers) -> None:
         callers.anthropic.models.retrieve("nobody")
 
 
-def test_the_sdks_raise_their_own_errors_for_what_a_model_of_another_dialect_says(
-    upstream: Upstream, callers: Callers
-) -> None:
+def test_the_sdks_raise_their_own_errors_for_what_a_model_of_another_dialect_says(upstream: Upstream, callers: Callers):
     rate = {"anthropic": anthropic.RateLimitError, "openai": openai.RateLimitError}
     bad = {"anthropic": anthropic.BadRequestError, "openai": openai.BadRequestError}
     for caller in DIALECTS:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rondel.commands._client import client_arguments
+from rondel.cli._client import client_arguments
 
 from .asked import asked
 from .programs import Programs, streams
@@ -25,9 +25,7 @@ by_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 @needs_claude
 @by_dialect
-def test_claude_writes_a_file_and_reads_it_back(
-    dialect: str, upstream: Upstream, served: Served, tmp_path: Path
-) -> None:
+def test_claude_writes_a_file_and_reads_it_back(dialect: str, upstream: Upstream, served: Served, tmp_path: Path):
     claude = Programs(tmp_path, served.base_url)
     file = claude.work / "hello.txt"
     writes = Call("toolu_1", "Write", {"file_path": str(file), "content": "hi there\n"})
@@ -49,9 +47,7 @@ def test_claude_writes_a_file_and_reads_it_back(
 
 @needs_codex
 @by_dialect
-def test_codex_writes_a_file_and_reads_it_back(
-    dialect: str, upstream: Upstream, served: Served, tmp_path: Path
-) -> None:
+def test_codex_writes_a_file_and_reads_it_back(dialect: str, upstream: Upstream, served: Served, tmp_path: Path):
     codex = Programs(tmp_path, served.base_url)
     writes = Call("call_1", "exec_command", {"cmd": "echo hi there > hello.txt"})
     reads = [Call(f"call_{n}", "exec_command", {"cmd": command}) for n, command in ((2, "cat hello.txt"), (3, "pwd"))]

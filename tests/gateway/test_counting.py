@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rondel.gateway.counting import (
+from rondel.gateway.routing.counting import (
     CALIBRATED,
     IMAGE_TOKENS_MAX,
     RATIO_MAX,
@@ -19,7 +19,7 @@ from rondel.gateway.counting import (
     image_size,
     tokens_at_most,
 )
-from rondel.tokens import MEDIA_TOKENS
+from rondel.machine.tokens import MEDIA_TOKENS
 
 from .asking import ALL, request, says
 

@@ -120,9 +120,7 @@ def test_the_sdks_understand_a_refusal(guarded: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/health", "/v1/messages", "/nowhere"])
-def test_a_host_that_is_not_ours_and_a_page_of_another_site_are_refused_everywhere(
-    path: str, web: httpx2.Client
-) -> None:
+def test_a_host_that_is_not_ours_and_a_page_of_another_site_are_refused_everywhere(path: str, web: httpx2.Client):
     """C04: DNS rebinding; on every route, also where no key is needed."""
     got = web.get(path, headers={"host": "evil.example", **bearer(ANN)})
     assert got.status_code == 403
@@ -179,7 +177,7 @@ def test_without_a_key_it_listens_on_this_machine_only(upstream: Upstream, tmp_p
     done = subprocess.run(
         [sys.executable, "-m", "rondel", "serve", "--port", "0"],
         cwd=tmp_path,
-        env={"HOME": str(tmp_path), "UP_KEY_A": "x", "UP_KEY_C": "x", "UP_KEY_R": "x"},
+        env={"HOME": str(tmp_path), "RONDEL_TRUST": str(tmp_path), "UP_KEY_A": "x", "UP_KEY_C": "x", "UP_KEY_R": "x"},
         capture_output=True,
         timeout=WAIT_S,
         check=False,
@@ -210,9 +208,7 @@ def test_a_body_that_is_too_long_or_no_json_is_refused_in_the_callers_envelope(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_prompt_that_is_none_is_refused_with_where_it_is_wrong(
-    dialect: str, upstream: Upstream, web: httpx2.Client
-) -> None:
+def test_a_prompt_that_is_none_is_refused_with_where_it_is_wrong(dialect: str, upstream: Upstream, web: httpx2.Client):
     """Across dialects it must be understood; in its own it is the upstream's to judge."""
     other = "a" if dialect != "anthropic" else "c"
     field = "input" if dialect == "openai-responses" else "messages"
@@ -254,9 +250,6 @@ def test_no_secret_is_in_an_answer_whatever_goes_wrong(
             assert ANN not in str(upstream.visit(name).headers)
 
 
-# --- a configuration that changes -------------------------------------------------------------------------------------
-
-
 def test_a_good_change_is_taken_up_and_a_bad_one_is_refused_while_requests_go_on(
     upstream: Upstream, guarded: Served, web: httpx2.Client
 ) -> None:
@@ -270,15 +263,15 @@ def test_a_good_change_is_taken_up_and_a_bad_one_is_refused_while_requests_go_on
         for piece in got.iter_raw():
             if not raw:
                 guarded.write(good.replace(ANN, NEW))
-                guarded.wait_said("is in force")
+                guarded.wait_said("was reloaded")
                 assert web.get("/v1/models", headers=bearer(ANN)).status_code == 401
                 assert web.get("/v1/models", headers=bearer(NEW)).status_code == 200
                 guarded.write(good.replace("body_mb_max", "body_mb_mux"))
-                assert "body_mb_mux" in guarded.wait_said(r".*what was in force before stays")
+                assert "body_mb_mux" in guarded.wait_said(r".*the previous settings stay active")
                 assert web.get("/v1/models", headers=bearer(NEW)).status_code == 200
                 gate.open()
             raw += piece
     assert read_stream("anthropic", raw)[:2] == ("Hello", ("end",))
     guarded.write(good)
-    guarded.wait_said(r"(?s)is in force.*is in force")
+    guarded.wait_said(r"(?s)was reloaded.*was reloaded")
     assert web.get("/v1/models", headers=bearer(ANN)).status_code == 200

@@ -1,4 +1,4 @@
-"""The example project of the gateway: it loads, routes as it says, and its agent lends what a client does not have."""
+"""The example project of the gateway: it loads, routes as it says, and its agent injects what a client lacks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rondel.app import App
-from rondel.config import load
-from rondel.gateway.server import Gateway
-from rondel.gateway.setup import Setup
+from rondel.app.app import App
+from rondel.gateway.server.app import Gateway
+from rondel.gateway.server.setup import Setup
+from rondel.project.config import load
 from rondel.testing import load_scripts
 from tests.docs.runner import forget_modules
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "gateway"
 
 
-def test_the_agent_of_the_example_lends_a_tool_that_the_client_never_sees():
+async def test_the_agent_of_the_example_inject_a_tool_that_the_client_never_sees():
     forget_modules(FOLDER)
     config = load(FOLDER, {"HOME": str(FOLDER), "ANTHROPIC_API_KEY": "none"})
     model = load_scripts(FOLDER / "script.yaml")["big"]
@@ -31,18 +31,15 @@ def test_the_agent_of_the_example_lends_a_tool_that_the_client_never_sees():
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def main() -> None:
-        app = App(engine=model)
-        incoming: asyncio.Queue[Any] = asyncio.Queue()
-        incoming.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
-        headers = [(b"host", b"localhost")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/messages", "query_string": b"", "headers": headers}
-        async with app, Gateway(app, Setup(app, config, make_engine=lambda _: model)) as gateway:
-            await gateway(scope, incoming.get, send)
-            (record,) = gateway.records.newest
-            assert (record.rule, record.agents, record.rounds) == ("default", ("tickets",), 2)
-
-    asyncio.run(main())
+    app = App(engine=model)
+    incoming: asyncio.Queue[Any] = asyncio.Queue()
+    incoming.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
+    headers = [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/messages", "query_string": b"", "headers": headers}
+    async with app, Gateway(app, Setup(app, config, make_engine=lambda _: model)) as gateway:
+        await gateway(scope, incoming.get, send)
+        (record,) = gateway.records.newest
+        assert (record.rule, record.agents, record.rounds) == ("default", ("tickets",), 2)
     answer = json.loads(b"".join(message.get("body", b"") for message in sent))
     assert [block["type"] for block in answer["content"]] == ["text"]
     assert "wanted by Friday" in answer["content"][0]["text"]

@@ -82,12 +82,10 @@ KINDS: dict[str, dict[str, str]] = {
 class Early(NamedTuple):
     """A fault before the first token."""
 
-    script: Callable[[str, bool], Script]
-    """Of the upstream's dialect, and whether it is to stream."""
+    script: Callable[[str, bool], Script]  # Of the upstream's dialect, and whether it is to stream
     status: int
     kind: str
-    says: str
-    """What the message has in it."""
+    says: str  # What the message has in it
 
 
 def _sized(data: bytes) -> list[bytes]:
@@ -201,8 +199,26 @@ LATE: dict[str, Callable[[str], Script]] = {
     "ended_too_early": lambda d: [END],
     "half_an_event": lambda d: [chunk(piece_of(d, "lo")[:-20]), END],
     "malformed_event": lambda d: [chunk(b"data: {not json\n\n"), END],
+    "malformed_inside": lambda d: [chunk(b'data: {"type" 1}\n\n'), *map(chunk, _rest_of(d)), END],
+    "a_word_that_is_no_json": lambda d: [chunk(b"data: {oops}\n\n"), *map(chunk, _rest_of(d)), END],
+    "a_list": lambda d: [chunk(b'data: [{"type":"x"}]\n\n'), *map(chunk, _rest_of(d)), END],
+    "malformed_among_good_ones": lambda d: [chunk(b"data: {]}\n\n" + b"".join(_rest_of(d))), END],
+    "cut_in_two": lambda d: [chunk(_torn(piece_of(d, "lo")) + b"".join(_rest_of(d))), END],
+    "cut_in_two_at_a_comma": lambda d: [chunk(b'data: {"type":[1\n\ndata: 2]}\n\n' + b"".join(_rest_of(d))), END],
     "error_event": lambda d: [chunk(error_event(d, "overloaded_error", "Busy.")), END],
 }
+
+
+def _rest_of(dialect: str) -> list[bytes]:
+    """How an answer that `beginning_of` began goes on to its end."""
+    return events_of(dialect, says("Hel"))[len(beginning_of(dialect)) - 1 :]
+
+
+def _torn(event: bytes) -> bytes:
+    """An event with a blank line in the middle of its JSON, as a text that was not escaped makes it."""
+    return event.replace(b'"lo"', b'"l\n\ndata: o"')
+
+
 SAYS = {"silence": "fell silent", "closed": "closed the connection", "error_event": "Busy."}
 
 
@@ -210,7 +226,8 @@ SAYS = {"silence": "fell silent", "closed": "closed the connection", "error_even
 def test_a_fault_in_mid_stream_keeps_what_was_said_and_ends_with_one_error(
     row: str, upstream: Upstream, web: httpx2.Client, quick: httpx2.Client
 ) -> None:
-    """X04: upstream gone means one in-band error in the caller's dialect, never a stream that looks finished."""
+    """X04, Trust 25: upstream gone, or nonsense, means one in-band error in the caller's dialect, never a stream that
+    looks finished."""
     client = quick if row == "silence" else web
 
     def ask(caller: str, model: str) -> tuple[httpx2.Response, Read]:
@@ -229,6 +246,31 @@ def test_a_fault_in_mid_stream_keeps_what_was_said_and_ends_with_one_error(
         assert read.ends == ("error",), pair
         assert SAYS.get(row, "") in read.error, pair
         assert read.kind, pair
+
+
+@pytest.mark.parametrize("bad", [b"{oops}", b'{"type" 1}', b"[]", b"{", b'{"type":[1\n\ndata: 2]}', b"nonsense"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_nonsense_is_found_although_the_whole_answer_comes_at_once(
+    dialect: str, bad: bytes, upstream: Upstream, web: httpx2.Client
+) -> None:
+    """Trust 25: what is no JSON object is not passed on, wherever the bytes are split; what stood before it is."""
+    begun = events_of(dialect, says("Hel"))[: len(beginning_of(dialect)) - 1]
+    answer = b"".join([*begun, b"data: %b\n\n" % bad, *_rest_of(dialect)])
+    name = upstream.plays([STREAM, chunk(answer), END])
+    got = web.post(**post_of(dialect, f"{SHORT[dialect]}:{name}")).content
+    read = read_stream(dialect, got)
+    assert (read.text, read.ends) == ("Hel", ("error",))
+    assert b"data: %b\n\n" % bad not in got
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "openai-responses"])
+def test_an_object_of_another_protocol_is_found_in_mid_stream(dialect: str, upstream: Upstream, web: httpx2.Client):
+    """Trust 25: every event of these dialects says what it is."""
+    name = upstream.plays(
+        [*beginning_of(dialect), chunk(b'data: {"choices":[]}\n\n'), *map(chunk, _rest_of(dialect)), END]
+    )
+    read = read_stream(dialect, web.post(**post_of(dialect, f"{SHORT[dialect]}:{name}")).content)
+    assert (read.text, read.ends) == ("Hel", ("error",))
 
 
 @pytest.mark.parametrize("row", LATE)
@@ -291,6 +333,6 @@ def test_a_server_that_repeats_our_key_does_not_tell_it_to_callers(
         return "".join(web.post(**post_of(caller, f"{SHORT[model]}:{name}")).text for name in (early, late))
 
     for pair, text in in_all_pairs(ask).items():
-        assert "[key]" in text, pair
+        assert "***" in text, pair
         assert "sk-upstream" not in text, pair
     assert "sk-upstream" not in served.output

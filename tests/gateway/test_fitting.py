@@ -13,9 +13,7 @@ from .upstream import Upstream
 FACTS = "facts = {output_tokens_max = 4096, thinking = false}\n"
 
 
-def test_facts_of_the_configuration_bring_a_request_down_to_what_a_model_takes(
-    upstream: Upstream, tmp_path: Path
-) -> None:
+def test_facts_of_the_configuration_bring_a_request_down_to_what_a_model_takes(upstream: Upstream, tmp_path: Path):
     name = upstream.plays(whole("openai-chat", says("Hello")))
     config = '[gateway.routes]\ndefault = "small"\n' + engines(upstream).replace("[engines.c]", "[engines.small]")
     config = config.replace('dialect = "openai-chat"\n', f'dialect = "openai-chat"\nmodels = ["{name}"]\n' + FACTS)

@@ -65,9 +65,7 @@ def respond(callers: Callers, model: str, text: str | list[Any], *, streams: boo
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("model", ["openai-chat", "anthropic"])
-def test_a_response_of_any_model_can_be_gone_on_from(
-    model: str, streams: bool, upstream: Upstream, ann: Callers
-) -> None:
+def test_a_response_of_any_model_can_be_gone_on_from(model: str, streams: bool, upstream: Upstream, ann: Callers):
     """The chain is read back: three turns, each with what is new only, and the instructions of the last."""
     name = upstream.plays(*(played(model, says(f"Answer {n}."), True) for n in range(3)))
     id = f"{SHORT[model]}:{name}"
@@ -107,7 +105,7 @@ def test_a_response_is_its_callers_own_and_only_what_was_stored_is_there(
     unkept = respond(ann, f"c:{name}", "Hi", store=False)
     with Callers(keeping.base_url, "bob-key-long-enough") as bob:
         for who, id in ((bob, kept.id), (ann, unkept.id), (ann, "resp_nobody")):
-            with pytest.raises(openai.APIStatusError, match="no response") as raised:
+            with pytest.raises(openai.APIStatusError, match="no stored response") as raised:
                 respond(who, f"c:{name}", "And?", previous_response_id=id)
             assert raised.value.status_code in (400, 404)
             assert raised.value.code == "previous_response_not_found"
@@ -121,20 +119,18 @@ def test_an_upstream_of_the_same_dialect_keeps_its_own_responses(upstream: Upstr
     assert (body["previous_response_id"], body["input"]) == ("resp_up", "And?")
 
 
-def test_a_response_with_lent_calls_is_gone_on_from_here_in_the_same_dialect_too(
-    upstream: Upstream, ann: Callers
-) -> None:
+def test_a_response_with_injected_calls_is_gone_on_from_here_in_the_same_dialect_too(upstream: Upstream, ann: Callers):
     """The upstream does not know the id that the caller has."""
     name = upstream.plays(
         played("openai-responses", calls(Call("l1", "add", {"a": 2, "b": 3})), True),
         played("openai-responses", says("It is 5."), True),
         played("openai-responses", says("Still 5."), True),
     )
-    first = respond(ann, f"r:{name}", "[lend] 2 + 3?")
+    first = respond(ann, f"r:{name}", "[inject] 2 + 3?")
     assert respond(ann, f"r:{name}", "Sure?", previous_response_id=first.id).output_text == "Still 5."
     body = upstream.visits(name, 3)[2].body
     assert "previous_response_id" not in body
-    assert asked("openai-responses", body).texts == ("[lend] 2 + 3?", "Sure?")
+    assert asked("openai-responses", body).texts == ("[inject] 2 + 3?", "Sure?")
 
 
 def test_a_response_and_a_join_survive_a_restart(upstream: Upstream, tmp_path: Path) -> None:
@@ -152,14 +148,14 @@ def test_a_response_and_a_join_survive_a_restart(upstream: Upstream, tmp_path: P
     model = f"a:{name}"
     with Served(tmp_path, CONFIG + engines(upstream), files=lender) as served, _ann(served) as ann:
         first = respond(ann, model, "Remember me")
-        mixed = heard_response(respond(ann, model, "[lend] Go", **_tools()))
+        mixed = heard_response(respond(ann, model, "[inject] Go", **_tools()))
         assert [call[0] for call in mixed.calls] == ["or"]
     with Served(tmp_path, CONFIG + engines(upstream), files=lender) as served, _ann(served) as ann:
         assert respond(ann, model, "Do you?", previous_response_id=first.id).output_text == "Yes."
         results = {"type": "function_call_output", "call_id": "or", "output": "seen a"}
         call = {"type": "function_call", "call_id": "or", "name": "look", "arguments": '{"at": "a"}'}
         said = {"role": "assistant", "content": "Both."}
-        items = [{"role": "user", "content": "[lend] Go"}, said, call, results]
+        items = [{"role": "user", "content": "[inject] Go"}, said, call, results]
         assert respond(ann, model, items, **_tools()).output_text == "Done."
     visits = upstream.visits(name, 4)
     assert asked("anthropic", visits[2].body).texts == ("Remember me", "Do you?")
@@ -180,11 +176,11 @@ def test_what_was_answered_inside_is_put_back_for_its_own_caller_and_its_own_cal
     """Some servers number their calls from one: the same id is no proof that it is the same call."""
     mixed = Answer((Call("call-0", "add", {"a": 2, "b": 3}), Call("call-1", "look", {"at": "a"})))
     name = upstream.plays(played("openai-chat", mixed, True))
-    ann.ask("anthropic", f"c:{name}", question("anthropic", "[lend] Hi", tools=True))
+    ann.ask("anthropic", f"c:{name}", question("anthropic", "[inject] Hi", tools=True))
     with Callers(keeping.base_url, "bob-key-long-enough") as bob:
         for who, at in ((bob, "a"), (ann, "b")):
             later = upstream.plays(played("openai-chat", says("Done."), True))
-            fields = question("anthropic", "[lend] Hi", tools=True)
+            fields = question("anthropic", "[inject] Hi", tools=True)
             call = {"type": "tool_use", "id": "call-1", "name": "look", "input": {"at": at}}
             result = {"type": "tool_result", "tool_use_id": "call-1", "content": "seen"}
             fields["messages"] += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
@@ -206,7 +202,8 @@ def test_an_agent_of_the_project_is_a_model(caller: str, streams: bool, upstream
     )
     fields = question(caller, "2 + 3?", system="Say it in French.", tools=True)
     heard = ann.ask(caller, "agent:helper", fields, streams=streams)
-    assert heard.text == "Let me see. It is 5."
+    gap = "\n\n" if caller == "openai-chat" else ""
+    assert heard.text == f"Let me see. {gap}It is 5."
     assert heard.calls == (("c1", "look", {"at": "a"}),)
     first = asked("openai-chat", upstream.visits("agent-brain", 2)[0].body)
     assert "You are a helper." in first.system

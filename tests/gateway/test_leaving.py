@@ -12,34 +12,19 @@ from typing import Any
 import httpx2
 import pytest
 
+from . import speech
 from .asked import asked
 from .callers import Callers, question
 from .raw import Line, post_of, read_stream
 from .served import SHORT, Served, engines
-from .speech import (
-    DIALECTS,
-    STREAM,
-    Call,
-    beginning_of,
-    calls,
-    chunk,
-    error,
-    events_of,
-    head,
-    piece_of,
-    played,
-    says,
-    silent_beginning_of,
-    stream,
-)
 from .upstream import WAIT_S, Flood, Gate, Mark, Script, Silence, Upstream
 
-PAIRS = tuple(itertools.product(DIALECTS, DIALECTS))
+PAIRS = tuple(itertools.product(speech.DIALECTS, speech.DIALECTS))
 LEAVERS = 300
 
 
 @pytest.fixture(scope="module")
-def lending(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def turns(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = '[gateway]\nplugins = ["lender:Lender"]\nping_s = 0.1\n[gateway.routes]\ndefault = "c"\n' + engines(
         upstream
     )
@@ -49,8 +34,8 @@ def lending(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def web(lending: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=lending.base_url, timeout=WAIT_S) as web:
+def web(turns: Served) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=turns.base_url, timeout=WAIT_S) as web:
         yield web
 
 
@@ -63,10 +48,10 @@ def _script(phase: str, caller: str, model: str, mark: Mark) -> Script:
     if phase.endswith("headers"):
         return [mark, Silence()]
     if phase == "before_the_first_token":
-        return [*silent_beginning_of(model), mark, Silence()]
+        return [*speech.silent_beginning_of(model), mark, Silence()]
     if phase == "whole_in_the_body" and caller == model:
-        return [head(200, "application/json"), b'{"id": "x", ', mark, Silence()]
-    return [*beginning_of(model), mark, Silence()]
+        return [speech.head(200, "application/json"), b'{"id": "x", ', mark, Silence()]
+    return [*speech.beginning_of(model), mark, Silence()]
 
 
 def leave(phase: str, caller: str, model: str, upstream: Upstream, port: int, text: str = "Hi") -> None:
@@ -80,24 +65,22 @@ def leave(phase: str, caller: str, model: str, upstream: Upstream, port: int, te
     upstream.visit(name).wait_left()
 
 
-@pytest.mark.parametrize("text", ["Hi", "[lend] Hi"], ids=["plain", "lent"])
+@pytest.mark.parametrize("text", ["Hi", "[inject] Hi"], ids=["plain", "injected"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_caller_that_leaves_closes_the_upstream_at_once(
-    phase: str, text: str, upstream: Upstream, lending: Served
-) -> None:
+def test_a_caller_that_leaves_closes_the_upstream_at_once(phase: str, text: str, upstream: Upstream, turns: Served):
     """X04: in every phase, streamed or whole, relayed or through the loop."""
     with ThreadPoolExecutor(len(PAIRS)) as pool:
-        list(pool.map(lambda pair: leave(phase, *pair, upstream, lending.port, text), PAIRS))
+        list(pool.map(lambda pair: leave(phase, *pair, upstream, turns.port, text), PAIRS))
 
 
-def test_a_caller_that_leaves_in_the_second_round_closes_it(upstream: Upstream, lending: Served) -> None:
-    for model in DIALECTS:
+def test_a_caller_that_leaves_in_the_second_round_closes_it(upstream: Upstream, turns: Served) -> None:
+    for model in speech.DIALECTS:
         name = upstream.plays(
-            stream(model, calls(Call("l1", "add", {"a": 1, "b": 1}), saying="Let me see.")),
-            [*beginning_of(model), Silence()],
+            speech.stream(model, speech.calls(speech.Call("l1", "add", {"a": 1, "b": 1}), saying="Let me see.")),
+            [*speech.beginning_of(model), Silence()],
         )
-        with Line(lending.port) as line:
-            line.post(**post_of("anthropic", f"{SHORT[model]}:{name}", text="[lend] Hi"))
+        with Line(turns.port) as line:
+            line.post(**post_of("anthropic", f"{SHORT[model]}:{name}", text="[inject] Hi"))
             second = upstream.visits(name, 2)[1]
         second.wait_left()
 
@@ -105,22 +88,22 @@ def test_a_caller_that_leaves_in_the_second_round_closes_it(upstream: Upstream, 
 # --- who does not read ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", DIALECTS)
+@pytest.mark.parametrize("model", speech.DIALECTS)
 @pytest.mark.parametrize("caller", ["anthropic", "openai-responses"])
 def test_a_caller_that_does_not_read_holds_the_upstream_back(
-    caller: str, model: str, upstream: Upstream, lending: Served, web: httpx2.Client
+    caller: str, model: str, upstream: Upstream, turns: Served, web: httpx2.Client
 ) -> None:
     """Back-pressure: 200 MB are there to be said, and only what fits into the sockets on the way is taken."""
     size, bound = 200, 24
-    piece = chunk(piece_of(model, "x" * 1_000_000))
-    name = upstream.plays([*beginning_of(model), Flood(piece, size), Silence()])
-    with Line(lending.port, buffer_bytes=4096) as line:
+    piece = speech.chunk(speech.piece_of(model, "x" * 1_000_000))
+    name = upstream.plays([*speech.beginning_of(model), Flood(piece, size), Silence()])
+    with Line(turns.port, buffer_bytes=4096) as line:
         line.post(**post_of(caller, f"{SHORT[model]}:{name}"))
         line.read_until(b"200 OK")
         visit = upstream.visit(name)
         # The process works on meanwhile: were nobody held back, far more would be gone after so many answers.
         for _ in range(20):
-            other = upstream.plays(played(model, says("Hello"), False))
+            other = upstream.plays(speech.played(model, speech.says("Hello"), False))
             assert web.post(**post_of(model, f"{SHORT[model]}:{other}", streams=False)).status_code == 200
         assert visit.bytes_sent < bound * 1_000_000
         assert not visit.over.is_set()
@@ -130,23 +113,27 @@ def test_a_caller_that_does_not_read_holds_the_upstream_back(
 # --- who waits --------------------------------------------------------------------------------------------------------
 
 
-def test_pings_keep_a_caller_waiting_and_no_client_minds_them(
-    upstream: Upstream, lending: Served, web: httpx2.Client
-) -> None:
+def test_pings_keep_a_caller_waiting_and_no_client_minds_them(upstream: Upstream, turns: Served, web: httpx2.Client):
     """While the model thinks, before its first token and between two. The SDKs read on as if nothing had been said."""
     gate, waiting = Gate(), list[tuple[str, str]]()
     for caller, model in PAIRS:
-        events = events_of(model, says("Hello"))
+        events = speech.events_of(model, speech.says("Hello"))
         if (caller, model) == ("anthropic", "anthropic"):
-            script: Script = [gate, STREAM, *map(chunk, events), b"0\r\n\r\n"]
+            script: Script = [gate, speech.STREAM, *map(speech.chunk, events), b"0\r\n\r\n"]
         else:
             middle = next(n for n, event in enumerate(events) if b"He" in event)
-            script = [STREAM, *map(chunk, events[: middle + 1]), gate, *map(chunk, events[middle + 1 :]), b"0\r\n\r\n"]
+            script = [
+                speech.STREAM,
+                *map(speech.chunk, events[: middle + 1]),
+                gate,
+                *map(speech.chunk, events[middle + 1 :]),
+                b"0\r\n\r\n",
+            ]
         waiting.append((caller, f"{SHORT[model]}:{upstream.plays(script)}"))
 
     def witness(caller: str) -> int:
         raw = b""
-        name = upstream.plays([gate, *stream("openai-chat", says("Hello"))])
+        name = upstream.plays([gate, *speech.stream("openai-chat", speech.says("Hello"))])
         with web.stream("POST", **post_of(caller, f"c:{name}")) as got:
             for piece in got.iter_raw():
                 raw += piece
@@ -156,17 +143,17 @@ def test_pings_keep_a_caller_waiting_and_no_client_minds_them(
         assert (read.text, read.ends) == ("Hello", ("end",))
         return read.pings
 
-    with Callers(lending.base_url) as callers, ThreadPoolExecutor(len(PAIRS)) as pool:
+    with Callers(turns.base_url) as callers, ThreadPoolExecutor(len(PAIRS)) as pool:
         asked_ = [pool.submit(callers.ask, caller, model, question(caller), streams=True) for caller, model in waiting]
         assert witness("anthropic") >= 2
         assert [answer.result(WAIT_S).text for answer in asked_] == ["Hello"] * len(PAIRS)
 
 
-@pytest.mark.parametrize("caller", DIALECTS)
+@pytest.mark.parametrize("caller", speech.DIALECTS)
 def test_a_failure_after_pings_is_said_in_the_stream(caller: str, upstream: Upstream, web: httpx2.Client) -> None:
     """The status is gone with the first ping."""
     gate = Gate()
-    name = upstream.plays([gate, *error("openai-chat", 429, "rate_limit_error", "Slow down.")])
+    name = upstream.plays([gate, *speech.error("openai-chat", 429, "rate_limit_error", "Slow down.")])
     raw = b""
     with web.stream("POST", **post_of(caller, f"c:{name}")) as got:
         assert got.status_code == 200
@@ -178,10 +165,10 @@ def test_a_failure_after_pings_is_said_in_the_stream(caller: str, upstream: Upst
     assert "Slow down;" in read.error
 
 
-def test_a_whole_answer_is_not_pinged(upstream: Upstream, lending: Served, web: httpx2.Client) -> None:
+def test_a_whole_answer_is_not_pinged(upstream: Upstream, turns: Served, web: httpx2.Client) -> None:
     gate = Gate()
-    whole = upstream.plays([gate, *played("anthropic", says("Hello"), False)])
-    streamed = upstream.plays([gate, *played("anthropic", says("Hello"), True)])
+    whole = upstream.plays([gate, *speech.played("anthropic", speech.says("Hello"), False)])
+    streamed = upstream.plays([gate, *speech.played("anthropic", speech.says("Hello"), True)])
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(web.post, **post_of("anthropic", f"a:{whole}", streams=False))
         with web.stream("POST", **post_of("anthropic", f"a:{streamed}")) as got:
@@ -194,29 +181,39 @@ def test_a_whole_answer_is_not_pinged(upstream: Upstream, lending: Served, web: 
 # --- what stays behind ------------------------------------------------------------------------------------------------
 
 OURS = (
-    *("Request", "Record", "Outgoing", "Exchange", "Turn", "Unkept", "Splice", "ReplyBuilder", "Transcript"),
+    *(
+        "Request",
+        "Record",
+        "Outgoing",
+        "Exchange",
+        "Turn",
+        "EphemeralJournal",
+        "ReplyMerger",
+        "ReplyBuilder",
+        "Transcript",
+    ),
     *("Answer", "Connection", "Task", "TimerHandle", "RequestResponseCycle"),
 )
 
 
 def census(upstream: Upstream, web: httpx2.Client, pid: int) -> dict[str, Any]:
-    """What lives in the gateway, as a lent tool sees it from inside, and what it has open."""
-    counting = calls(Call("l1", "census", {"kinds": OURS}))
-    name = upstream.plays(stream("openai-chat", counting), stream("openai-chat", says("Ok.")))
-    assert web.post(**post_of("openai-chat", f"c:{name}", text="[lend] Hi")).status_code == 200
+    """What lives in the gateway, as an injected tool sees it from inside, and what it has open."""
+    counting = speech.calls(speech.Call("l1", "census", {"kinds": OURS}))
+    name = upstream.plays(speech.stream("openai-chat", counting), speech.stream("openai-chat", speech.says("Ok.")))
+    assert web.post(**post_of("openai-chat", f"c:{name}", text="[inject] Hi")).status_code == 200
     ((_, told),) = asked("openai-chat", upstream.visits(name, 2)[1].body).results
     return {"open": len(list(Path(f"/proc/{pid}/fd").iterdir())), **json.loads(told)}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
-def test_callers_that_leave_leave_nothing_behind(upstream: Upstream, lending: Served, web: httpx2.Client) -> None:
+def test_callers_that_leave_leave_nothing_behind(upstream: Upstream, turns: Served, web: httpx2.Client) -> None:
     """X04: connections, tasks and objects are what they were, however many left, in whatever phase."""
-    work = list(itertools.islice(itertools.cycle(itertools.product(PHASES, PAIRS, ("Hi", "[lend] Hi"))), LEAVERS))
-    port = lending.port
+    work = list(itertools.islice(itertools.cycle(itertools.product(PHASES, PAIRS, ("Hi", "[inject] Hi"))), LEAVERS))
+    port = turns.port
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda one: leave(one[0], *one[1], upstream, port, one[2]), work[:90]))
-        before = census(upstream, web, lending.pid)
+        before = census(upstream, web, turns.pid)
         list(pool.map(lambda one: leave(one[0], *one[1], upstream, port, one[2]), work))
-    after = census(upstream, web, lending.pid)
+    after = census(upstream, web, turns.pid)
     grown = {kind: (before[kind], count) for kind, count in after.items() if count > before[kind] + 8}
     assert grown == {}

@@ -30,7 +30,7 @@ def web(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def looked_at(dialect: str) -> dict[str, Any]:
     """What a coding agent sends, with a word in it for which the plugin looks."""
-    return json.loads(json.dumps({**TODAY[dialect], "stream": True}).replace("And now?", "[lend] And now?"))
+    return json.loads(json.dumps({**TODAY[dialect], "stream": True}).replace("And now?", "[inject] And now?"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -46,9 +46,9 @@ def test_its_server_gets_the_fields_and_headers_that_it_needs_for_them(
     assert "mine" not in str(visit.headers)
     others = sent.keys() - {"messages", "input", "tools"}
     assert {key: visit.body.get(key) for key in others} == {key: sent[key] for key in others}
-    lent = [tool for tool in visit.body["tools"] if tool not in sent["tools"]]
-    assert sorted(tool.get("function", tool)["name"] for tool in lent) == ["add", "census", "never"]
-    assert len(visit.body["tools"]) == len(lent) + len(sent["tools"])
+    injected = [tool for tool in visit.body["tools"] if tool not in sent["tools"]]
+    assert sorted(tool.get("function", tool)["name"] for tool in injected) == ["add", "census", "never"]
+    assert len(visit.body["tools"]) == len(injected) + len(sent["tools"])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from rondel import App
-from rondel.gateway.server import Gateway
-from rondel.gateway.setup import Setup
-from rondel.settings import Config, EngineSettings
+from rondel.gateway.server.app import Gateway
+from rondel.gateway.server.setup import Setup
+from rondel.project.settings import Config, EngineSettings
 from rondel.testing import Echo
 
 CONFIG = Config(

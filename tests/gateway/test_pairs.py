@@ -23,8 +23,7 @@ URL = "https://example.com/a"
 
 class Case(NamedTuple):
     answer: Answer
-    kinds: dict[str, Any]
-    """What the question holds."""
+    kinds: dict[str, Any]  # What the question holds
 
 
 ONE = Call("c1", "look", {"at": "a"})

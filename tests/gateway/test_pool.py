@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rondel.gateway.setup import Pool
+from rondel.gateway.server.setup import Pool
 from rondel.testing import Echo
 
 

@@ -90,9 +90,9 @@ def test_a_request_that_no_agent_looks_at_is_passed_on_as_it_came(project: Place
     project.write("rondel.toml", CONFIG.replace('plugins = ["memory"]', ""))
     body = json.dumps({"model": "x", "max_tokens": 5, "messages": []})
     project.write("plain.json", body)
-    assert routed(project, "plain.json")["engines"][0]["how"] == "passed on as it came (anthropic)"
-    assert "written anew" in routed(project, "plain.json", "--dialect", "openai-chat")["engines"][0]["how"]
-    assert "written anew" in routed(project, "thinks.json")["engines"][0]["how"], "cleancache must see all of it"
+    assert routed(project, "plain.json")["engines"][0]["how"] == "passed on unchanged (anthropic)"
+    assert "translated from" in routed(project, "plain.json", "--dialect", "openai-chat")["engines"][0]["how"]
+    assert "translated from" in routed(project, "thinks.json")["engines"][0]["how"], "cleancache must see all of it"
 
 
 def test_headers_dialects_and_stdin_are_taken(project: Place, monkeypatch: pytest.MonkeyPatch):
@@ -126,11 +126,11 @@ def test_the_dialect_is_seen_by_the_look_of_the_body(project: Place, body: dict[
     ("arguments", "stdin", "said"),
     [
         (["nowhere.json"], "", "'nowhere.json' cannot be read: No such file or directory"),
-        (["-"], "{", "stdin is no request: the body is not a JSON object"),
-        (["-"], "[]", "stdin is no request: the body is not a JSON object"),
-        (["-"], '{"messages": []}', "stdin is no request: the body names no model"),
+        (["-"], "{", "stdin is not a request: the body is not a JSON object"),
+        (["-"], "[]", "stdin is not a request: the body is not a JSON object"),
+        (["-"], '{"messages": []}', "stdin is not a request: the body has no model"),
         (["thinks.json", "--dialect", "antropic"], "", "there is no dialect 'antropic'; did you mean 'anthropic'?"),
-        (["thinks.json", "--header", "x"], "", "'x' is no header; write it as name=value"),
+        (["thinks.json", "--header", "x"], "", "'x' is not a header; write it as name=value"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -143,7 +143,7 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_what_a_request_says_cannot_command_the_terminal(project: Place, monkeypatch: pytest.MonkeyPatch):
-    body = {"model": "wrk,\x1b[2J\nx", "messages": []}
+    body = {"model": "wrk,\x1b[2Jx", "messages": []}
     done = told(project, monkeypatch, json.dumps(body), "-", "--explain")
     assert "\x1b" not in done.out + done.err
     assert "there is no engine 'wrk'" in done.err
@@ -152,16 +152,14 @@ def test_what_a_request_says_cannot_command_the_terminal(project: Place, monkeyp
 def test_an_engine_that_cannot_be_made_says_why(project: Place):
     project.write("rondel.toml", 'gateway.routes.default = "groq"')
     shown = routed(project, "thinks.json")
-    assert shown["engines"][0]["how"].startswith(
-        "cannot be asked: the engine 'groq' has no key: set the variable GROQ_"
-    )
+    assert shown["engines"][0]["how"].startswith("cannot be used: the engine 'groq' has no key: set the variable GROQ_")
 
 
 def test_nobody_is_served_with_a_key_that_others_can_read_and_other_commands_warn(project: Place):
     """C04: mode 0600, or a variable."""
     path = project.write("rondel.toml", CONFIG + '[gateway.keys.desk]\nkey = "a-long-random-text"\n')
     path.chmod(0o644)
-    said = "'gateway.keys.desk.key' is written out, and others may read the file (its mode is 0644); run `chmod 600"
+    said = "'gateway.keys.desk.key' is written out, and others can read the file (its mode is 0644); run `chmod 600"
     refused = project.spawn("serve", "--port", "0")
     assert (refused.code, refused.out) == (2, "")
     assert said in refused.err

@@ -11,10 +11,10 @@ import pytest
 
 from rondel.dialects import DIALECTS
 from rondel.errors import ConfigError, PromptRejected
-from rondel.gateway.request import Request
-from rondel.gateway.routing import Router
-from rondel.gateway.sessions import LOOK_AGAIN_S, PROJECTS_MAX, SESSIONS_MAX, Sessions
-from rondel.settings import (
+from rondel.gateway.relay.request import Request
+from rondel.gateway.routing.router import Router
+from rondel.gateway.routing.sessions import LOOK_AGAIN_S, PROJECTS_MAX, SESSIONS_MAX, Sessions
+from rondel.project.settings import (
     Config,
     EngineSettings,
     FallbackSettings,

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from rondel.app import App
+from rondel.app.app import App
 from rondel.engine import Engine
-from rondel.gateway.record import SESSIONS_MAX, Record, Records, Speed, tokens_in
-from rondel.gateway.server import Gateway
-from rondel.gateway.setup import Setup
-from rondel.pick import make_engine
-from rondel.settings import Config, EngineSettings
+from rondel.gateway.relay.record import SESSIONS_MAX, Record, Records, Speed
+from rondel.gateway.server.app import Gateway
+from rondel.gateway.server.setup import Setup
+from rondel.machine.tokens import event_tokens
+from rondel.project.engines import make_engine
+from rondel.project.settings import Config, EngineSettings
 from rondel.testing import Pause, Scripted
 from rondel.values import Usage
 from tests.cli.model_server import ModelServer
@@ -103,7 +104,7 @@ def test_an_answer_that_came_in_one_moment_has_no_speed():
     ],
 )
 def test_the_pieces_of_a_stream_are_measured_in_every_dialect(event: bytes, tokens: int):
-    assert tokens_in(event) == tokens
+    assert event_tokens(event) == tokens
 
 
 # --- through a request ------------------------------------------------------------------------------------------------

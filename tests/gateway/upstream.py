@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from .speech import PATHS
 
-WAIT_S = 20.0
-"""Nothing that a test waits for takes longer, unless it never comes."""
+WAIT_S = 20.0  # Nothing that a test waits for takes longer, unless it never comes
 
 
 class Silence(NamedTuple):
@@ -93,10 +92,8 @@ class Visit:
     def __init__(self, target: str, headers: dict[str, str], body: Any) -> None:
         self.target, self.headers, self.body = target, headers, body
         self.bytes_sent = 0
-        self.left = threading.Event()
-        """The gateway closed the connection before its answer had ended."""
-        self.over = threading.Event()
-        """The script was played to its end."""
+        self.left = threading.Event()  # The gateway closed the connection before its answer had ended
+        self.over = threading.Event()  # The script was played to its end
 
     def wait_left(self) -> None:
         assert self.left.wait(WAIT_S), f"the connection of {self.target} was not closed"
@@ -111,8 +108,7 @@ class Upstream:
         self._came = threading.Condition()
         self._names = count(1)
         self._failures: list[str] = []
-        self.connections = 0
-        """How many are open now."""
+        self.connections = 0  # How many are open now
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()

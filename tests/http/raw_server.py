@@ -1,6 +1,6 @@
 """Servers that do what no framework allows, on loopback: a test writes the bytes itself.
 
-Each scene is played on asyncio's own loop and on uvloop, whose transports differ in all that is not documented.
+Tests run on asyncio's own loop and on uvloop, whose transports differ in all that is not documented.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 
 from rondel.http import Answer, Client, Head
 
-WAIT_S = 20.0
-"""Nothing that a test waits for takes longer, unless it never comes."""
+WAIT_S = 20.0  # Nothing that a test waits for takes longer, unless it never comes
 
-on_both_loops = pytest.mark.parametrize(
-    "loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
-)
-Loop = Callable[[], asyncio.AbstractEventLoop]
+on_both_loops = pytest.mark.usefixtures("loop")
 
 
 class Line:
@@ -109,30 +104,15 @@ async def serving(
         await server.all_ended(len(server.lines))
 
 
-def play(loop: Loop, scene: Callable[[Client, Server], Awaitable[Any]], *scripts: Serve, **options: Any) -> Server:
-    """A scene with a client and its server. `options` are the client's."""
-
-    async def main() -> Server:
-        async with asyncio.timeout(WAIT_S), serving(*scripts) as server:
-            client = Client(f"http://127.0.0.1:{server.port}", **options)
-            try:
-                await scene(client, server)
-            finally:
-                client.close()
-        return server
-
-    return run(loop, main)
-
-
-def run(loop: Loop, main: Callable[[], Awaitable[Any]]) -> Any:
-    async def whole() -> Any:
-        found = await main()
-        await asyncio.sleep(0)  # what was closed last is told so
-        assert len(asyncio.all_tasks()) == 1, asyncio.all_tasks()
-        return found
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        return runner.run(whole())
+@contextlib.asynccontextmanager
+async def playing(*scripts: Serve, **options: Any) -> AsyncIterator[tuple[Client, Server]]:
+    """A client and its server. `options` are the client's."""
+    async with serving(*scripts) as server:
+        client = Client(f"http://127.0.0.1:{server.port}", **options)
+        try:
+            yield client, server
+        finally:
+            client.close()
 
 
 async def get(client: Client, target: str = "/", **times: float) -> Answer:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.deadline import Deadlines
-from rondel.http import Answer, Broken, Client, HttpError, NotHttp
+from rondel.contracts.deadline import Deadlines
+from rondel.http import Answer, Broken, HttpError, NotHttp
 from rondel.http.connection import HEAD_BYTES_MAX, Connection
 
-from .raw_server import Line, Loop, Server, asked, get, ok, on_both_loops, play, saying, whole
+from .raw_server import Line, asked, get, ok, on_both_loops, playing, saying, whole
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -40,13 +40,11 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
         pytest.param([b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n"], b"", id="not modified"),
     ],
 )
-def test_an_answer_is_read_whole_and_the_connection_is_used_again(loop: Loop, pieces: list[bytes], body: bytes):
-    async def scene(client: Client, server: Server) -> None:
+async def test_an_answer_is_read_whole_and_the_connection_is_used_again(pieces: list[bytes], body: bytes):
+    async with playing(saying(*pieces)) as (client, server):
         for _ in range(3):
             assert await asked(client) == body
         assert len(server.lines) == 1
-
-    play(loop, scene, saying(*pieces))
 
 
 @on_both_loops
@@ -60,18 +58,17 @@ def test_an_answer_is_read_whole_and_the_connection_is_used_again(loop: Loop, pi
         pytest.param(b"HTTP/1.1 200 OK\r\nConnection: Close\r\n\r\nhello", id="says close, no length"),
     ],
 )
-def test_an_answer_that_ends_its_connection_is_read_to_the_end(loop: Loop, answer: bytes):
-    async def scene(client: Client, server: Server) -> None:
+async def test_an_answer_that_ends_its_connection_is_read_to_the_end(answer: bytes):
+    async with playing(saying(answer, close=True)) as (client, server):
         assert await asked(client) == b"hello"
         assert await asked(client) == b"hello"
         assert len(server.lines) == 2
 
-    play(loop, scene, saying(answer, close=True))
-
 
 @on_both_loops
-def test_status_and_headers_are_told_with_names_in_lower_case_and_lines_joined(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_status_and_headers_are_told_with_names_in_lower_case_and_lines_joined():
+    head = "HTTP/1.1 429 Slow Down\r\nRetry-AFTER:   7 \r\nX-Many: a\r\nx-many: b\r\nX-MANY: c\r\nx-odd: \u00e4\r\n"
+    async with playing(saying(f"{head}x-empty:\r\ncontent-length: 2\r\n\r\nno".encode("latin-1"))) as (client, _):
         answer = await get(client)
         assert answer.status == 429
         assert answer.headers["retry-after"] == "7"
@@ -81,29 +78,24 @@ def test_status_and_headers_are_told_with_names_in_lower_case_and_lines_joined(l
         assert await whole(answer) == b"no"
         assert answer.ended
 
-    head = "HTTP/1.1 429 Slow Down\r\nRetry-AFTER:   7 \r\nX-Many: a\r\nx-many: b\r\nX-MANY: c\r\nx-odd: \u00e4\r\n"
-    play(loop, scene, saying(f"{head}x-empty:\r\ncontent-length: 2\r\n\r\nno".encode("latin-1")))
-
 
 @on_both_loops
-def test_a_body_comes_in_pieces_as_it_arrives(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
-        answer = await get(client)
-        line = server.lines[0]
-        for word in (b"one", b"two"):
-            await line.say(b"3\r\n" + word + b"\r\n")
-            assert await answer.read() == word
-            assert not answer.ended
-        await line.say(b"0\r\n\r\n")
-        assert await answer.read() == b""
-        assert await answer.read() == b""
-
+async def test_a_body_comes_in_pieces_as_it_arrives():
     async def script(line: Line) -> None:
         await line.request()
         await line.say(CHUNKED)
         await line.left()
 
-    play(loop, scene, script)
+    async with playing(script) as (client, server):
+        answer = await get(client)
+        connection = server.lines[0]
+        for word in (b"one", b"two"):
+            await connection.say(b"3\r\n" + word + b"\r\n")
+            assert await answer.read() == word
+            assert not answer.ended
+        await connection.say(b"0\r\n\r\n")
+        assert await answer.read() == b""
+        assert await answer.read() == b""
 
 
 @on_both_loops
@@ -118,8 +110,8 @@ def test_a_body_comes_in_pieces_as_it_arrives(loop: Loop):
         pytest.param(CHUNKED, b"", id="no chunk"),
     ],
 )
-def test_an_answer_that_breaks_off_is_an_error_after_what_came(loop: Loop, answer: bytes, read: bytes):
-    async def scene(client: Client, server: Server) -> None:
+async def test_an_answer_that_breaks_off_is_an_error_after_what_came(answer: bytes, read: bytes):
+    async with playing(saying(answer, close=True)) as (client, _):
         got = await get(client)
         assert not read or await got.read() == read
         with pytest.raises(Broken):
@@ -128,25 +120,21 @@ def test_an_answer_that_breaks_off_is_an_error_after_what_came(loop: Loop, answe
         with pytest.raises(Broken):
             await got.read()
 
-    play(loop, scene, saying(answer, close=True))
-
 
 @on_both_loops
-def test_a_reset_is_never_the_end_of_a_body_that_ends_with_its_connection(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_a_reset_is_never_the_end_of_a_body_that_ends_with_its_connection():
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await line.left()
+
+    async with playing(script) as (client, server):
         answer = await get(client)
         assert await answer.read() == b"hello"
         server.lines[0].writer.get_extra_info("socket").setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # linger: reset
         server.lines[0].reset()
         with pytest.raises(Broken):
             await answer.read()
-
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(b"HTTP/1.1 200 OK\r\n\r\nhello")
-        await line.left()
-
-    play(loop, scene, script)
 
 
 @on_both_loops
@@ -156,6 +144,10 @@ def test_a_reset_is_never_the_end_of_a_body_that_ends_with_its_connection(loop: 
         pytest.param(b"nonsense\r\n\r\n", id="nonsense"),
         pytest.param(b"HTTP/1.1 abc OK\r\n\r\n", id="a status that is no number"),
         pytest.param(b"HTTP/1.1 20 OK\r\n\r\n", id="a status of two digits"),
+        pytest.param(b"HTTP/1.1 000 OK\r\ncontent-length: 0\r\n\r\n", id="status 000"),
+        pytest.param(b"HTTP/1.1 099 OK\r\ncontent-length: 2\r\n\r\nhi", id="status 099"),
+        pytest.param(b"HTTP/1.1 600 OK\r\ncontent-length: 2\r\n\r\nhi", id="status 600"),
+        pytest.param(b"HTTP/1.1 999 OK\r\n\r\nhi", id="status 999"),
         pytest.param(b"HTTP/9.9 200 OK\r\n\r\n", id="a version that is none"),
         pytest.param(b"ICY 200 OK\r\n\r\n", id="another protocol"),
         pytest.param(b"SSH-2.0-OpenSSH_9.9\r\n", id="no HTTP at all"),
@@ -172,19 +164,17 @@ def test_a_reset_is_never_the_end_of_a_body_that_ends_with_its_connection(loop: 
         pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" * HEAD_BYTES_MAX, id="never the real answer"),
     ],
 )
-def test_what_is_no_answer_is_one_error_and_the_connection_is_closed(loop: Loop, answer: bytes):
-    async def scene(client: Client, server: Server) -> None:
-        with pytest.raises(NotHttp) as raised:
-            await get(client)
-        assert "\n" not in str(raised.value)
-        await server.all_ended(1)
-
+async def test_what_is_no_answer_is_one_error_and_the_connection_is_closed(answer: bytes):
     async def script(line: Line) -> None:
         await line.request()
         line.writer.write(answer)
         await line.left()
 
-    play(loop, scene, script)
+    async with playing(script) as (client, server):
+        with pytest.raises(NotHttp) as raised:
+            await get(client)
+        assert "\n" not in str(raised.value)
+        await server.all_ended(1)
 
 
 @on_both_loops
@@ -200,27 +190,22 @@ def test_what_is_no_answer_is_one_error_and_the_connection_is_closed(loop: Loop,
         pytest.param(b"0\r\n" + b"x: a\r\n" * HEAD_BYTES_MAX, id="trailers without an end"),
     ],
 )
-def test_chunks_that_are_none_are_one_error_and_the_connection_is_closed(loop: Loop, rest: bytes):
-    async def scene(client: Client, server: Server) -> None:
-        with pytest.raises(HttpError):
-            await asked(client)
-        await server.all_ended(1)
-
+async def test_chunks_that_are_none_are_one_error_and_the_connection_is_closed(rest: bytes):
     async def script(line: Line) -> None:
         await line.request()
         line.writer.write(CHUNKED + rest)
         await line.left()
 
-    play(loop, scene, script)
+    async with playing(script) as (client, server):
+        with pytest.raises(HttpError):
+            await asked(client)
+        await server.all_ended(1)
 
 
 @on_both_loops
-def test_a_long_head_and_a_long_body_in_one_packet_are_an_answer(loop: Loop):
+async def test_a_long_head_and_a_long_body_in_one_packet_are_an_answer():
     """What of a packet is body does not count as head."""
     body = b"b" * HEAD_BYTES_MAX * 3
-
-    async def scene(client: Client, server: Server) -> None:
-        assert await asked(client) == body
 
     async def script(line: Line) -> None:
         await line.request()
@@ -228,7 +213,8 @@ def test_a_long_head_and_a_long_body_in_one_packet_are_an_answer(loop: Loop):
         line.writer.write(b"x: " + b"a" * 60_000 + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         await line.left()
 
-    play(loop, scene, script)
+    async with playing(script) as (client, _):
+        assert await asked(client) == body
 
 
 @on_both_loops
@@ -236,39 +222,33 @@ def test_a_long_head_and_a_long_body_in_one_packet_are_an_answer(loop: Loop):
     "stray", [ok(b"stray"), b"nonsense", b"HTTP/1.1 200 OK\r\n", b"\0"], ids=["answer", "nonsense", "half", "nul"]
 )
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
-def test_what_follows_an_answer_is_never_taken_for_the_next_one(loop: Loop, stray: bytes, later: bool):
-    async def scene(client: Client, server: Server) -> None:
+async def test_what_follows_an_answer_is_never_taken_for_the_next_one(stray: bytes, later: bool):
+    async def first(line: Line) -> None:
+        await line.request()
+        line.writer.write(ok(b"first") + (b"" if later else stray))
+        await line.left()
+
+    async with playing(first, saying(ok(b"second"))) as (client, server):
         assert await asked(client) == b"first"
         if later:
             server.lines[0].writer.write(stray)
         await server.all_ended(1)
         assert await asked(client) == b"second"
 
-    async def first(line: Line) -> None:
-        await line.request()
-        line.writer.write(ok(b"first") + (b"" if later else stray))
-        await line.left()
-
-    play(loop, scene, first, saying(ok(b"second")))
-
 
 @on_both_loops
-def test_line_ends_between_two_answers_are_nothing(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_line_ends_between_two_answers_are_nothing():
+    async with playing(saying(ok(b"hello") + b"\r\n")) as (client, _):
         for _ in range(3):
             assert await asked(client) == b"hello"
 
-    play(loop, scene, saying(ok(b"hello") + b"\r\n"))
-
 
 @on_both_loops
-def test_an_answer_that_is_read_late_is_all_there(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_an_answer_that_is_read_late_is_all_there():
+    async with playing(saying(ok(b"hello"), close=True)) as (client, server):
         first: Answer = await get(client)
         await server.all_ended(1)
         assert await whole(first) == b"hello"
-
-    play(loop, scene, saying(ok(b"hello"), close=True))
 
 
 class Wire(asyncio.Transport):

@@ -10,7 +10,7 @@ import pytest
 from rondel.http import Answer, Broken, Client, ConnectTimeout, Head, HttpError, Refused, Silence
 from rondel.http.connection import BUFFERED_BYTES_MAX
 
-from .raw_server import Line, Loop, Server, asked, get, ok, on_both_loops, play, run, saying, serving, whole
+from .raw_server import Line, Server, asked, get, ok, on_both_loops, playing, saying, serving, whole
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LARGE = b"x" * 3_000_000
@@ -31,8 +31,8 @@ async def deaf(line: Line) -> None:
 
 
 @on_both_loops
-def test_requests_one_after_the_other_share_one_connection_and_those_at_once_do_not(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_requests_one_after_the_other_share_one_connection_and_those_at_once_do_not():
+    async with playing(saying(ok())) as (client, server):
         for _ in range(3):
             await asked(client)
         assert len(server.lines) == 1
@@ -40,17 +40,16 @@ def test_requests_one_after_the_other_share_one_connection_and_those_at_once_do_
         assert len(server.lines) == 1  # each answer was there at once
         assert [await whole(answer) for answer in answers] == [b"hello"] * 5
 
-    play(loop, scene, saying(ok()))
-
 
 @on_both_loops
-def test_many_at_once_each_get_their_own_answer(loop: Loop):
+async def test_many_at_once_each_get_their_own_answer():
     async def echo(line: Line) -> None:
         while True:
             head, body = await line.request()
             await line.say(ok(head.split(" ")[1].encode() + body))
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(echo) as (client, server):
+
         async def one(number: int) -> None:
             for turn in range(4):
                 target = f"/{number}/{turn}"
@@ -62,12 +61,10 @@ def test_many_at_once_each_get_their_own_answer(loop: Loop):
                 group.create_task(one(number))
         assert len(server.lines) <= 100
 
-    play(loop, scene, echo)
-
 
 @on_both_loops
 @pytest.mark.parametrize("body", [b"", b"a body", LARGE], ids=["none", "small", "large"])
-def test_a_connection_that_was_closed_just_as_it_was_used_is_replaced_once(loop: Loop, body: bytes):
+async def test_a_connection_that_was_closed_just_as_it_was_used_is_replaced_once(body: bytes):
     """The server closes it when the second request is on its way: it said nothing, so it is asked again."""
     seen: list[bytes] = []
 
@@ -82,28 +79,24 @@ def test_a_connection_that_was_closed_just_as_it_was_used_is_replaced_once(loop:
         await line.say(ok(b"second"))
         await line.left()
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(first, second) as (client, _):
         assert await asked(client) == b"first"
         answer = await client.ask("POST", "/", Head({}), body)
         assert await whole(answer) == b"second"
         assert seen == [body]
 
-    play(loop, scene, first, second)
-
 
 @on_both_loops
-def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used():
+    async with playing(saying(ok(), close=True)) as (client, server):
         assert await asked(client) == b"hello"
         await server.all_ended(1)
         assert await asked(client) == b"hello"
         assert len(server.lines) == 2
 
-    play(loop, scene, saying(ok(), close=True))
-
 
 @on_both_loops
-def test_a_request_is_not_sent_again_when_something_of_an_answer_came(loop: Loop):
+async def test_a_request_is_not_sent_again_when_something_of_an_answer_came():
     async def first(line: Line) -> None:
         await line.request()
         await line.say(ok(b"first"))
@@ -111,30 +104,26 @@ def test_a_request_is_not_sent_again_when_something_of_an_answer_came(loop: Loop
         await line.say(b"HTTP/1.1 2")
         line.close()
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(first) as (client, server):
         assert await asked(client) == b"first"
         with pytest.raises(Broken):
             await get(client)
         assert len(server.lines) == 1
 
-    play(loop, scene, first)
-
 
 @on_both_loops
-def test_a_request_on_a_new_connection_is_sent_once(loop: Loop):
+async def test_a_request_on_a_new_connection_is_sent_once():
     async def leaves(line: Line) -> None:
         await line.request()
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(leaves) as (client, server):
         with pytest.raises(Broken):
             await get(client)
         assert len(server.lines) == 1
 
-    play(loop, scene, leaves)
-
 
 @on_both_loops
-def test_a_server_that_closes_every_connection_is_asked_twice_at_the_most(loop: Loop):
+async def test_a_server_that_closes_every_connection_is_asked_twice_at_the_most():
     async def first(line: Line) -> None:
         await line.request()
         await line.say(ok(b"first"))
@@ -144,35 +133,29 @@ def test_a_server_that_closes_every_connection_is_asked_twice_at_the_most(loop: 
     async def leaves(line: Line) -> None:
         await line.request()
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(first, leaves) as (client, server):
         await asked(client)
         with pytest.raises(Broken):
             await get(client)
         assert len(server.lines) == 2
 
-    play(loop, scene, first, leaves)
-
 
 @on_both_loops
-def test_connections_that_nobody_uses_are_closed(loop: Loop, monkeypatch: pytest.MonkeyPatch):
+async def test_connections_that_nobody_uses_are_closed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.http.client.IDLE_S", 0.01)
-
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(saying(ok())) as (client, server):
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(asked(client))
         await server.all_ended(len(server.lines))
         assert await asked(client) == b"hello"
 
-    play(loop, scene, saying(ok()))
-
 
 @on_both_loops
-def test_a_long_answer_that_nobody_reads_does_not_hold_back_the_next_one(loop: Loop):
+async def test_a_long_answer_that_nobody_reads_does_not_hold_back_the_next_one():
     """It has arrived whole, and its connection is free: whoever is next must be able to read from it."""
     body = b"x" * (BUFFERED_BYTES_MAX + 1000)
-
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(saying(ok(body))) as (client, _):
         for _ in range(3):
             answer = await get(client)
             while not answer.ended:
@@ -180,14 +163,12 @@ def test_a_long_answer_that_nobody_reads_does_not_hold_back_the_next_one(loop: L
             answer.close()
         assert await asked(client) == body
 
-    play(loop, scene, saying(ok(body)))
-
 
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
 @on_both_loops
-def test_a_large_body_arrives_whole_at_a_server_that_reads_slowly(loop: Loop):
+async def test_a_large_body_arrives_whole_at_a_server_that_reads_slowly():
     async def slow(line: Line) -> None:
         for _ in range(2):
             await line.reader.readuntil(b"\r\n\r\n")
@@ -198,17 +179,15 @@ def test_a_large_body_arrives_whole_at_a_server_that_reads_slowly(loop: Loop):
             assert bytes(got) == LARGE
             await line.say(ok(b"got it"))
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(slow) as (client, server):
         for _ in range(2):
             assert await whole(await client.ask("POST", "/", Head({}), LARGE)) == b"got it"
         assert len(server.lines) == 1
 
-    play(loop, scene, slow)
-
 
 @on_both_loops
 @pytest.mark.parametrize("reads", [False, True], ids=["and reads no more", "and reads on"])
-def test_a_server_that_answers_before_the_body_is_sent_is_heard(loop: Loop, reads: bool):
+async def test_a_server_that_answers_before_the_body_is_sent_is_heard(reads: bool):
     heard = asyncio.Event()
 
     async def impatient(line: Line) -> None:
@@ -220,7 +199,7 @@ def test_a_server_that_answers_before_the_body_is_sent_is_heard(loop: Loop, read
         await line.say(b"ch")
         await (line.left() if reads else asyncio.Event().wait())
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(impatient) as (client, server):
         answer = await client.ask("POST", "/", Head({}), LARGE * 5, wait_s=30)
         assert answer.status == 413
         heard.set()
@@ -228,16 +207,12 @@ def test_a_server_that_answers_before_the_body_is_sent_is_heard(loop: Loop, read
         if reads:
             await server.all_ended(1)  # a connection over which half a request went is not used again
 
-    play(loop, scene, impatient)
-
 
 @on_both_loops
-def test_a_server_that_does_not_read_is_given_up_in_time(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_a_server_that_does_not_read_is_given_up_in_time():
+    async with playing(deaf) as (client, _):
         with pytest.raises(Silence):
             await client.ask("POST", "/", Head({}), LARGE * 5, wait_s=0.05)
-
-    play(loop, scene, deaf)
 
 
 @on_both_loops
@@ -253,20 +228,18 @@ def test_a_server_that_does_not_read_is_given_up_in_time(loop: Loop):
         ({}, "/\u00e4"),
     ],
 )
-def test_nothing_can_be_smuggled_into_a_request(loop: Loop, headers: dict[str, str], target: str):
-    async def scene(client: Client, server: Server) -> None:
-        with pytest.raises(HttpError, match=r"line break|no address has"):
+async def test_nothing_can_be_smuggled_into_a_request(headers: dict[str, str], target: str):
+    async with playing(saying(ok())) as (client, server):
+        with pytest.raises(HttpError, match=r"line break|invalid character"):
             await client.ask("GET", target, Head(headers))
         assert not server.lines
-
-    play(loop, scene, saying(ok()))
 
 
 # --- held back --------------------------------------------------------------------------------------------------------
 
 
 @on_both_loops
-def test_who_reads_slowly_holds_the_server_back(loop: Loop):
+async def test_who_reads_slowly_holds_the_server_back():
     """What waits to be read is bounded, however much the server has to say."""
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     total = 400
@@ -280,7 +253,7 @@ def test_who_reads_slowly_holds_the_server_back(loop: Loop):
         line.writer.write(b"0\r\n\r\n")
         await line.left()
 
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(flood) as (client, server):
         answer = await get(client)
         writer = await _settled(server)
         assert writer.transport.get_write_buffer_size() > 0, "the server could say everything at once"
@@ -290,8 +263,6 @@ def test_who_reads_slowly_holds_the_server_back(loop: Loop):
             await asyncio.sleep(0)
         assert size == total * 65536
         assert largest <= BUFFERED_BYTES_MAX + 1_000_000
-
-    play(loop, scene, flood)
 
 
 async def _settled(server: Server) -> asyncio.StreamWriter:
@@ -309,8 +280,15 @@ async def _settled(server: Server) -> asyncio.StreamWriter:
 
 @on_both_loops
 @pytest.mark.parametrize("phase", ["before the head", "in the head", "while it sends"])
-def test_a_request_that_is_cancelled_closes_its_connection(loop: Loop, phase: str):
-    async def scene(client: Client, server: Server) -> None:
+async def test_a_request_that_is_cancelled_closes_its_connection(phase: str):
+    async def script(line: Line) -> None:
+        if phase == "while it sends":
+            await line.reader.readuntil(b"\r\n\r\n")
+        else:
+            await line.request()
+        await line.left()
+
+    async with playing(script) as (client, server):
         body = LARGE * 5 if phase == "while it sends" else b""
         came = asyncio.Event()
 
@@ -329,19 +307,15 @@ def test_a_request_that_is_cancelled_closes_its_connection(loop: Loop, phase: st
         await server.all_ended(1)
         assert asking.cancelled()
 
-    async def script(line: Line) -> None:
-        if phase == "while it sends":
-            await line.reader.readuntil(b"\r\n\r\n")
-        else:
-            await line.request()
-        await line.left()
-
-    play(loop, scene, script)
-
 
 @on_both_loops
-def test_an_answer_that_is_closed_closes_its_connection_at_once(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_an_answer_that_is_closed_closes_its_connection_at_once():
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(CHUNKED + b"5\r\nhello\r\n")
+        await line.left()
+
+    async with playing(script) as (client, server):
         answer = await get(client)
         assert await answer.read() == b"hello"
         answer.close()
@@ -350,17 +324,17 @@ def test_an_answer_that_is_closed_closes_its_connection_at_once(loop: Loop):
         with pytest.raises(Broken):
             await answer.read()
 
+
+@on_both_loops
+async def test_an_answer_that_was_let_go_frees_its_connection_when_the_server_ends_it():
     async def script(line: Line) -> None:
         await line.request()
         await line.say(CHUNKED + b"5\r\nhello\r\n")
+        await line.request()
+        await line.say(ok(b"again"))
         await line.left()
 
-    play(loop, scene, script)
-
-
-@on_both_loops
-def test_an_answer_that_was_let_go_frees_its_connection_when_the_server_ends_it(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(script) as (client, server):
         answer = await get(client)
         assert await answer.read() == b"hello"
         answer.let_go()
@@ -371,25 +345,10 @@ def test_an_answer_that_was_let_go_frees_its_connection_when_the_server_ends_it(
         assert await asked(client) == b"again"
         assert len(server.lines) == 1
 
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED + b"5\r\nhello\r\n")
-        await line.request()
-        await line.say(ok(b"again"))
-        await line.left()
-
-    play(loop, scene, script)
-
 
 @on_both_loops
-def test_an_answer_that_was_let_go_and_does_not_end_is_closed_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch):
+async def test_an_answer_that_was_let_go_and_does_not_end_is_closed_soon(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.http.connection.LINGER_S", 0.02)
-
-    async def scene(client: Client, server: Server) -> None:
-        answer = await get(client)
-        assert await answer.read() == b"hello"
-        answer.let_go()
-        await server.all_ended(1)
 
     async def endless(line: Line) -> None:
         await line.request()
@@ -397,12 +356,21 @@ def test_an_answer_that_was_let_go_and_does_not_end_is_closed_soon(loop: Loop, m
         while True:
             await line.say(b"1\r\n.\r\n")
 
-    play(loop, scene, endless)
+    async with playing(endless) as (client, server):
+        answer = await get(client)
+        assert await answer.read() == b"hello"
+        answer.let_go()
+        await server.all_ended(1)
 
 
 @on_both_loops
-def test_a_client_that_is_closed_closes_everything_and_tells_who_waits(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_a_client_that_is_closed_closes_everything_and_tells_who_waits():
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(CHUNKED)
+        await line.left()
+
+    async with playing(script, silent) as (client, server):
         outcomes: list[str] = []
 
         async def reads(answer: Answer) -> None:
@@ -430,13 +398,6 @@ def test_a_client_that_is_closed_closes_everything_and_tells_who_waits(loop: Loo
             await get(client)
         assert len(server.lines) == 2
 
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED)
-        await line.left()
-
-    play(loop, scene, script, silent)
-
 
 # --- in time ----------------------------------------------------------------------------------------------------------
 
@@ -447,23 +408,26 @@ def test_a_client_that_is_closed_closes_everything_and_tells_who_waits(loop: Loo
     [b"", b"HTTP/1.1 200 OK\r\nx-half", b"HTTP/1.1 100 Continue\r\n\r\n"],
     ids=["nothing", "half a head", "only continue"],
 )
-def test_a_server_that_does_not_answer_is_given_up_in_time(loop: Loop, said: bytes):
-    async def scene(client: Client, server: Server) -> None:
-        with pytest.raises(Silence):
-            await get(client, wait_s=0.05)
-        await server.all_ended(1)
-
+async def test_a_server_that_does_not_answer_is_given_up_in_time(said: bytes):
     async def script(line: Line) -> None:
         await line.request()
         await line.say(said)
         await line.left()
 
-    play(loop, scene, script)
+    async with playing(script) as (client, server):
+        with pytest.raises(Silence):
+            await get(client, wait_s=0.05)
+        await server.all_ended(1)
 
 
 @on_both_loops
-def test_a_silence_in_the_middle_is_given_up_in_time(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+async def test_a_silence_in_the_middle_is_given_up_in_time():
+    async def script(line: Line) -> None:
+        await line.request()
+        await line.say(CHUNKED + b"5\r\nhello\r\n")
+        await line.left()
+
+    async with playing(script) as (client, server):
         answer = await get(client, wait_s=60, idle_s=0.05)
         assert await answer.read() == b"hello"
         answer.expect_more()
@@ -471,17 +435,15 @@ def test_a_silence_in_the_middle_is_given_up_in_time(loop: Loop):
             await answer.read()
         await server.all_ended(1)
 
+
+@on_both_loops
+async def test_who_reads_late_is_not_taken_for_a_silent_server():
     async def script(line: Line) -> None:
         await line.request()
         await line.say(CHUNKED + b"5\r\nhello\r\n")
         await line.left()
 
-    play(loop, scene, script)
-
-
-@on_both_loops
-def test_who_reads_late_is_not_taken_for_a_silent_server(loop: Loop):
-    async def scene(client: Client, server: Server) -> None:
+    async with playing(script) as (client, server):
         answer = await get(client, wait_s=60, idle_s=60)
         answer.first_due = answer.idle_s = 0.0
         answer.expire()  # the time that is allowed has passed, and nobody waits for anything
@@ -492,46 +454,33 @@ def test_who_reads_late_is_not_taken_for_a_silent_server(loop: Loop):
         await server.lines[0].say(b"3\r\nbye\r\n0\r\n\r\n")
         assert await whole(answer) == b"bye"
 
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED + b"5\r\nhello\r\n")
-        await line.left()
 
-    play(loop, scene, script)
+@on_both_loops
+async def test_a_place_where_nobody_listens_is_refused_in_words():
+    async with serving(saying(ok())) as server:
+        port = server.port
+    client = Client(f"http://127.0.0.1:{port}")
+    with pytest.raises(Refused) as raised:
+        await get(client)
+    assert "refused" in str(raised.value).lower()
+    client.close()
 
 
 @on_both_loops
-def test_a_place_where_nobody_listens_is_refused_in_words(loop: Loop):
-    async def main() -> None:
-        async with serving(saying(ok())) as server:
-            port = server.port
-        client = Client(f"http://127.0.0.1:{port}")
-        with pytest.raises(Refused) as raised:
-            await get(client)
-        assert "refused" in str(raised.value).lower()
-        client.close()
-
-    run(loop, main)
-
-
-@on_both_loops
-def test_a_place_that_never_answers_is_given_up_in_time(loop: Loop):
+async def test_a_place_that_never_answers_is_given_up_in_time():
     """A listening socket whose queue is full: the system answers nobody."""
     import socket
 
-    async def main() -> None:
-        with contextlib.ExitStack() as stack:
-            full = stack.enter_context(socket.socket())
-            full.bind(("127.0.0.1", 0))
-            full.listen(0)
-            for _ in range(4):
-                waits = stack.enter_context(socket.socket())
-                waits.setblocking(False)
-                with contextlib.suppress(BlockingIOError):
-                    waits.connect(full.getsockname())
-            client = Client(f"http://127.0.0.1:{full.getsockname()[1]}", connect_s=0.05)
-            with pytest.raises(ConnectTimeout, match=r"0\.05 s"):
-                await get(client)
-            client.close()
-
-    run(loop, main)
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            waits = stack.enter_context(socket.socket())
+            waits.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waits.connect(full.getsockname())
+        client = Client(f"http://127.0.0.1:{full.getsockname()[1]}", connect_s=0.05)
+        with pytest.raises(ConnectTimeout, match=r"0\.05 s"):
+            await get(client)
+        client.close()

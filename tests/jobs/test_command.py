@@ -11,21 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from rondel import Agent, App, RondelError
-from rondel.background import read_jobs
-from rondel.schedule import parse
+from rondel.contracts.command import Table
+from rondel.jobs.background import read_jobs
+from rondel.jobs.timetable import read_schedules
 from rondel.stores.sqlite import SqliteStore
-from rondel.surfaces.terminal import Terminal
-from rondel.surfaces.terminal.slash import run_command
+from rondel.surfaces.commands import run_command
+from rondel.surfaces.terminal.chat import Terminal
 from rondel.testing import Scripted, VirtualClock, call
-from rondel.timetable import read_schedules
+from rondel.text.schedule import parse
 from tests.cli.conftest import WAIT_S, Place
 from tests.cli.conftest import place as place
 from tests.cli.conftest import server as server
 from tests.cli.model_server import ModelServer
 from tests.docs.runner import forget_modules
+from tests.helpers import play
 from tests.jobs.workbench import Bench, digests_in, jobs_of, tell
 
 AGENTS = "agents:\n  helper:\n    prompt: You help.\n    tools: [slow:slow]\n"
@@ -88,29 +89,23 @@ asyncio.run(main())
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
 @pytest.mark.parametrize(("idempotent", "said"), [(False, "interrupted"), (True, "all about tea")])
-def test_kill_9_in_the_middle_of_a_job_and_the_next_process_goes_on(place: Place, idempotent: bool, said: str):
+async def test_kill_9_in_the_middle_of_a_job_and_the_next_process_goes_on(place: Place, idempotent: bool, said: str):
     """B01: what was handed to the background survives."""
     path = project(place)
     code = KILLED.format(idempotent=idempotent, path=str(path))
     assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_S, check=False).returncode == -9
-
-    async def main() -> None:
-        bench = Bench(idempotent=idempotent)
-        bench.go.set()
-        engine = Scripted("begun", "I see")
-        async with App(Agent("helper", engine=engine, tools=[bench.tool]), store=SqliteStore(path)) as app:
-            await app.drain()
-            await tell(app, "and?", "c_talk")
-        (told,) = digests_in(engine)
-        assert said in told
-
-    asyncio.run(main())
+    bench = Bench(idempotent=idempotent, go=True)
+    engine = Scripted("begun", "I see")
+    async with App(Agent("helper", engine=engine, tools=[bench.tool]), store=SqliteStore(path)) as app:
+        await app.drain()
+        await tell(app, "and?", "c_talk")
+    (told,) = digests_in(engine)
+    assert said in told
 
 
 def finished(path: Path) -> str:
     async def main() -> str:
-        bench = Bench()
-        bench.go.set()
+        bench = Bench(go=True)
         agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[bench.tool])
         async with App(agent, store=SqliteStore(path)) as app:
             await tell(app, "go", "c_talk")
@@ -122,7 +117,7 @@ def finished(path: Path) -> str:
 
 def test_there_is_nothing_to_list(place: Place):
     project(place)
-    assert place.rondel("jobs").out == "Nothing works in the background, and nothing is scheduled.\n"
+    assert place.rondel("jobs").out == "No background jobs and no schedules.\n"
 
 
 def test_jobs_of_all_conversations_are_listed_with_their_status(place: Place):
@@ -134,7 +129,7 @@ def test_jobs_of_all_conversations_are_listed_with_their_status(place: Place):
     assert (job["id"], job["status"], job["summary"]) == (id, "done", "all about tea")
     assert "all about tea" in place.rondel("jobs", "show", id[-6:]).out
     assert json.loads(place.rondel("jobs", "show", id, "--json").out)["id"] == id
-    assert place.rondel("jobs", "cancel", id).err == f"{id} is over already: done.\n"
+    assert place.rondel("jobs", "cancel", id).err == f"{id} is already over: done.\n"
 
 
 def test_a_job_whose_process_is_gone_is_not_called_running_for_long(place: Place):
@@ -147,46 +142,41 @@ def test_a_job_whose_process_is_gone_is_not_called_running_for_long(place: Place
             return (await read_jobs(store))[0].status
 
     assert asyncio.run(look()) == "queued"
-    assert "cut off; it waits to be taken up" in place.rondel("jobs").out
+    assert "interrupted; waiting to resume" in place.rondel("jobs").out
 
 
 def test_a_job_that_nobody_works_on_is_cancelled_at_once(place: Place):
     """S10: cancel."""
     path = project(place)
     id = left_by_a_dead_process(path)
-    assert place.rondel("jobs", "cancel", id).err == f"{id} is cancelled.\n"
+    assert place.rondel("jobs", "cancel", id).err == f"Cancelled {id}.\n"
     assert json.loads(place.rondel("jobs", "show", id, "--json").out)["status"] == "cancelled"
     lines = place.rondel("jobs", "--watch").out.splitlines()
     assert lines == [f"{id} slow cancelled it was cancelled before it was done"]
+    engine = Scripted("I see")
 
-    async def look() -> None:
-        engine = Scripted("I see")
-        async with App(Agent("helper", engine=engine), store=SqliteStore(path)) as app:
-            await tell(app, "and?", "c_talk")
-            assert [job.status for job in await jobs_of(app, "c_talk")] == ["cancelled"]
-        (told,) = digests_in(engine)
-        assert told.endswith("slow failed: it was cancelled before it was done")
+    async def look(app: App) -> None:
+        await tell(app, "and?", "c_talk")
+        assert [job.status for job in await jobs_of(app, "c_talk")] == ["cancelled"]
 
-    asyncio.run(look())
+    play(look, Agent("helper", engine=engine), store=SqliteStore(path))
+    (told,) = digests_in(engine)
+    assert told.endswith("slow failed: it was cancelled before it was done")
 
 
-def test_a_job_that_another_process_works_on_is_cancelled_by_that_process(place: Place):
+async def test_a_job_that_another_process_works_on_is_cancelled_by_that_process(place: Place):
     path = project(place)
-
-    async def main() -> None:
-        bench = Bench()
-        agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[bench.tool])
-        async with App(agent, store=SqliteStore(path)) as app:
-            await tell(app, "go", "c_talk")
-            await bench.began.wait()
-            (job,) = await jobs_of(app, "c_talk")
-            done = await asyncio.to_thread(place.spawn, "jobs", "cancel", job.id)
-            assert done.err == f"{job.id} is at work in another process, which was asked to cancel it.\n"
-            async with asyncio.timeout(WAIT_S):
-                await app.drain()
-            assert [job.status for job in await jobs_of(app, "c_talk")] == ["cancelled"]
-
-    asyncio.run(main())
+    bench = Bench()
+    agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[bench.tool])
+    async with App(agent, store=SqliteStore(path)) as app:
+        await tell(app, "go", "c_talk")
+        await bench.began.wait()
+        (job,) = await jobs_of(app, "c_talk")
+        done = await asyncio.to_thread(place.spawn, "jobs", "cancel", job.id)
+        assert done.err == f"{job.id} is running in another process, which was asked to cancel it.\n"
+        async with asyncio.timeout(WAIT_S):
+            await app.drain()
+        assert [job.status for job in await jobs_of(app, "c_talk")] == ["cancelled"]
 
 
 def test_something_is_scheduled_listed_and_cancelled(place: Place):
@@ -200,7 +190,7 @@ def test_something_is_scheduled_listed_and_cancelled(place: Place):
     assert "0 9 * * 1-5 Europe/Berlin; next " in done.out
     assert all(word in place.rondel("jobs").out for word in (id, "schedule-helper", "Good morning"))
     assert "Good morning" in place.rondel("jobs", "show", id).out
-    assert place.rondel("jobs", "cancel", id).err == f"{id} is cancelled.\n"
+    assert place.rondel("jobs", "cancel", id).err == f"Cancelled {id}.\n"
 
     async def look() -> None:
         async with SqliteStore(path) as store:
@@ -215,9 +205,9 @@ def test_something_is_scheduled_listed_and_cancelled(place: Place):
         (("schedule", "helper", "x", "--every", "5s"), "every '5s' must be between 60 seconds and 366 days"),
         (("schedule", "helper", "x"), "a schedule has exactly one of every, at and cron; it has none"),
         (("schedule", "helpr", "x", "--every", "1h"), "there is no agent 'helpr'; did you mean 'helper'?"),
-        (("show", "j_nothing"), "there is no job and no schedule 'j_nothing'; `rondel jobs` lists them"),
-        (("cancel", ""), "there is no job and no schedule ''; `rondel jobs` lists them"),
-        (("--watch", "show", "x"), "options come behind the command"),
+        (("show", "j_nothing"), "there is no job or schedule 'j_nothing'; `rondel jobs` lists them"),
+        (("cancel", ""), "there is no job or schedule ''; `rondel jobs` lists them"),
+        (("--watch", "show", "x"), "options go after the command"),
     ],
 )
 def test_a_mistake_is_one_sentence(place: Place, arguments: tuple[str, ...], said: str):
@@ -246,7 +236,7 @@ def test_a_process_that_stays_says_what_is_due_and_does_what_is_pending(place: P
     command = [sys.executable, "-m", "rondel", "jobs", "run"]
     with subprocess.Popen(command, cwd=place.project, env=place.env, stderr=subprocess.PIPE) as child:
         assert child.stderr is not None
-        assert b"Ctrl-C ends this" in child.stderr.readline()
+        assert b"Ctrl-C stops this" in child.stderr.readline()
         asyncio.run(_until_done(path, id))
         child.terminate()
         assert child.wait(WAIT_S) == 0
@@ -266,36 +256,26 @@ async def _until_done(path: Path, id: str) -> None:
         assert (yearly.agent, yearly.made_by, yearly.schedule.say) == ("watch", "file", "New year")
 
 
-def test_the_chat_lists_and_cancels_the_jobs_of_its_conversation():
-    async def main() -> None:
-        bench = Bench()
-        agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[bench.tool])
-        async with App(agent) as app:
-            chat = Terminal(app, source=io.StringIO(), target=io.StringIO())
-            chat.conversation = app.conversation("c")
-            assert shown(await run_command(chat, "/jobs")).startswith("Nothing works in the background")
-            await tell(app, "go")
-            await bench.began.wait()
-            await app.timetable.add("helper", parse({"every": 3600, "say": "hi"}), conversation="c", id="s_1")
-            (job,) = await jobs_of(app)
-            listed = shown(await run_command(chat, "/jobs"))
-            assert all(word in listed for word in (job.id, "running 25%", "looking", "s_1", "every 1 h", "hi"))
-            assert shown(await run_command(chat, f"/jobs cancel {job.id}")) == f"{job.id} is being cancelled.\n"
-            assert shown(await run_command(chat, "/jobs cancel s_1")) == "s_1 is cancelled.\n"
-            await app.drain()
-            assert shown(await run_command(chat, f"/jobs cancel {job.id}")) == f"{job.id} is over already.\n"
-            for wrong, said in (("/jobs cancel j_x", "there is no job 'j_x'"), ("/jobs now", "not 'now'")):
-                with pytest.raises(RondelError, match=said):
-                    await run_command(chat, wrong)
-
-    asyncio.run(main())
-
-
-def shown(renderable: object) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(renderable)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+async def test_the_chat_lists_and_cancels_the_jobs_of_its_conversation():
+    bench = Bench()
+    agent = Agent("helper", engine=Scripted(call("slow", topic="tea"), "begun"), tools=[bench.tool])
+    async with App(agent) as app:
+        chat = Terminal(app, source=io.StringIO(), target=io.StringIO()).session
+        chat.conversation = app.conversation("c")
+        assert await run_command(chat, "/jobs") == "No background jobs and no schedules."
+        await bench.begin(app)
+        await app.timetable.add("helper", parse({"every": 3600, "say": "hi"}), conversation="c", id="s_1")
+        (job,) = await jobs_of(app)
+        listed = await run_command(chat, "/jobs")
+        assert isinstance(listed, Table)
+        assert listed.rows == ((job.id, "slow", "running 25%", "looking"), ("s_1", "every 1 h", "scheduled", "hi"))
+        assert await run_command(chat, f"/jobs cancel {job.id}") == f"Cancelling {job.id}."
+        assert await run_command(chat, "/jobs cancel s_1") == "Cancelled s_1."
+        await app.drain()
+        assert await run_command(chat, f"/jobs cancel {job.id}") == f"{job.id} is already over."
+        for wrong, said in (("/jobs cancel j_x", "there is no job 'j_x'"), ("/jobs now", "not 'now'")):
+            with pytest.raises(RondelError, match=said):
+                await run_command(chat, wrong)
 
 
 @pytest.mark.parametrize(("mode", "out"), [("background", "begun\n"), ("inline", "begun\nit is about tea\n")])

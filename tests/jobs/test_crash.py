@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from rondel import Agent, App, tool
-from rondel.events import Kept
-from rondel.job import Job
+from rondel.contracts.runtime import Job
+from rondel.events import DurableEvent
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Scripted, Step, VirtualClock, call
+from rondel.text.schedule import parse
 from rondel.tool import Tool
 from rondel.values import Message, ToolResult
 
@@ -25,7 +26,7 @@ class PowerCut(MemoryStore):
         self.__dict__.update(disk.__dict__)
         self.disk, self.left, self.written = disk, at, written
         self.dead = asyncio.Event()
-        self.posted: list[tuple[str, int, tuple[Kept, ...], float]] = []
+        self.posted: list[tuple[str, int, tuple[DurableEvent, ...], float]] = []
 
     async def _write(self) -> None:
         if self.dead.is_set():
@@ -46,7 +47,7 @@ class PowerCut(MemoryStore):
             await self._die()
 
     async def append(
-        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
         await self._write()
         self.posted.append((conversation, seq, events, at))
@@ -63,9 +64,9 @@ class PowerCut(MemoryStore):
         if not self.dead.is_set():
             self.disk.finish_job(id)
 
-    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
+    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
         await self._write()
-        await self.disk.put(shelf, key, value, until=until)
+        await self.disk.put(namespace, key, value, until=until)
         await self._flush()
 
     async def read(self, conversation: str, after: int = 0):
@@ -82,7 +83,6 @@ class Once:
         self.runs = 0
 
         def work() -> str:
-            """Work."""
             self.runs += 1
             return "worked"
 
@@ -163,15 +163,55 @@ def test_a_crash_at_any_write_loses_no_digest_and_tells_none_twice(mode: str, wr
     asyncio.run(main())
 
 
-def test_results_ride_in_the_history_with_their_calls():
+async def test_results_ride_in_the_history_with_their_calls():
     """What the scenario above is without a crash."""
+    once, disk = Once("background"), MemoryStore(clock=VirtualClock())
+    await drive(once.agent(), disk)
+    messages = await history(disk)
+    assert [message.text for message in messages if message.role == "assistant"] == ["", "begun", "heard of it"]
+    (result,) = [part for message in messages for part in message.parts if isinstance(part, ToolResult)]
+    assert result.text.startswith("'work' runs in the background as job j_")
+
+
+async def _tick(store: MemoryStore, clock: VirtualClock) -> None:
+    """Let the hour of a schedule come, and what it says be answered."""
+    agent = Agent("a", engine=Scripted(*["heard"] * 5))
+    async with App(agent, store=store, clock=clock) as app:
+        if not await app.timetable.schedules():
+            schedule = parse({"every": "1h", "say": "tick"}, now=clock.now())
+            await app.timetable.add("a", schedule, conversation="c", id="s_1")
+        clock.advance(max(0.0, BEGIN + 3_601 - clock.now()))
+        for _ in range(50):
+            await asyncio.sleep(0)
+            await app.drain()
+
+
+BEGIN = 1_000_000_000.0
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["before", "after"])
+def test_a_crash_at_any_write_lets_a_schedule_speak_once(written: bool):
+    """Trust 3: the job of a schedule that has spoken runs again after a kill, and says nothing twice."""
 
     async def main() -> None:
-        once, disk = Once("background"), MemoryStore(clock=VirtualClock())
-        await drive(once.agent(), disk)
-        messages = await history(disk)
-        assert [message.text for message in messages if message.role == "assistant"] == ["", "begun", "heard of it"]
-        (result,) = [part for message in messages for part in message.parts if isinstance(part, ToolResult)]
-        assert result.text.startswith("'work' works in the background as job j_")
+        async with asyncio.timeout(60):
+            for at in range(1, CUTS_MAX):
+                clock = VirtualClock(BEGIN)
+                disk = MemoryStore(clock=clock)
+                store = PowerCut(disk, at, written=written)
+                driving = asyncio.ensure_future(_tick(store, clock))
+                dying = asyncio.ensure_future(store.dead.wait())
+                await asyncio.wait([driving, dying], return_when=asyncio.FIRST_COMPLETED)
+                died = store.dead.is_set()
+                for task in (driving, dying):
+                    task.cancel()
+                await asyncio.wait([driving, dying])
+                disk = disk.reopen()
+                await _tick(disk, clock)
+                texts = [message.text for message in await history(disk)]
+                assert texts == ["tick", "heard"], (at, texts)
+                if not died:
+                    return
+            raise AssertionError("the scenario has more writes than were cut")
 
     asyncio.run(main())

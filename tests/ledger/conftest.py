@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rondel.charge import Rule
-from rondel.clock import VirtualClock
-from rondel.ledger import Ledger
-from rondel.store import Store
+from rondel.contracts.clock import VirtualClock
+from rondel.contracts.ledger import Rule
+from rondel.contracts.store import Store
+from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from tests.cli.conftest import place, server
+
+__all__ = ["Bench", "at", "bench", "place", "server"]
 
 
 def at(text: str) -> float:
@@ -24,7 +28,7 @@ def at(text: str) -> float:
 
 
 class Bench:
-    """A ledger on a store of one kind; `run` gives a test both and closes them."""
+    """A ledger on a store of one kind, with a clock that the test moves."""
 
     def __init__(self, kind: str, path: Path) -> None:
         self.kind, self.path = kind, path
@@ -33,15 +37,18 @@ class Bench:
     def store(self) -> Store:
         return MemoryStore(clock=self.clock) if self.kind == "memory" else SqliteStore(self.path, clock=self.clock)
 
+    @asynccontextmanager
+    async def ledger(self, *rules: Rule) -> AsyncIterator[Ledger]:
+        async with (
+            aclosing(self.store()) as store,
+            aclosing(Ledger(store.ledger_store, rules=rules, clock=self.clock)) as ledger,
+        ):
+            yield ledger
+
     def run(self, test: Callable[[Ledger], Awaitable[Any]], *rules: Rule) -> Any:
         async def main() -> Any:
-            store = self.store()
-            ledger = Ledger(store.books, rules=rules, clock=self.clock)
-            try:
+            async with self.ledger(*rules) as ledger:
                 return await test(ledger)
-            finally:
-                await ledger.aclose()
-                await store.aclose()
 
         return asyncio.run(main())
 

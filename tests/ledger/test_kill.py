@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rondel.charge import Rule, Scope
+from rondel.charge import Scope
+from rondel.contracts.ledger import Rule
 from rondel.errors import TokenLimitError
-from rondel.ledger import Ledger
+from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import Usage
 
@@ -22,14 +23,15 @@ RULE = Rule({"model": "X"}, "month", tokens=1_000, mode="block")
 
 VICTIM = """
 import asyncio, sys
-from rondel.charge import Rule, Scope
-from rondel.ledger import Ledger
+from rondel.charge import Scope
+from rondel.contracts.ledger import Rule
+from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import Usage
 
 async def main():
     store = SqliteStore(sys.argv[1])
-    ledger = Ledger(store.books, rules=[Rule({"model": "X"}, "month", tokens=1_000, mode="block")])
+    ledger = Ledger(store.ledger_store, rules=[Rule({"model": "X"}, "month", tokens=1_000, mode="block")])
     scope = Scope("chat", "X", person="ada")
     await ledger.record(scope, Usage(100, 0))
     await ledger.reserve(scope, tokens=lambda: (250, 50))
@@ -55,17 +57,17 @@ def test_kill_9_between_reserve_and_settle_neither_leaks_nor_frees_too_much(tmp_
 
     async def while_it_lives() -> None:
         async with SqliteStore(path) as store:
-            (state,) = await Ledger(store.books, rules=[RULE]).limit_state("X")
+            (state,) = await Ledger(store.ledger_store, rules=[RULE]).limit_state("X")
             assert (state.balance.tokens, state.balance.reserved_tokens) == (100, 500)
 
     async def after_its_death() -> None:
         async with SqliteStore(path) as store:
-            ledger = Ledger(store.books, rules=[RULE])
+            ledger = Ledger(store.ledger_store, rules=[RULE])
             (state,) = await ledger.limit_state("X")
             assert (state.balance.tokens, state.balance.reserved_tokens, state.remaining_tokens) == (600, 0, 400)
             totals = await ledger.lifetime_totals("X")
             assert (totals.calls, totals.tokens_in, totals.tokens_out, totals.estimated) == (3, 550, 50, 2)
-            lost = [c for c in (await store.books.charges(0, 10**6, "", 10)).charges if c.usage.estimated]
+            lost = [c for c in (await store.ledger_store.charges(0, 10**6, "", 10)).charges if c.usage.estimated]
             assert [(c.metadata, c.scope.person) for c in lost] == [({"unsettled": True}, "ada")] * 2
 
     try:
@@ -80,30 +82,26 @@ def test_kill_9_between_reserve_and_settle_neither_leaks_nor_frees_too_much(tmp_
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_a_worker_that_dies_while_others_live_gives_its_place_up_when_somebody_needs_it(tmp_path: Path):
+async def test_a_worker_that_dies_while_others_live_gives_its_place_up_when_somebody_needs_it(tmp_path: Path):
     path = tmp_path / "rondel.db"
-
-    async def main() -> None:
-        async with SqliteStore(path) as store:
-            ledger = Ledger(store.books, rules=[RULE])
-            victim = start(path)
-            try:
-                ours = await ledger.reserve(X, tokens=lambda: (400, 0))
-                with pytest.raises(TokenLimitError, match="taken up by calls that are under way"):
-                    await ledger.reserve(X, tokens=lambda: (1, 0))
-                ledger.void(ours)
-                await ledger.record(X, Usage(350, 0))
-                held = await ledger.reserve(X, tokens=lambda: (50, 0))
-                os.kill(victim.pid, signal.SIGKILL)
-                victim.wait(30)
-                with pytest.raises(TokenLimitError, match="taken up by calls that are under way"):
-                    await ledger.reserve(X, tokens=lambda: (1, 0))  # the dead one's count as spent: 950, and ours
-                (state,) = await ledger.limit_state("X")
-                assert (state.balance.tokens, state.balance.reserved_tokens) == (950, 50)
-                ledger.void(held)
-                ledger.void(await ledger.reserve(X, tokens=lambda: (1, 0)))
-            finally:
-                victim.kill()
-                victim.communicate()
-
-    asyncio.run(main())
+    async with SqliteStore(path) as store:
+        ledger = Ledger(store.ledger_store, rules=[RULE])
+        victim = start(path)
+        try:
+            ours = await ledger.reserve(X, tokens=lambda: (400, 0))
+            with pytest.raises(TokenLimitError, match="taken up by calls that are under way"):
+                await ledger.reserve(X, tokens=lambda: (1, 0))
+            ledger.void(ours)
+            await ledger.record(X, Usage(350, 0))
+            held = await ledger.reserve(X, tokens=lambda: (50, 0))
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.wait(30)
+            with pytest.raises(TokenLimitError, match="taken up by calls that are under way"):
+                await ledger.reserve(X, tokens=lambda: (1, 0))  # the dead one's count as spent: 950, and ours
+            (state,) = await ledger.limit_state("X")
+            assert (state.balance.tokens, state.balance.reserved_tokens) == (950, 50)
+            ledger.void(held)
+            ledger.void(await ledger.reserve(X, tokens=lambda: (1, 0)))
+        finally:
+            victim.kill()
+            victim.communicate()

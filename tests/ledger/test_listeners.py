@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rondel.charge import Rule, Scope
-from rondel.clock import VirtualClock
+from rondel.charge import Scope
+from rondel.contracts.clock import VirtualClock
+from rondel.contracts.ledger import Rule
 from rondel.errors import RondelError
-from rondel.ledger import Ledger
+from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.values import Usage
 
@@ -19,10 +20,9 @@ from .conftest import Bench
 X = Scope("chat", "X")
 
 
-def test_listeners_hear_every_charge_once_or_no_more(bench: Bench):
+async def test_listeners_hear_every_charge_once_or_no_more(bench: Bench):
     """L04: usage.recorded and usage.limitReached, with on, once and off."""
-
-    async def test(ledger: Ledger) -> None:
+    async with bench.ledger(Rule({"model": "X"}, tokens=100)) as ledger:
         heard: list[tuple[str, int, int]] = []
 
         def every(recorded: Any) -> None:
@@ -38,40 +38,32 @@ def test_listeners_hear_every_charge_once_or_no_more(bench: Bench):
         assert heard == [
             ("every", 60, 60), ("once", 60, 0), ("every", 50, 110), ("limit", 10, 0), ("limit", 11, 0)]  # fmt: skip
 
-    bench.run(test, Rule({"model": "X"}, tokens=100))
 
-
-def test_a_settled_call_is_heard_of_when_it_is_written(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_a_settled_call_is_heard_of_when_it_is_written(bench: Bench):
+    async with bench.ledger() as ledger:
         heard = asyncio.get_running_loop().create_future()
         ledger.on("usage.recorded", heard.set_result)
         ledger.settle(await ledger.reserve(X, tokens=lambda: (1, 1)), Usage(70, 7))
         recorded = await asyncio.wait_for(heard, 5)
         assert (recorded.charge.tokens, recorded.totals["lifetime"].tokens) == (77, 77)
 
-    bench.run(test)
 
-
-def test_hooks_are_listeners_from_the_beginning():
+async def test_hooks_are_listeners_from_the_beginning():
     """L04: hooks."""
     heard: list[str] = []
-
-    async def main() -> None:
-        ledger = Ledger(
-            MemoryStore().books,
-            rules=[Rule(tokens=1)],
-            clock=VirtualClock(),
-            on_recorded=lambda _: heard.append("recorded"),
-            on_limit_reached=lambda _: heard.append("reached"),
-        )
-        await ledger.record(X, Usage(5, 5))
-
-    asyncio.run(main())
+    ledger = Ledger(
+        MemoryStore().ledger_store,
+        rules=[Rule(tokens=1)],
+        clock=VirtualClock(),
+        on_recorded=lambda _: heard.append("recorded"),
+        on_limit_reached=lambda _: heard.append("reached"),
+    )
+    await ledger.record(X, Usage(5, 5))
     assert heard == ["recorded", "reached"]
 
 
-def test_a_listener_that_fails_keeps_nobody_from_hearing(bench: Bench, caplog: pytest.LogCaptureFixture):
-    async def test(ledger: Ledger) -> None:
+async def test_a_listener_that_fails_keeps_nobody_from_hearing(bench: Bench, caplog: pytest.LogCaptureFixture):
+    async with bench.ledger() as ledger:
         heard: list[int] = []
 
         def broken(_: Any) -> None:
@@ -83,12 +75,8 @@ def test_a_listener_that_fails_keeps_nobody_from_hearing(bench: Bench, caplog: p
         assert heard == [5]
         assert "a listener to usage.recorded failed" in caplog.text
 
-    bench.run(test)
 
-
-def test_an_event_that_there_is_not_is_told(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_an_event_that_there_is_not_is_told(bench: Bench):
+    async with bench.ledger() as ledger:
         with pytest.raises(RondelError, match=r"did you mean 'usage\.recorded'"):
             ledger.on("usage.record", print)  # pyright: ignore[reportArgumentType]
-
-    bench.run(test)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 
-from rondel.prices import LISTS, Prices
+from rondel.ledger.prices import LISTS, Prices
 from rondel.values import Usage
 
 from .conftest import at
@@ -68,9 +66,3 @@ def test_a_model_is_looked_for_once_also_when_no_list_knows_it():
         assert prices.cost_nanousd("openai", "no-such-model", Usage(10, 10), WHEN) is None
         assert prices.cost_nanousd("openai", "gpt-4o", Usage(10, 10), WHEN)
     assert looked_for == ["no-such-model", "gpt-4o"]
-
-
-def test_the_lists_are_not_read_before_a_price_is_asked_for():
-    code = "import sys, rondel.app, rondel.ledger; print('genai_prices' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "False\n"

@@ -8,7 +8,6 @@ import pytest
 
 from rondel.charge import Charge, Scope
 from rondel.errors import RondelError
-from rondel.ledger import Ledger
 from rondel.values import Usage
 
 from .conftest import Bench, at
@@ -16,10 +15,9 @@ from .conftest import Bench, at
 MODEL = Scope("chat", "m", "scripted:m")
 
 
-def test_a_charge_counts_in_its_day_its_week_its_month_and_for_ever(bench: Bench):
+async def test_a_charge_counts_in_its_day_its_week_its_month_and_for_ever(bench: Bench):
     """L01: day, ISO week and month in UTC, and lifetime."""
-
-    async def test(ledger: Ledger) -> None:
+    async with bench.ledger() as ledger:
         for when, tokens in (("2026-11-15T23:59", 10), ("2026-11-16", 20), ("2026-10-31", 40), ("2025-11-15", 80)):
             assert await ledger.record(MODEL, Usage(tokens, 1), at=at(when))
         seen = {
@@ -35,13 +33,10 @@ def test_a_charge_counts_in_its_day_its_week_its_month_and_for_ever(bench: Bench
             "lifetime": [("lifetime", 150, 4, 4)],
         }  # fmt: skip
 
-    bench.run(test)
 
-
-def test_nothing_spent_and_no_model_is_nothing_recorded(bench: Bench):
+async def test_nothing_spent_and_no_model_is_nothing_recorded(bench: Bench):
     """L01: zero is ignored."""
-
-    async def test(ledger: Ledger) -> None:
+    async with bench.ledger() as ledger:
         for scope, usage in (
             (MODEL, Usage()), (MODEL, Usage(-5, -7)), (MODEL, Usage(0.9, 0.2)),  # pyright: ignore[reportArgumentType]
             (Scope("chat"), Usage(5, 5)), (MODEL, Usage(2 * 10**9, 0)),
@@ -49,22 +44,17 @@ def test_nothing_spent_and_no_model_is_nothing_recorded(bench: Bench):
             assert await ledger.record(scope, usage) is None
         assert (await ledger.lifetime_totals()).calls == 0
 
-    bench.run(test)
 
-
-def test_counts_are_whole_and_never_negative(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_counts_are_whole_and_never_negative(bench: Bench):
+    async with bench.ledger() as ledger:
         recorded = await ledger.record(MODEL, Usage(10.9, -3, 99, -1, 50))  # pyright: ignore[reportArgumentType]
         assert recorded is not None
         assert recorded.charge.usage == Usage(10, 0, 10, 0, 0)
 
-    bench.run(test)
 
-
-def test_calls_at_the_same_time_add_up(bench: Bench):
+async def test_calls_at_the_same_time_add_up(bench: Bench):
     """L01: concurrent calls add up."""
-
-    async def test(ledger: Ledger) -> None:
+    async with bench.ledger() as ledger:
         async with asyncio.TaskGroup() as group:
             for number in range(300):
                 group.create_task(ledger.record(Scope("chat", f"m{number % 3}"), Usage(number, 1)))
@@ -72,20 +62,16 @@ def test_calls_at_the_same_time_add_up(bench: Bench):
         assert (totals.calls, totals.tokens_in, totals.tokens_out) == (300, sum(range(300)), 300)
         assert (await ledger.lifetime_totals("m1")).calls == 100
 
-    bench.run(test)
 
-
-def test_the_same_id_is_charged_once(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_the_same_id_is_charged_once(bench: Bench):
+    async with bench.ledger() as ledger:
         for _ in range(3):
             await ledger.record(MODEL, Usage(7, 3), id="response-1")
         assert (await ledger.lifetime_totals("m")).tokens == 10
 
-    bench.run(test)
 
-
-def test_a_clock_that_jumps_back_moves_no_charge(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_a_clock_that_jumps_back_moves_no_charge(bench: Bench):
+    async with bench.ledger() as ledger:
         await ledger.record(MODEL, Usage(1, 0), at=at("2026-11-15"))
         await ledger.record(MODEL, Usage(2, 0), at=at("2026-11-14"))
         await ledger.record(MODEL, Usage(4, 0), at=-5.0)
@@ -95,13 +81,10 @@ def test_a_clock_that_jumps_back_moves_no_charge(bench: Bench):
             ("2026-11-15", 1), ("2026-11-14", 2), ("1970-01-01", 4)]  # fmt: skip
         assert rows[0].totals.tokens == 8
 
-    bench.run(test)
 
-
-def test_the_charges_of_a_day_come_as_they_were_recorded(bench: Bench):
+async def test_the_charges_of_a_day_come_as_they_were_recorded(bench: Bench):
     """L04: entries of a day."""
-
-    async def test(ledger: Ledger) -> None:
+    async with bench.ledger() as ledger:
         scope = Scope(
             "chat", "m", "scripted:m", "helper", "c1", "ada", ("admin", "free"), "general", "guild", "k", "desk"
         )
@@ -115,11 +98,9 @@ def test_the_charges_of_a_day_come_as_they_were_recorded(bench: Bench):
         assert charges[4] == Charge(charges[4].id, at("2026-11-15"), scope, Usage(5, 2, 1, 0, 1), None, "", {"n": [4]})
         assert (rest.cursor, (await ledger.charges_of_day("2026-11-16")).charges) == ("", ())
 
-    bench.run(test)
 
-
-def test_what_people_call_themselves_is_data(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_what_people_call_themselves_is_data(bench: Bench):
+    async with bench.ledger() as ledger:
         nasty = "'; drop table charges; --\x1f\x00\ud800" + "x" * 500
         await ledger.record(Scope("chat", "m", person=nasty, roles=(nasty, "", nasty)), Usage(5, 5))
         for by in ("person", "role", "person+role"):
@@ -127,11 +108,9 @@ def test_what_people_call_themselves_is_data(bench: Bench):
             assert all(len(value) == 200 and value.startswith("'; drop") for value in row.values)
             assert len(row.values) == (2 if "+" in by else 1)
 
-    bench.run(test)
 
-
-def test_each_dimension_and_several_together_are_counted(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_each_dimension_and_several_together_are_counted(bench: Bench):
+    async with bench.ledger() as ledger:
         for key, model, roles in (("a", "x", ("r1", "r2")), ("a", "y", ("r1",)), ("b", "x", ())):
             await ledger.record(Scope("chat", model, key=key, roles=roles), Usage(10, 0))
 
@@ -146,20 +125,16 @@ def test_each_dimension_and_several_together_are_counted(bench: Bench):
         assert (await seen("model+key"))["x", "a"] == 15
         assert await seen("guild") == {}
 
-    bench.run(test)
 
-
-def test_wrong_questions_are_told_with_the_nearest_word(bench: Bench):
-    async def test(ledger: Ledger) -> None:
+async def test_wrong_questions_are_told_with_the_nearest_word(bench: Bench):
+    async with bench.ledger() as ledger:
         with pytest.raises(RondelError, match="did you mean 'model'"):
             await ledger.summary(by="modle")
         with pytest.raises(RondelError, match="did you mean 'month'"):
             await ledger.summary(window="months")  # pyright: ignore[reportArgumentType]
-        with pytest.raises(RondelError, match="'x' is no cursor"):
+        with pytest.raises(RondelError, match="'x' is not the cursor"):
             await ledger.summary(cursor="x")
         with pytest.raises(ValueError, match="is no day"):
             await ledger.charges_of_day("tomorrow")
         with pytest.raises(RondelError, match="metadata"):
             await ledger.record(MODEL, Usage(1, 1), metadata={"x": object()})
-
-    bench.run(test)

@@ -1,93 +1,40 @@
-"""There is no way to an engine but past the ledger: by structure, and by counting what each way there charges."""
+"""There is no way to an engine but past the ledger: what each way there charges is counted."""
 
 from __future__ import annotations
 
-import ast
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rondel
 from rondel import Agent, App, Plugin, tool
-from rondel.charge import Charge, Rule, Scope
-from rondel.engine import Sealed
-from rondel.engines.meter import Meter
+from rondel.charge import Charge, Scope
+from rondel.contracts.ledger import Rule
+from rondel.engine import EngineInfo
 from rondel.errors import RondelError
 from rondel.events import LimitHit, Nested, SpendingWarned, TurnFinished, UsageRecorded
-from rondel.ledger import Ledger
+from rondel.ledger.charging import ChargedEngine
+from rondel.ledger.ledger import Ledger
+from rondel.machine.trigger import ModelQuestion, Trigger
 from rondel.plugins.auto_reply import AutoReply
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Scripted, VirtualClock, call, say
-from rondel.trigger import ModelQuestion, Trigger
-from rondel.values import Media, Usage, user
-
-SOURCE = Path(rondel.__file__).parent
-
-MAY_ASK = {
-    "engines": "wraps engines, or is one",
-    "loop.py": "asks a turn's engine, which has a meter",
-    "trigger.py": "asks a turn's engine by name, which has a meter",
-    "extract.py": "is handed a turn's engine, which has a meter",
-    "plugins/image_agent/__init__.py": "asks a turn's engine by name, which has a meter",
-    "gateway/exchange.py": "relays through a meter",
-    "gateway/retelling.py": "a wrapper inside a turn's engine",
-    "gateway/server.py": "counts tokens, through a meter",
-    "pick.py": "a wrapper around an engine that fetches its weights first",
-    "testing.py": "engines of scripts",
-}
-MAY_UNSEAL = {
-    "engine.py": "defines it",
-    "engines/meter.py": "puts a meter around what it finds",
-    "roster.py": "closes engines",
-    "gateway/setup.py": "hands the engine to a turn, which puts a meter around it",
-}
+from rondel.values import Media, Person, Usage, user
 
 
-def calls_in(path: Path) -> set[str]:
-    """The names of the methods that a file calls, and of the functions that it calls or hands on."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute):
-                found.add(f".{node.func.attr}")
-            found |= {one.id for one in (node.func, *node.args) if isinstance(one, ast.Name)}
-    return found
-
-
-def uses(*names: str) -> set[str]:
-    paths = SOURCE.rglob("*.py")
-    return {path.relative_to(SOURCE).as_posix() for path in paths if calls_in(path) & set(names)}
-
-
-def may(path: str, allowed: dict[str, str]) -> bool:
-    return path in allowed or path.partition("/")[0] in allowed
-
-
-def test_only_these_files_ask_an_engine():
-    assert {path for path in uses(".stream", ".relay") if not may(path, MAY_ASK)} == set()
-
-
-def test_only_these_files_take_the_seal_off():
-    assert {path for path in uses("unsealed") if not may(path, MAY_UNSEAL)} == set()
-
-
-def test_what_an_app_shows_of_an_engine_cannot_be_asked():
-    async def main() -> None:
-        engine = Scripted()
-        async with App(Agent("helper"), engine=engine, make_engine=lambda name: Scripted(name=name)) as app:
-            for shown in (app.crew("helper").engine, app.engine("other:model")):
-                assert isinstance(shown, Sealed)
-                assert not hasattr(shown, "stream")
-                assert not hasattr(shown, "relay")
-                assert (shown.name, shown.facts.images) in {("scripted:test", True), ("other:model", True)}
-            assert app.engine("other:model") is app.engine("other:model")
-            assert isinstance(app.meter(app.engine("other:model"), Scope()), Meter)
-
-    asyncio.run(main())
+async def test_what_an_app_shows_of_an_engine_cannot_be_asked():
+    engine = Scripted()
+    async with App(Agent("helper"), engine=engine, make_engine=lambda name: Scripted(name=name)) as app:
+        for shown in (app.registry.resolve("helper").engine, app.registry.engine("other:model")):
+            assert isinstance(shown, EngineInfo)
+            assert not hasattr(shown, "stream")
+            assert not hasattr(shown, "relay")
+            assert (shown.name, shown.facts.images) in {("scripted:test", True), ("other:model", True)}
+        assert app.registry.engine("other:model") is app.registry.engine("other:model")
+        assert isinstance(app.charge(app.registry.engine("other:model"), Scope()), ChargedEngine)
 
 
 # --- every way to an engine -------------------------------------------------------------------------------------------
@@ -109,7 +56,6 @@ class Summaries(Plugin):
 
 @tool
 async def nothing() -> str:
-    "Does nothing."
     return "done"
 
 
@@ -120,18 +66,18 @@ async def charged(
         await send(app)
         await app.drain()
         await app.ledger.lifetime_totals()
-        charges = (await app.store.books.charges(0, 10**6, "", 500)).charges
+        charges = (await app.store.ledger_store.charges(0, 10**6, "", 500)).charges
     engine.check_done()
     return list(charges)
 
 
 async def hello(app: App) -> None:
-    await (await app.conversation("c1").send("Hello", author="ada")).result()
+    await (await app.conversation("c1").send("Hello", person=Person("ada"))).result()
 
 
 async def picture(app: App) -> None:
     image = Media("image", mime="image/png", data=b"\x89PNG")
-    await (await app.conversation("c1").send(["What is it?", image], author="ada")).result()
+    await (await app.conversation("c1").send(["What is it?", image], person=Person("ada"))).result()
 
 
 def app_with(*agents: Agent, **fields: Any) -> Callable[[Scripted], App]:
@@ -198,30 +144,25 @@ def test_ask_and_run_are_charged_as_well():
     assert seen == [15]
 
 
-def test_what_a_surface_knows_is_charged_to_and_survives_an_answer():
+async def test_what_a_surface_knows_is_charged_to_and_survives_an_answer():
     @tool(approval="confirm")
     async def danger() -> str:
-        "Does something."
         return "done"
 
     asked = rondel.values.Reply(call("danger").message, stop="calls", usage=SPENT)
     engine = Scripted(asked, said())
     store = MemoryStore()
     known = Scope(channel="general", guild="g", roles=("free", "new"), key="k", project="desk", person="id-7")
-
-    async def main() -> None:
-        async with App(Agent("helper", tools=[danger]), engine=engine, store=store) as app:
-            await (await app.conversation("c1").send("Hello", author="ada", scope=known)).result()
-            (question,) = await app.conversation("c1").questions()
-        async with App(Agent("helper", tools=[danger]), engine=engine, store=store.reopen()) as app:
-            await (await app.conversation("c1").answer(question.id, "yes")).result()
-            charges = (await app.store.books.charges(0, 10**6, "", 500)).charges
-        assert len(charges) == 2
-        for charge in charges:
-            expected = Scope("chat", "test", "scripted:test", "helper", "c1").over(known)
-            assert charge.scope == expected
-
-    asyncio.run(main())
+    async with App(Agent("helper", tools=[danger]), engine=engine, store=store) as app:
+        await (await app.conversation("c1").send("Hello", person=Person("ada"), scope=known)).result()
+        (question,) = await app.conversation("c1").questions()
+    async with App(Agent("helper", tools=[danger]), engine=engine, store=store.reopen()) as app:
+        await (await app.conversation("c1").answer(question.id, "yes")).result()
+        charges = (await app.store.ledger_store.charges(0, 10**6, "", 500)).charges
+    assert len(charges) == 2
+    for charge in charges:
+        expected = Scope("chat", "test", "scripted:test", "helper", "c1").over(known)
+        assert charge.scope == expected
 
 
 # --- a limit in a turn ------------------------------------------------------------------------------------------------
@@ -230,7 +171,7 @@ def test_what_a_surface_knows_is_charged_to_and_survives_an_answer():
 def run_with(rule: Rule, *steps: Any) -> tuple[list[Any], Any]:
     async def main() -> tuple[list[Any], Any]:
         store, clock = MemoryStore(), VirtualClock()
-        ledger = Ledger(store.books, rules=[rule], clock=clock)
+        ledger = Ledger(store.ledger_store, rules=[rule], clock=clock)
         async with App(Agent("helper"), engine=Scripted(*steps), store=store, clock=clock, ledger=ledger) as app:
             for _ in steps[:-1]:
                 await (await app.conversation("c1").send("Hello")).result()
@@ -244,11 +185,12 @@ def run_with(rule: Rule, *steps: Any) -> tuple[list[Any], Any]:
 def test_a_limit_ends_a_turn_with_its_name_and_its_sentence():
     """L02: in a turn it is an outcome like that of every other limit."""
     rule = Rule({"model": "test"}, tokens=15, mode="block")
-    events, _ = run_with(rule, said(), said())
+    events, result = run_with(rule, said(), said())
     sentence = "The day token limit of 15 for model test has been reached."
     assert [event for event in events if isinstance(event, LimitHit)] == [LimitHit("ledger.limits", sentence)]
     (finished,) = (event for event in events if isinstance(event, TurnFinished))
-    assert (finished.outcome, finished.reason) == ("done", sentence)
+    assert (finished.outcome, finished.reason) == ("limited", sentence)
+    assert (result.output, result.error, result.limit, result.ran) == ("", sentence, "ledger.limits", False)
 
 
 def test_a_warning_is_seen_once_in_a_turn_by_plugins_and_watchers():

@@ -7,9 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rondel.charge import Rule
-from rondel.config import load, rules_of
+from rondel.contracts.ledger import Rule
 from rondel.errors import ConfigError
+from rondel.project.config import load, make_ledger, rules_of
+from rondel.project.settings import LedgerSettings
+from rondel.stores.memory import MemoryStore
 from tests.docs.pages import codes_in, rows_after
 
 GOOD = """
@@ -70,3 +72,20 @@ def test_a_mistake_is_one_sentence_with_its_line(tmp_path: Path, text: str, line
 def test_every_key_of_a_limit_is_in_the_documentation():
     documented = [key for row in rows_after("docs/configuration.md", "## Ledger") for key in codes_in(row[0])]
     assert documented == [field.name for field in msgspec.structs.fields(Rule)]
+
+
+def test_every_key_of_the_ledger_is_in_the_documentation():
+    documented = [codes_in(row[0])[0] for row in rows_after("docs/configuration.md", "### Ledger settings")]
+    assert documented == [name for name in LedgerSettings.__struct_fields__ if name != "limits"]
+
+
+def test_the_keys_of_the_ledger_are_checked(tmp_path: Path):
+    """Trust 24: a word that is not a choice is refused with its line."""
+    (tmp_path / "rondel.toml").write_text('[ledger]\non_write_failure = "blok"\n')
+    with pytest.raises(
+        ConfigError, match=r"rondel.toml:2: .*must be one of 'allow', 'block', not 'blok'; did you mean"
+    ):
+        load(tmp_path, {"HOME": str(tmp_path)})
+    (tmp_path / "rondel.toml").write_text('[ledger]\non_write_failure = "block"\n')
+    config = load(tmp_path, {"HOME": str(tmp_path)})
+    assert make_ledger(MemoryStore().ledger_store, config).on_write_failure == "block"

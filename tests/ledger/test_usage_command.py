@@ -35,7 +35,7 @@ def desk(place: Place) -> Place:  # noqa: F811
 def test_nothing_is_spent_at_first_and_limits_are_shown_all_the_same(desk: Place):
     shown = desk.rondel("usage")
     assert (shown.code, shown.err) == (0, "")
-    assert "Nothing has been spent yet." in shown.out
+    assert "No usage yet." in shown.out
     assert "day, model echo" in shown.out
     assert "0 of 1,000 tokens" in shown.out
 
@@ -52,7 +52,7 @@ def test_what_was_spent_is_shown_by_window_and_by_whom(desk: Place):
     second = desk.rondel("run", "rondel", "four five")
     assert "Slow down." in second.err
     overview = desk.rondel("usage").out
-    for line in ("today", "this week", "this month", "ever", "this month, by model", "echo", "█", "limits"):
+    for line in ("today", "this week", "this month", "all time", "this month, by model", "echo", "█", "limits"):
         assert line in overview
     assert "month, agent rondel" in overview
     listed = desk.rondel("usage", "--by", "agent,model", "--window", "day").out
@@ -74,11 +74,11 @@ def test_programs_get_json_and_csv(desk: Place):
 
 
 def test_a_limit_that_blocks_ends_a_run_with_its_sentence(desk: Place):
-    desk.write("rondel.toml", LIMITS.replace("1_000", "10"))
-    desk.rondel("run", "rondel", "hello")
+    desk.write("rondel.toml", LIMITS.replace("1_000", "900"))
+    desk.rondel("run", "rondel", "hi " * 450)
     refused = desk.rondel("run", "rondel", "hello again")
-    assert (refused.code, refused.out) == (1, "")
-    assert "The day token limit of 10 for model echo has been reached." in refused.err
+    assert (refused.code, refused.out) == (4, "")
+    assert refused.err == "rondel: The day token limit of 900 for model echo has been reached.\n"
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_a_limit_that_blocks_ends_a_run_with_its_sentence(desk: Place):
     [
         (["--by", "modle"], "nothing is counted by 'modle'; did you mean 'model'?"),
         (["--window", "dya"], "there is no window 'dya'; did you mean 'day'?"),
-        (["--since", "tomorrow"], "--since 'tomorrow' is no day; write 2026-02-28, or 30d, 6w, 3m: so long ago"),
-        (["--json", "--csv"], "--json and --csv exclude each other; give one of them"),
-        (["--watch"], "--watch needs a terminal, and goes with neither --json nor --csv"),
+        (["--since", "tomorrow"], "--since 'tomorrow' is not a date; use 2026-11-16 or an age such as 30d, 6w or 3m"),
+        (["--json", "--csv"], "use either --json or --csv"),
+        (["--watch"], "--watch needs a terminal and cannot be used with --json or --csv"),
     ],
 )
 def test_a_wrong_word_is_one_sentence(desk: Place, arguments: list[str], sentence: str):
@@ -99,7 +99,7 @@ def test_a_wrong_word_is_one_sentence(desk: Place, arguments: list[str], sentenc
 
 def test_it_can_be_watched_in_a_terminal_until_ctrl_c(desk: Place):
     with desk.terminal("usage", "--watch") as screen:
-        screen.wait_for("Nothing has been spent yet.")
+        screen.wait_for("No usage yet.")
         desk.spawn("run", "rondel", "one two three")
         screen.wait_for("this month, by model")
         screen.press("\x03")

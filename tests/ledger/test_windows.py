@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.window import DAY_MAX, WINDOWS, day_of, end_of, key_of, start_of, start_of_key
+from rondel.contracts.window import DAY_MAX, WINDOWS, day_of, end_of, key_of, start_of, start_of_key
 
 from .conftest import at
 

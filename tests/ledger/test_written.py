@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from rondel.charge import Scope
 from rondel.events import MessageAdded
-from rondel.ledger import Ledger
+from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.store import CHARGES_WAIT_MAX
 from rondel.values import Usage, user
@@ -19,14 +20,12 @@ from rondel.values import Usage, user
 X = Scope("chat", "X", person="ada")
 
 
-def use(path: Path, test: Callable[[SqliteStore, Ledger], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(30), SqliteStore(path) as store:
-            ledger = Ledger(store.books)
-            await ledger.record(Scope("chat", "first"), Usage(1, 0))
-            await test(store, ledger)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def use(path: Path) -> AsyncIterator[tuple[SqliteStore, Ledger]]:
+    async with SqliteStore(path) as store:
+        ledger = Ledger(store.ledger_store)
+        await ledger.record(Scope("chat", "first"), Usage(1, 0))
+        yield store, ledger
 
 
 async def spend(ledger: Ledger, scope: Scope = X, times: int = 1) -> None:
@@ -50,8 +49,8 @@ async def until_written(path: Path, count: int) -> None:
     assert written(path) == count
 
 
-def test_charges_wait_for_each_other_and_are_written_with_whatever_is_asked_next(tmp_path: Path):
-    async def test(store: SqliteStore, ledger: Ledger) -> None:
+async def test_charges_wait_for_each_other_and_are_written_with_whatever_is_asked_next(tmp_path: Path):
+    async with use(tmp_path / "rondel.db") as (store, ledger):
         await spend(ledger, times=3)
         assert written(store.path) == 0
         await store.append("c", 1, (MessageAdded(user("hello")),), at=1.0)
@@ -60,42 +59,33 @@ def test_charges_wait_for_each_other_and_are_written_with_whatever_is_asked_next
         await ledger.record(Scope("chat", "other"), Usage(1, 0))
         assert written(store.path) == 4
 
-    use(tmp_path / "rondel.db", test)
 
-
-def test_charges_are_written_soon_when_nothing_is_asked(tmp_path: Path):
-    async def test(store: SqliteStore, ledger: Ledger) -> None:
+async def test_charges_are_written_soon_when_nothing_is_asked(tmp_path: Path):
+    async with use(tmp_path / "rondel.db") as (store, ledger):
         await spend(ledger, times=3)
         await until_written(store.path, 3)
         await spend(ledger)
         await until_written(store.path, 4)
 
-    use(tmp_path / "rondel.db", test)
 
-
-def test_many_charges_do_not_wait_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_many_charges_do_not_wait_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.stores.sqlite.store.CHARGES_WAIT_S", 3600.0)
-
-    async def test(store: SqliteStore, ledger: Ledger) -> None:
+    async with use(tmp_path / "rondel.db") as (store, ledger):
         await spend(ledger, times=CHARGES_WAIT_MAX + 5)
         await until_written(store.path, CHARGES_WAIT_MAX)
-
-    use(tmp_path / "rondel.db", test)
     assert written(tmp_path / "rondel.db") == CHARGES_WAIT_MAX + 5  # the close wrote the others
 
 
-def test_a_question_counts_the_charges_that_wait(tmp_path: Path):
-    async def test(store: SqliteStore, ledger: Ledger) -> None:
+async def test_a_question_counts_the_charges_that_wait(tmp_path: Path):
+    async with use(tmp_path / "rondel.db") as (_, ledger):
         await spend(ledger, times=2)
         assert (await ledger.lifetime_totals("X")).tokens == 14
         await spend(ledger)
         assert (await ledger.totals(by="person", value="ada")).calls == 3
 
-    use(tmp_path / "rondel.db", test)
 
-
-def test_a_charge_that_cannot_be_written_takes_no_other_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    async def test(store: SqliteStore, ledger: Ledger) -> None:
+async def test_a_charge_that_cannot_be_written_takes_no_other_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    async with use(tmp_path / "rondel.db") as (_, ledger):
         await spend(ledger, times=2)
         reservation = await ledger.reserve(X, tokens=lambda: (1, 1))
         ledger.settle(reservation, Usage(100, 0), metadata={"not": object()})
@@ -104,38 +94,29 @@ def test_a_charge_that_cannot_be_written_takes_no_other_with_it(tmp_path: Path, 
         assert (totals.calls, totals.tokens) == (3, 21)
         rows = (await ledger.summary(by="person", window="lifetime")).rows
         assert [(row.value, row.totals.calls) for row in rows] == [("ada", 2), ("grace", 1)]
-
-    use(tmp_path / "rondel.db", test)
     assert caplog.text.count("spent could not be written") == 1
 
 
-def test_workers_on_one_file_keep_a_scope_once(tmp_path: Path):
+async def test_workers_on_one_file_keep_a_scope_once(tmp_path: Path):
     path = tmp_path / "rondel.db"
-
-    async def main() -> None:
-        stores = [SqliteStore(path) for _ in range(3)]
-        ledgers = [Ledger(store.books) for store in stores]
-        for _ in range(2):
-            for ledger in ledgers:
-                await ledger.record(X, Usage(7, 0))
-        assert (await ledgers[0].totals(by="person", value="ada")).calls == 6
-        for store in stores:
-            await store.aclose()
-
-    asyncio.run(main())
+    stores = [SqliteStore(path) for _ in range(3)]
+    ledgers = [Ledger(store.ledger_store) for store in stores]
+    for _ in range(2):
+        for ledger in ledgers:
+            await ledger.record(X, Usage(7, 0))
+    assert (await ledgers[0].totals(by="person", value="ada")).calls == 6
+    for store in stores:
+        await store.aclose()
     connection = sqlite3.connect(path)
     assert connection.execute("select count(*) from scopes").fetchone() == (1,)
     connection.close()
 
 
-def test_more_scopes_than_are_kept_at_hand_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_more_scopes_than_are_kept_at_hand_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.stores.sqlite.scopes.NUMBERS_MAX", 4)
-
-    async def test(store: SqliteStore, ledger: Ledger) -> None:
+    async with use(tmp_path / "rondel.db") as (_, ledger):
         for _ in range(2):
             for number in range(10):
                 await spend(ledger, Scope("chat", "X", conversation=f"c{number}"))
         rows = (await ledger.summary(by="conversation", window="lifetime")).rows
         assert [(row.value, row.totals.calls) for row in rows] == [(f"c{number}", 2) for number in range(10)]
-
-    use(tmp_path / "rondel.db", test)

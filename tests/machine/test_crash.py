@@ -13,33 +13,35 @@ import msgspec
 import pytest
 
 from rondel import Agent, App, Hold, Message, Plugin, Prompt, Question, Reply, tool
-from rondel.events import Kept
-from rondel.job import Job
+from rondel.contracts.runtime import Job
+from rondel.events import DurableEvent, TurnStarted
+from rondel.machine.turn import Turn
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Scripted, VirtualClock, call, calls, say
 from rondel.tool import CallContext
-from rondel.turn import Turn
 from rondel.values import ToolResult, user
 
 
 class PowerCut(MemoryStore):
-    """Dies at append n, before or after it is written; from then on nothing is written and nothing returns."""
+    """Dies at append n, before or after it is written; from then on nothing is written and nothing returns. With
+    `counts_jobs`, it dies at the nth write of any kind: of a job, too, and of a job's end."""
 
-    def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
+    def __init__(self, disk: MemoryStore, at: int, *, written: bool, counts_jobs: bool = False) -> None:
         super().__init__()
         self.disk = disk
-        self.books, self._shelves = disk.books, disk._shelves
+        self.ledger_store, self._key_values = disk.ledger_store, disk._key_values
+        self._queue, self._worker = disk._queue, disk._worker
         self.left = at
-        self.written = written
+        self.written, self.counts_jobs = written, counts_jobs
         self.dead = asyncio.Event()
-        self.posted: list[tuple[str, int, tuple[Kept, ...], float]] = []
+        self.posted: list[tuple[str, int, tuple[DurableEvent, ...], float]] = []
 
     async def _die(self) -> None:
         self.dead.set()
         await asyncio.Event().wait()
 
     async def append(
-        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
         if self.dead.is_set():
             await self._die()
@@ -60,18 +62,31 @@ class PowerCut(MemoryStore):
     async def put_job(self, job: Job) -> bool:
         if self.dead.is_set():
             await self._die()
+        self.left -= self.counts_jobs
+        if self.left == 0 and not self.written:
+            await self._die()
         await self.flush()
-        return await self.disk.put_job(job)
+        put = await self.disk.put_job(job)
+        if self.left == 0:
+            await self._die()
+        return put
 
     def finish_job(self, id: str) -> None:
-        if not self.dead.is_set():
-            self.disk.finish_job(id)
+        if self.dead.is_set():
+            return
+        self.left -= self.counts_jobs
+        if self.left == 0 and not self.written:
+            self.dead.set()
+            return
+        self.disk.finish_job(id)
+        if self.left == 0:
+            self.dead.set()
 
     async def read(self, conversation: str, after: int = 0):
         return await self.disk.read(conversation, after)
 
-    async def orphaned_jobs(self) -> list[Job]:
-        return await self.disk.orphaned_jobs()
+    async def last_seq(self, conversation: str) -> int:
+        return await self.disk.last_seq(conversation) + sum(len(e) for c, _, e, _ in self.posted if c == conversation)
 
     async def aclose(self) -> None:
         pass
@@ -112,7 +127,7 @@ class CountingStore(MemoryStore):
     appends = 0
 
     async def append(
-        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
         self.appends += 1
         await super().append(conversation, seq, events, at=at)
@@ -122,7 +137,7 @@ class CountingStore(MemoryStore):
 
 
 async def transcript_of(store: MemoryStore) -> list[Message]:
-    from rondel.transcript import Transcript
+    from rondel.machine.transcript import Transcript
 
     transcript = Transcript(entry.event for entry in await store.read("c"))
     return [msgspec.structs.replace(message, id="") for message in transcript.messages]
@@ -146,6 +161,39 @@ async def crashed_run(scenario: Scenario, at: int, *, written: bool) -> list[Mes
     return await transcript_of(disk.reopen())
 
 
+async def resumed_run(scenario: Scenario, at: int, *, written: bool) -> tuple[list[Message], int, bool]:
+    """Crash at a write of any kind, then let a person resume the conversation, answer and say what was not said."""
+    disk = MemoryStore()
+    dying = PowerCut(disk, at, written=written, counts_jobs=True)
+
+    async def until_dead(main: asyncio.Task[None]) -> None:
+        await dying.dead.wait()
+        main.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        main = group.create_task(scenario.drive(dying))
+        killer = group.create_task(until_dead(main))
+        await asyncio.wait([main])
+        killer.cancel()
+    disk = disk.reopen()
+    async with App(*scenario.agents, store=disk, clock=VirtualClock(), recover=False) as app:
+        conversation = app.conversation("c")
+        for number, text in enumerate(scenario.says):
+            for _ in range(10):
+                while (view := await conversation.resume()) is not None:
+                    assert [event async for event in view], "the view ends, and so does its result"
+                    await view.result()
+                if not (questions := await conversation.questions()):
+                    break
+                view = await conversation.answer(questions[0].id, scenario.answers, by="ann")
+                await view.result()
+            view = await conversation.send(text, id=f"m{number}")  # once more: what is known adds nothing
+            await view.result()
+        await scenario._settle(app)
+        started = [entry for entry in await conversation.entries() if isinstance(entry.event, TurnStarted)]
+    return await transcript_of(disk.reopen()), len(started), dying.dead.is_set()
+
+
 # --- the scenarios ----------------------------------------------------------------------------------------------------
 
 
@@ -159,7 +207,6 @@ def rounds_of(prompt: Prompt) -> int:
 
 @tool(idempotent=True)
 async def look(where: str) -> str:
-    "Look."
     return f"saw {where}"
 
 
@@ -219,7 +266,6 @@ def inner_agent() -> Scenario:
 def held_call() -> Scenario:
     @tool(idempotent=True)
     async def ask(context: CallContext) -> str | Hold:
-        "Ask."
         if context.answer is not None:
             return f"{context.answer.by} said {context.answer.text}"
         return Hold(Question(f"q-{context.call.id}", "ask", "Which colour?", call_id=context.call.id))
@@ -254,50 +300,64 @@ SCENARIOS = [
 
 @pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_a_crash_at_any_append_leaves_the_same_transcript(make: Callable[[], Scenario], written: bool):
+async def test_a_crash_at_any_append_leaves_the_same_transcript(make: Callable[[], Scenario], written: bool):
     """Q02: nothing is lost and nothing is said twice."""
+    async with asyncio.timeout(60):
+        expected, appends = await plain_run(make())
+        assert expected[-1].role == "assistant"
+        for at in range(1, appends + 1):
+            assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at} of {appends}"
+
+
+@pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
+def test_after_a_crash_at_any_write_resume_returns_and_what_is_sent_again_adds_nothing(
+    make: Callable[[], Scenario], written: bool
+):
+    """Trust 3: also when the turn had ended and only its job was not forgotten yet, or when it waits for a person."""
 
     async def main() -> None:
         async with asyncio.timeout(60):
-            expected, appends = await plain_run(make())
-            assert expected[-1].role == "assistant"
-            for at in range(1, appends + 1):
-                assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at} of {appends}"
+            expected, _ = await plain_run(make())
+            for at in range(1, 100):
+                scenario = make()
+                messages, started, died = await resumed_run(scenario, at, written=written)
+                assert messages == expected, f"crash at write {at}"
+                assert started <= len(scenario.says) + 2 * bool(scenario.answers) + 1, f"crash at write {at}"
+                if not died:
+                    return
+            raise AssertionError("the scenario has more writes than were cut")
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_what_must_not_run_twice_runs_at_most_once_and_the_model_is_told(written: bool):
-    async def main() -> None:
-        ran: list[str] = []
+async def test_what_must_not_run_twice_runs_at_most_once_and_the_model_is_told(written: bool):
+    ran: list[str] = []
 
-        def make() -> Scenario:
-            @tool
-            async def pay(context: CallContext) -> str:
-                "Pay."
-                ran.append(context.key)
-                return "paid"
+    def make() -> Scenario:
+        @tool
+        async def pay(context: CallContext) -> str:
+            ran.append(context.key)
+            return "paid"
 
-            def answer(prompt: Prompt) -> Reply | str:
-                last = prompt.messages[-1]
-                return say(f"model read: {last.parts[0].text}") if last.role == "tool" else call("pay", "p1")  # type: ignore[union-attr]
+        def answer(prompt: Prompt) -> Reply | str:
+            last = prompt.messages[-1]
+            return say(f"model read: {last.parts[0].text}") if last.role == "tool" else call("pay", "p1")  # type: ignore[union-attr]
 
-            return Scenario(Agent("a", engine=by_history(answer), tools=[pay]))
+        return Scenario(Agent("a", engine=by_history(answer), tools=[pay]))
 
-        _, appends = await plain_run(make())
-        assert ran == ["c:p1"]
-        told: list[str] = []
-        for at in range(1, appends + 1):
-            ran.clear()
-            messages = await crashed_run(make(), at, written=written)
-            assert len(ran) <= 1, f"paid twice after a crash at append {at}"
-            result = next(part for message in messages for part in message.parts if isinstance(part, ToolResult))
-            assert messages[-1].text == f"model read: {result.text}"
-            if not ran:
-                assert result.is_error
-            told.append(result.text)
-        assert any("interrupted" in text for text in told)
-        assert "paid" in told
-
-    asyncio.run(main())
+    _, appends = await plain_run(make())
+    assert ran == ["c:p1"]
+    told: list[str] = []
+    for at in range(1, appends + 1):
+        ran.clear()
+        messages = await crashed_run(make(), at, written=written)
+        assert len(ran) <= 1, f"paid twice after a crash at append {at}"
+        result = next(part for message in messages for part in message.parts if isinstance(part, ToolResult))
+        assert messages[-1].text == f"model read: {result.text}"
+        if not ran:
+            assert result.is_error
+        told.append(result.text)
+    assert any("interrupted" in text for text in told)
+    assert "paid" in told

@@ -6,66 +6,54 @@ import asyncio
 
 import pytest
 
-from rondel.deadline import Deadlines
+from rondel.contracts.deadline import Deadlines
 
 
-def test_what_takes_too_long_is_given_up_and_the_rest_goes_on():
-    async def main() -> list[str]:
-        deadlines, loop, ended = Deadlines(), asyncio.get_running_loop(), list[str]()
+async def test_what_takes_too_long_is_given_up_and_the_rest_goes_on():
+    deadlines, loop, ended = Deadlines(), asyncio.get_running_loop(), list[str]()
 
-        async def wait(name: str, after_s: float, gate: asyncio.Event) -> None:
-            limit = deadlines.until(loop.time() + after_s)
-            try:
-                with limit:
-                    await gate.wait()
-                ended.append(f"{name} in time")
-            except TimeoutError:
-                assert limit.expired
-                ended.append(f"{name} too late")
-                late.set()
+    async def wait(name: str, after_s: float, gate: asyncio.Event) -> None:
+        limit = deadlines.until(loop.time() + after_s)
+        try:
+            with limit:
+                await gate.wait()
+            ended.append(f"{name} in time")
+        except TimeoutError:
+            assert limit.expired
+            ended.append(f"{name} too late")
+            late.set()
 
-        never, late = asyncio.Event(), asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(wait("patient", 60, late))
-            group.create_task(wait("hasty", 0.01, never))
-        deadlines.close()
-        return ended
-
-    assert asyncio.run(main()) == ["hasty too late", "patient in time"]
+    never, late = asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wait("patient", 60, late))
+        group.create_task(wait("hasty", 0.01, never))
+    deadlines.close()
+    assert ended == ["hasty too late", "patient in time"]
 
 
-def test_somebody_elses_cancelling_is_not_a_time_out():
-    async def main() -> bool:
-        deadlines = Deadlines()
+async def test_somebody_elses_cancelling_is_not_a_time_out():
+    deadlines = Deadlines()
 
-        async def wait() -> None:
-            with deadlines.until(asyncio.get_running_loop().time() + 60):
-                await asyncio.Event().wait()
+    async def wait() -> None:
+        with deadlines.until(asyncio.get_running_loop().time() + 60):
+            await asyncio.Event().wait()
 
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(wait())
-            await asyncio.sleep(0)
-            task.cancel()
-        deadlines.close()
-        return task.cancelled()
-
-    assert asyncio.run(main())
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+    deadlines.close()
+    assert task.cancelled()
 
 
-def test_no_deadline_never_comes():
-    async def main() -> None:
-        with Deadlines().until(None) as limit:
-            await asyncio.sleep(0)
-        assert not limit.expired
-
-    asyncio.run(main())
+async def test_no_deadline_never_comes():
+    with Deadlines().until(None) as limit:
+        await asyncio.sleep(0)
+    assert not limit.expired
 
 
-def test_an_error_of_its_own_passes_through():
-    async def main() -> None:
-        deadlines = Deadlines()
-        with pytest.raises(ValueError, match="mine"), deadlines.until(asyncio.get_running_loop().time() + 60):
-            raise ValueError("mine")
-        deadlines.close()
-
-    asyncio.run(main())
+async def test_an_error_of_its_own_passes_through():
+    deadlines = Deadlines()
+    with pytest.raises(ValueError, match="mine"), deadlines.until(asyncio.get_running_loop().time() + 60):
+        raise ValueError("mine")
+    deadlines.close()

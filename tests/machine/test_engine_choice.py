@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from rondel import Agent, App
@@ -29,53 +27,41 @@ async def said(app: App, id: str, text: str) -> str:
     return (await (await app.conversation(id).send(text)).result()).output
 
 
-def test_a_chosen_engine_answers_in_its_conversation_and_in_no_other():
-    async def main() -> None:
-        _, app = engines(own=Scripted("own", "own"), other=Scripted("other"))
-        async with app:
-            assert await said(app, "a", "hi") == "own"
-            await app.conversation("a").use_engine("other")
-            assert await said(app, "a", "hi") == "other"
-            assert await said(app, "b", "hi") == "own"
-            assert (app.conversation("a").chosen_engine, app.conversation("b").chosen_engine) == ("other", "")
-
-    asyncio.run(main())
+async def test_a_chosen_engine_answers_in_its_conversation_and_in_no_other():
+    _, app = engines(own=Scripted("own", "own"), other=Scripted("other"))
+    async with app:
+        assert await said(app, "a", "hi") == "own"
+        await app.conversation("a").use_engine("other")
+        assert await said(app, "a", "hi") == "other"
+        assert await said(app, "b", "hi") == "own"
+        assert (app.conversation("a").chosen_engine, app.conversation("b").chosen_engine) == ("other", "")
 
 
-def test_an_agent_that_works_for_a_call_asks_its_own():
-    async def main() -> None:
-        scripts, app = engines(
-            own=Scripted(),
-            other=Scripted(call("expert", "c", input="why?"), "because of that"),
-            expert=Scripted("that is why"),
-        )
-        async with app:
-            await app.conversation("a").use_engine("other")
-            assert await said(app, "a", "hi") == "because of that"
-            assert len(scripts["expert"].prompts) == 1
-
-    asyncio.run(main())
+async def test_an_agent_that_works_for_a_call_asks_its_own():
+    scripts, app = engines(
+        own=Scripted(),
+        other=Scripted(call("expert", "c", input="why?"), "because of that"),
+        expert=Scripted("that is why"),
+    )
+    async with app:
+        await app.conversation("a").use_engine("other")
+        assert await said(app, "a", "hi") == "because of that"
+        assert len(scripts["expert"].prompts) == 1
 
 
-def test_without_a_name_the_agent_asks_its_own_again_and_the_same_choice_twice_is_one_entry():
-    async def main() -> None:
-        _, app = engines(own=Scripted("own"), other=Scripted())
-        async with app:
-            conversation = app.conversation("a")
-            for name in ("", "other", "other", "", ""):
-                await conversation.use_engine(name)
-            assert len(await conversation.entries()) == 2
-            assert await said(app, "a", "hi") == "own"
-
-    asyncio.run(main())
+async def test_without_a_name_the_agent_asks_its_own_again_and_the_same_choice_twice_is_one_entry():
+    _, app = engines(own=Scripted("own"), other=Scripted())
+    async with app:
+        conversation = app.conversation("a")
+        for name in ("", "other", "other", "", ""):
+            await conversation.use_engine(name)
+        assert len(await conversation.entries()) == 2
+        assert await said(app, "a", "hi") == "own"
 
 
-def test_a_wrong_name_is_told_to_whoever_gave_it_and_changes_nothing():
-    async def main() -> None:
-        _, app = engines(own=Scripted("own"))
-        async with app:
-            with pytest.raises(ConfigError, match="no engine 'nobody'"):
-                await app.conversation("a").use_engine("nobody")
-            assert await said(app, "a", "hi") == "own"
-
-    asyncio.run(main())
+async def test_a_wrong_name_is_told_to_whoever_gave_it_and_changes_nothing():
+    _, app = engines(own=Scripted("own"))
+    async with app:
+        with pytest.raises(ConfigError, match="no engine 'nobody'"):
+            await app.conversation("a").use_engine("nobody")
+        assert await said(app, "a", "hi") == "own"

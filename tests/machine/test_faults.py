@@ -9,19 +9,29 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from rondel import Agent, App, Approval, Outcome, Plugin, QuestionError, tool
+from rondel.contracts.runtime import Job
 from rondel.errors import StoreFull
-from rondel.events import CallFinished, Kept, MessageAdded, TurnFinished
-from rondel.job import Job
+from rondel.events import (
+    CallFinished,
+    DurableEvent,
+    MessageAdded,
+    MessageQueued,
+    RoundFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from rondel.limits import Limits
+from rondel.machine.turn import Turn
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, VirtualClock, call, say
-from rondel.turn import Turn
-from rondel.values import ToolResult, user
+from rondel.values import Message, Text, ToolResult, user
 from tests.helpers import events_of, of, play, scripted
 
 
@@ -31,7 +41,7 @@ class FullDisk(MemoryStore):
     full_after = 10**9
 
     async def append(
-        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
         self.full_after -= 1
         if self.full_after < 0:
@@ -40,12 +50,11 @@ class FullDisk(MemoryStore):
 
 
 @pytest.mark.parametrize("after", range(5))
-def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_that_was_kept(after: int):
+async def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_that_was_kept(after: int):
     """F06."""
 
     @tool(idempotent=True)
     async def look() -> str:
-        "Look."
         return "seen"
 
     def answer(prompt):
@@ -53,8 +62,7 @@ def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_that_was_
 
     store = FullDisk()
     agent = Agent("helper", engine=Scripted(*[answer] * 20), tools=[look])
-
-    async def scene(app: App):
+    async with App(agent, store=store) as app:
         conversation = app.conversation("c")
         store.full_after = after
         view = await conversation.send("go")
@@ -62,9 +70,7 @@ def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_that_was_
         failed = await view.result()
         store.full_after = 10**9
         fine = await (await conversation.send("again")).result()
-        return of(TurnFinished, events)[-1], failed, fine, await conversation.transcript()
-
-    finished, failed, fine, transcript = play(scene, agent, store=store)
+        finished, transcript = of(TurnFinished, events)[-1], await conversation.transcript()
     assert finished.outcome is Outcome.FAILED
     assert failed.error == "no space is left for rondel.db; free some and try again"
     assert fine.output == "done"
@@ -72,30 +78,27 @@ def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_that_was_
     assert "again" in [message.text for message in transcript.messages]
 
 
-def test_another_process_that_appends_fences_this_one_off_and_the_next_turn_reads_anew(tmp_path: Path):
-    agent, _ = scripted("never said", "said")
+def test_what_another_process_appended_is_read_before_the_next_turn_begins(tmp_path: Path):
+    """Trust 2: no turn fails because another process was there before it."""
+    agent, engine = scripted("said")
     path = tmp_path / "rondel.db"
 
     async def scene(app: App):
         conversation = app.conversation("c")
-        journal = await app.journal("c")
+        await app.journals.open("c")
         async with SqliteStore(path) as other:
             await other.append("c", 1, (MessageAdded(user("from elsewhere", id="x")),), at=1.0)
-        failed = await (await conversation.send("hi")).result()
-        assert journal.broken
-        fine = await (await conversation.send("hi again")).result()
-        return failed, fine, [m.text for m in (await conversation.transcript()).messages]
+        fine = await (await conversation.send("hi")).result()
+        return fine, [m.text for m in (await conversation.transcript()).messages]
 
-    failed, fine, texts = play(scene, agent, store=SqliteStore(path))
-    assert "another worker appended first" in failed.error
-    assert fine.output == "said"
-    assert texts[0] == "from elsewhere"
-    assert texts[-1] == "said"
+    fine, texts = play(scene, agent, store=SqliteStore(path))
+    assert (fine.output, fine.error) == ("said", "")
+    assert texts == ["from elsewhere", "hi", "said"]
+    assert [m.text for m in engine.prompts[0].messages][-2:] == ["from elsewhere", "hi"]
 
 
 @tool(approval=Approval("confirm", timeout_s=60))
 async def delete_all() -> str:
-    "Delete all."
     return "all gone"
 
 
@@ -106,44 +109,34 @@ def danger() -> Agent:
     return Agent("helper", engine=Scripted(*[answer] * 5), tools=[delete_all])
 
 
-def test_a_held_call_resumes_after_a_restart(tmp_path: Path):
+async def test_a_held_call_resumes_after_a_restart(tmp_path: Path):
     """T09, Q02: the answer can come tomorrow, in another process; the same turn goes on."""
     path, clock = tmp_path / "rondel.db", VirtualClock()
-
-    async def ask(app: App):
+    async with App(danger(), store=SqliteStore(path), clock=clock) as app:
         view = await app.conversation("c").send("clean up")
         finished = of(TurnFinished, await events_of(view))[0]
-        return finished.state, view.id
-
-    async def answer(app: App):
+        state, first_turn = finished.state, view.id
+    assert state == "input-required"
+    async with App(danger(), store=SqliteStore(path), clock=clock) as app:
         conversation = app.conversation("c")
         await app.drain()
         questions = await conversation.questions()
         view = await conversation.answer(questions[0].id, "yes", by="ann")
-        return questions, view.id, await view.result()
-
-    state, first_turn = play(ask, danger(), store=SqliteStore(path), clock=clock)
-    assert state == "input-required"
-    questions, second_turn, result = play(answer, danger(), store=SqliteStore(path), clock=clock)
+        second_turn, result = view.id, await view.result()
     assert [q.kind for q in questions] == ["approve"]
     assert second_turn == first_turn
     assert result.output == "all gone"
 
 
-def test_a_deadline_that_passed_while_nobody_was_there_denies_at_the_next_start(tmp_path: Path):
+async def test_a_deadline_that_passed_while_nobody_was_there_denies_at_the_next_start(tmp_path: Path):
     """T08: 60 s without an answer is a no, also across a restart."""
     path, clock = tmp_path / "rondel.db", VirtualClock()
-
-    async def ask(app: App):
+    async with App(danger(), store=SqliteStore(path), clock=clock) as app:
         await events_of(await app.conversation("c").send("clean up"))
-
-    async def look(app: App):
-        await app.drain()
-        return (await app.conversation("c").transcript()).output
-
-    play(ask, danger(), store=SqliteStore(path), clock=clock)
     clock.advance(3600)
-    assert "nobody answered" in play(look, danger(), store=SqliteStore(path), clock=clock)
+    async with App(danger(), store=SqliteStore(path), clock=clock) as app:
+        await app.drain()
+        assert "no answer within" in (await app.conversation("c").transcript()).output
 
 
 def test_a_deadline_passes_while_the_app_runs():
@@ -155,17 +148,17 @@ def test_a_deadline_passes_while_the_app_runs():
         await events_of(await conversation.send("clean up"))
         with await conversation.watch() as watcher:
             clock.advance(61)
-            async for event in watcher:
+            async for _, event in watcher:
                 if isinstance(event, TurnFinished):
                     return event.state, (await conversation.transcript()).output
 
     state, output = play(scene, danger(), clock=clock)
     assert state == "completed"
-    assert "nobody answered" in output
+    assert "no answer within" in output
 
 
-def test_a_question_is_answered_once_and_only_while_it_is_open():
-    async def scene(app: App):
+async def test_a_question_is_answered_once_and_only_while_it_is_open():
+    async with App(danger()) as app:
         conversation = app.conversation("c")
         await events_of(await conversation.send("clean up"))
         question = (await conversation.questions())[0]
@@ -178,21 +171,16 @@ def test_a_question_is_answered_once_and_only_while_it_is_open():
         with pytest.raises(QuestionError, match="is not open"):
             await conversation.answer(question.id, "yes")
 
-    play(scene, danger())
 
-
-def test_a_stop_closes_what_waits_for_an_answer():
+async def test_a_stop_closes_what_waits_for_an_answer():
     """T08: a cancel denies."""
-
-    async def scene(app: App):
+    async with App(danger()) as app:
         conversation = app.conversation("c")
         await events_of(await conversation.send("clean up"))
         assert await conversation.stop()
         entries = await conversation.entries()
         assert not await conversation.stop()
-        return await conversation.questions(), [entry.event for entry in entries]
-
-    questions, events = play(scene, danger())
+        questions, events = await conversation.questions(), [entry.event for entry in entries]
     assert questions == []
     result = of(CallFinished, events)[0].result
     assert isinstance(result, ToolResult)
@@ -268,11 +256,10 @@ def test_an_app_that_closes_lets_go_of_its_turns_and_the_next_takes_them_up(tmp_
 
         @tool(idempotent=True)
         async def wait() -> str:
-            "Wait."
             await hang()
             return "never"
 
-        app.add_agent(Agent("waiter", engine=Scripted(call("wait")), tools=[wait]))
+        app.registry.add_agent(Agent("waiter", engine=Scripted(call("wait")), tools=[wait]))
         await app.conversation("c", agent="waiter").send("go")
         await reached.wait()
 
@@ -282,7 +269,6 @@ def test_an_app_that_closes_lets_go_of_its_turns_and_the_next_takes_them_up(tmp_
 
     @tool(idempotent=True)
     async def wait() -> str:
-        "Wait."
         return "waited"
 
     play(leave, agent("unused"), store=SqliteStore(path))
@@ -290,7 +276,7 @@ def test_an_app_that_closes_lets_go_of_its_turns_and_the_next_takes_them_up(tmp_
     assert play(find, waiter, store=SqliteStore(path)) == "it waited"
 
 
-def test_a_stop_that_comes_while_the_turn_ends_is_too_late_and_harmless():
+async def test_a_stop_that_comes_while_the_turn_ends_is_too_late_and_harmless():
     """F05."""
     reached, go = asyncio.Event(), asyncio.Event()
 
@@ -300,16 +286,13 @@ def test_a_stop_that_comes_while_the_turn_ends_is_too_late_and_harmless():
             await go.wait()
 
     agent, _ = scripted("hi", plugins=[Slow()])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("x")
         await reached.wait()
         await view.stop()
         go.set()
-        return of(TurnFinished, await events_of(view))[0], await conversation.entries()
-
-    finished, entries = play(scene, agent)
+        finished, entries = of(TurnFinished, await events_of(view))[0], await conversation.entries()
     assert finished.outcome is Outcome.DONE
     assert isinstance(entries[-1].event, TurnFinished)
 
@@ -344,26 +327,179 @@ def test_a_required_plugin_that_fails_at_the_start_or_the_end_fails_the_turn_and
     assert fine == ""
 
 
-def test_a_message_that_only_its_job_remembers_is_found_by_resume(tmp_path: Path):
+async def test_a_message_that_only_its_job_remembers_is_found_by_resume(tmp_path: Path):
     """Q02: the crash came between the job and the first entry, and nobody recovers at the start."""
     path = tmp_path / "rondel.db"
-
-    async def leave() -> None:
-        async with SqliteStore(path) as store:
-            message = msgspec.to_builtins(user("are you there?", id="m1"))
-            await store.put_job(Job("t1", "turn", "c", {"turn": "t1", "agent": "helper", "message": message}))
-            await store.put_job(Job("t2", "turn", "other", {"turn": "t2", "agent": "helper", "message": message}))
-
-    async def scene(app: App):
+    async with SqliteStore(path) as store:
+        message = msgspec.to_builtins(user("are you there?", id="m1"))
+        await store.put_job(Job("t1", "turn", "c", {"turn": "t1", "agent": "helper", "message": message}))
+        await store.put_job(Job("t2", "turn", "other", {"turn": "t2", "agent": "helper", "message": message}))
+    agent, _ = scripted("I am.")
+    async with App(agent, store=SqliteStore(path), recover=False) as app:
         await app.drain()
         conversation = app.conversation("c")
         before = (await conversation.transcript()).messages[:]
         view = await conversation.resume()
         assert view is not None
         other = await app.conversation("other").transcript()
-        return before, (await view.result()).output, other.messages, await conversation.resume()
-
-    asyncio.run(leave())
-    agent, _ = scripted("I am.")
-    before, output, others, nothing = play(scene, agent, store=SqliteStore(path), recover=False)
+        output, others, nothing = (await view.result()).output, other.messages, await conversation.resume()
     assert (before, output, others, nothing) == ([], "I am.", [], None)
+
+
+async def _left_behind(path: Path, *events: DurableEvent, payload: dict[str, Any]) -> None:
+    """What a process leaves that is killed after its last append, before its job is forgotten."""
+    async with SqliteStore(path) as store:
+        await store.put_job(Job(payload["turn"], "turn", "c", {"agent": "helper", **payload}))
+        await store.append("c", 1, events, at=1.0)
+
+
+ANSWERED = (
+    TurnStarted("t1", "helper"),
+    MessageAdded(user("hi", id="m1")),
+    RoundFinished(Message("assistant", (Text("hello"),), id="r1"), agent="helper"),
+)
+
+
+@pytest.mark.parametrize("recover", [False, True])
+def test_a_turn_that_had_ended_before_the_crash_ends_again_for_who_resumes_it(tmp_path: Path, recover: bool):
+    """Trust 3: its job was not forgotten yet, and finds nothing to do."""
+    path = tmp_path / "rondel.db"
+    message = msgspec.to_builtins(user("hi", id="m1"))
+    finished = TurnFinished("t1", Outcome.DONE)
+    asyncio.run(_left_behind(path, *ANSWERED, finished, payload={"turn": "t1", "message": message}))
+
+    async def scene(app: App):
+        await app.drain()
+        conversation = app.conversation("c")
+        view = await conversation.resume()
+        ended = None if view is None else (await events_of(view), (await view.result()).output)
+        return ended, await conversation.resume(), len(await conversation.entries())
+
+    agent, _ = scripted()
+    ended, nothing, entries = play(scene, agent, store=SqliteStore(path), recover=recover)
+    assert ended == (None if recover else ([finished], "hello"))
+    assert (nothing, entries) == (None, 4)
+
+
+async def test_a_turn_that_waits_for_a_person_says_so_again_to_who_resumes_it(tmp_path: Path):
+    """Trust 3: its job was not forgotten yet; the question can be answered all the same."""
+    path = tmp_path / "rondel.db"
+    async with App(danger(), store=SqliteStore(path)) as app:
+        await events_of(await app.conversation("c").send("clean up", id="m1"))
+        turn = (await app.conversation("c").transcript()).turn
+    async with SqliteStore(path) as store:
+        message = msgspec.to_builtins(user("clean up", id="m1"))
+        assert await store.put_job(Job(turn, "turn", "c", {"turn": turn, "agent": "helper", "message": message}))
+    async with App(danger(), store=SqliteStore(path), recover=False) as app:
+        conversation = app.conversation("c")
+        view = await conversation.resume()
+        assert view is not None
+        states = [state async for state in view.states()]
+        waiting = (await view.result()).error
+        answered = await conversation.answer((await conversation.questions())[0].id, "yes")
+        output = (await answered.result()).output
+    assert states == ["working", "input-required"]
+    assert waiting.startswith("waiting for an answer: ")
+    assert output == "all gone"
+
+
+def test_what_came_just_as_a_turn_ended_is_answered_after_a_crash(tmp_path: Path):
+    """Trust 3: the crash came between the end of the turn and the start of the one that answers it."""
+    path = tmp_path / "rondel.db"
+    queued = MessageQueued(user("one more thing", id="m2"))
+    asyncio.run(_left_behind(path, *ANSWERED, queued, TurnFinished("t1", Outcome.DONE), payload={"turn": "t1"}))
+    agent, _ = scripted("heard it")
+
+    async def scene(app: App):
+        await app.drain()
+        return (await app.conversation("c").transcript()).output
+
+    assert play(scene, agent, store=SqliteStore(path)) == "heard it"
+
+
+async def test_a_message_with_a_known_id_adds_nothing_and_brings_the_answer_that_it_got(tmp_path: Path):
+    """Trust 3: 7,890 TurnStarted were written for 660 messages that were sent again and again."""
+    agent, engine = scripted("first", "second", "third")
+    async with App(agent, store=SqliteStore(tmp_path / "rondel.db")) as app:
+        conversation = app.conversation("c")
+        views = [await conversation.send("one", id="m1") for _ in range(3)]  # the others while it is under way
+        outputs = [(await view.result()).output for view in views]
+        await (await conversation.send("two", id="m2")).result()
+        entries = len(await conversation.entries())
+        again = await conversation.send("one", id="m1")
+        events = await events_of(again)
+        outputs.append((await again.result()).output)
+        turn, before, after = again.id, entries, len(await conversation.entries())
+    assert outputs == ["first"] * 4
+    assert len(engine.prompts) == 2
+    assert before == after
+    assert [(event.turn, event.outcome) for event in of(TurnFinished, events)] == [(turn, Outcome.DONE)]
+
+
+async def test_a_message_that_failed_is_tried_again_when_it_is_sent_again():
+    """Trust 3: it is known and still owed, so it is answered and not said twice."""
+    agent, _ = scripted(RuntimeError("not now"), "better")
+    async with App(agent) as app:
+        conversation = app.conversation("c")
+        failed = await (await conversation.send("one", id="m1")).result()
+        fine = await (await conversation.send("one", id="m1")).result()
+        texts = [message.text for message in (await conversation.transcript()).messages if message.role == "user"]
+        error, output = failed.error, fine.output
+    assert "not now" in error
+    assert (output, texts) == ("better", ["one"])
+
+
+async def test_a_message_that_came_while_a_question_was_open_is_not_said_twice():
+    """Trust 3: it is known before the calls that it waits for are answered."""
+    async with App(danger()) as app:
+        conversation = app.conversation("c")
+        await events_of(await conversation.send("clean up"))
+        for _ in range(2):
+            await events_of(await conversation.send("and hurry", id="m2"))
+        await (await conversation.answer((await conversation.questions())[0].id, "yes")).result()
+        assert [message.text for message in (await conversation.transcript()).messages].count("and hurry") == 1
+
+
+def test_two_that_resume_the_same_turn_both_hear_of_its_end(tmp_path: Path):
+    """Trust 3: whoever waits is told, in whichever process the turn goes on."""
+    path = tmp_path / "rondel.db"
+    asyncio.run(_left_behind(path, *ANSWERED[:2], payload={"turn": "t1"}))
+
+    async def main():
+        everybody = asyncio.Event()
+
+        class Patient(Plugin):
+            name = "patient"
+
+            async def on_turn_start(self, turn: Turn) -> None:
+                await everybody.wait()
+
+        agents = [scripted("hello", plugins=[Patient()])[0] for _ in range(2)]
+        async with (
+            asyncio.timeout(20),
+            App(agents[0], store=SqliteStore(path), recover=False) as one,
+            App(agents[1], store=SqliteStore(path), recover=False) as other,
+        ):
+            views = [await app.conversation("c").resume() for app in (one, other, one)]
+            everybody.set()
+            return [(await view.result()).output for view in views if view is not None]
+
+    assert asyncio.run(main()) == ["hello"] * 3
+
+
+async def test_a_message_that_a_limit_ended_ends_the_same_way_when_it_is_sent_again():
+    """Trust 3: with the same error and the name of the limit."""
+
+    @tool(idempotent=True)
+    async def look() -> str:
+        return "seen"
+
+    agent = Agent("helper", engine=Scripted(*[call("look")] * 9), tools=[look], limits=Limits(rounds=2))
+    async with App(agent) as app:
+        conversation = app.conversation("c")
+        first = await (await conversation.send("one", id="m1")).result()
+        before = len(await conversation.entries())
+        again = await (await conversation.send("one", id="m1")).result()
+        assert len(await conversation.entries()) == before
+    assert first.limit == "limits.rounds"
+    assert again == first

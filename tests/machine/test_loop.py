@@ -21,9 +21,9 @@ from rondel.events import (
     TurnFinished,
     TurnStarted,
 )
+from rondel.machine.turn import Turn
 from rondel.testing import Pause, Scripted, call, calls, say
 from rondel.tool import NO_RESULT
-from rondel.turn import Turn
 from rondel.values import (
     Message,
     PartDelta,
@@ -36,25 +36,21 @@ from rondel.values import (
     deltas_of,
     user,
 )
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_after, events_of, of, play, result_of, scripted
 
 
 @tool
 async def add(a: int, b: int) -> int:
-    "Add two numbers."
     return a + b
 
 
-def test_a_turn_streams_its_answer_and_rests():
+async def test_a_turn_streams_its_answer_and_rests():
     """F01, F11: states are working, then completed; the result has output, error, ran and agent."""
     agent, engine = scripted("Hello there.")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         view = await app.conversation().send("hi")
         states = [state async for state in view.states()]
-        return states, await view.result()
-
-    states, result = play(scene, agent)
+        result = await view.result()
     assert states == ["working", "completed"]
     assert result == rondel.AgentResult("Hello there.", "", True, "helper")
     engine.check_done()
@@ -63,10 +59,7 @@ def test_a_turn_streams_its_answer_and_rests():
 def test_watchers_see_the_deltas_between_start_and_finish():
     agent, _ = scripted("Hello there.")
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("hi"))
-
-    events = play(scene, agent)
+    events = play(events_after("hi"), agent)
     kinds = [type(event).__name__ for event in events]
     assert kinds[:2] == ["TurnStarted", "MessageAdded"]
     assert kinds[-1] == "TurnFinished"
@@ -74,30 +67,24 @@ def test_watchers_see_the_deltas_between_start_and_finish():
     assert kinds.index("PartDelta") < kinds.index("RoundFinished")
 
 
-def test_a_tool_call_is_answered_and_the_model_reads_the_result():
+async def test_a_tool_call_is_answered_and_the_model_reads_the_result():
     agent, engine = scripted(call("add", a=2, b=40), "It is 42.", tools=[add])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         view = await app.conversation().send("2 + 40?")
-        return await events_of(view), await view.result()
-
-    events, result = play(scene, agent)
+        events, result = await events_of(view), await view.result()
     assert result.output == "It is 42."
     assert [e.name for e in of(CallStarted, events)] == ["add"]
     assert engine.prompts[1].messages[-1] == Message("tool", (ToolResult("call-add", (Text("42"),), "add"),))
     engine.check_done()
 
 
-def test_the_users_message_is_there_exactly_once_in_every_round():
+async def test_the_users_message_is_there_exactly_once_in_every_round():
     """P13: also in tool rounds and in the next turn."""
     agent, engine = scripted(call("add", a=1, b=1), call("add", "again", a=2, b=2), "4", "5", tools=[add])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("first question")).result()
         await (await conversation.send("second question")).result()
-
-    play(scene, agent)
     texts = [[m.text for m in prompt.messages if m.role == "user"] for prompt in engine.prompts]
     assert texts == [["first question"]] * 3 + [["first question", "second question"]]
 
@@ -111,15 +98,12 @@ def test_control_goes_to_the_human_by_default_and_to_itself_when_a_plugin_says_s
 
     agent, engine = scripted("one, more follows", "two", plugins=[GoOn()])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("count")).result()
-
-    assert play(scene, agent).output == "two"
+    assert play(result_of("count"), agent).output == "two"
     assert engine.prompts[1].messages[-1].text == "one, more follows"
     engine.check_done()
 
 
-def test_control_passes_to_another_agent_and_returns():
+async def test_control_passes_to_another_agent_and_returns():
     """F02: agent:<id> really passes control; the next turn is the first agent's again."""
 
     class ToTheExpert(Plugin):
@@ -128,16 +112,12 @@ def test_control_passes_to_another_agent_and_returns():
 
     clerk, front = scripted("I pass you on.", "I pass you on again.", name="clerk", plugins=[ToTheExpert()])
     expert, back = scripted("I know it.", "I still know it.", name="expert", prompt="You are the expert.")
-
-    async def scene(app: App):
+    async with App(clerk, expert) as app:
         conversation = app.conversation()
         view = await conversation.send("a hard question")
         events = await events_of(view)
         first = await view.result()
         second = await (await conversation.send("and now?")).result()
-        return events, first, second
-
-    events, first, second = play(scene, clerk, expert)
     assert first.output == "I know it."
     assert second.output == "I still know it."
     assert [e.agent for e in of(HandedOff, events)] == ["expert"]
@@ -155,10 +135,7 @@ def test_a_hand_off_to_nobody_is_said_and_ends_the_turn():
 
     agent, _ = scripted("over to the ghost", plugins=[ToNobody()])
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("hi"))
-
-    events = play(scene, agent)
+    events = play(events_after("hi"), agent)
     assert of(TurnFinished, events)[0].outcome is Outcome.DONE
     assert "no" in of(MessageAdded, events)[-1].message.text
     assert "'ghost'" in of(MessageAdded, events)[-1].message.text
@@ -169,31 +146,29 @@ class Forever(Plugin):
         return msgspec.structs.replace(reply, next="self")
 
 
-def test_a_turn_that_goes_on_by_itself_stops_at_its_limit_and_says_so():
+async def test_a_turn_that_goes_on_by_itself_stops_at_its_limit_and_says_so():
     """F03: three self-rounds by default, then a completed state that says so."""
     agent, engine = scripted("1", "2", "3", "4", plugins=[Forever()])
-
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("go"))
-
-    events = play(scene, agent)
+    async with App(agent) as app:
+        view = await app.conversation().send("go")
+        events, result = await events_of(view), await view.result()
     finished = of(TurnFinished, events)[0]
+    assert (result.output, result.error, result.limit) == ("4", finished.reason, "limits.continuations")
     assert finished.state == "completed"
     assert "limits.continuations" in finished.reason
     assert [e.name for e in of(LimitHit, events)] == ["limits.continuations"]
     engine.check_done()
 
 
-def test_the_round_limit_is_an_outcome_with_a_name():
+async def test_the_round_limit_is_an_outcome_with_a_name():
     """F03: configurable."""
     agent, engine = scripted(*(call("add", f"c{i}", a=i, b=1) for i in range(2)), tools=[add], limits=Limits(rounds=2))
-
-    async def scene(app: App):
-        return of(TurnFinished, await events_of(await app.conversation().send("go")))[0]
-
-    finished = play(scene, agent)
-    assert finished.outcome is Outcome.DONE
+    async with App(agent) as app:
+        view = await app.conversation().send("go")
+        finished, result = of(TurnFinished, await events_of(view))[0], await view.result()
+    assert finished.outcome is Outcome.LIMITED
     assert finished.reason == "the turn used its 2 rounds; raise limits.rounds or ask for less"
+    assert (result.output, result.error, result.limit) == ("", finished.reason, "limits.rounds")
     engine.check_done()
 
 
@@ -213,10 +188,7 @@ def test_a_stop_beats_a_hand_off_beats_self_beats_human():
         agent, _ = scripted("x", plugins=plugins)
         other, _ = scripted("y", name="other")
 
-        async def scene(app: App):
-            return await events_of(await app.conversation().send("go"))
-
-        events = play(scene, agent, other)
+        events = play(events_after("go"), agent, other)
         assert [e.agent for e in of(HandedOff, events)] == ["other"]
 
 
@@ -234,18 +206,15 @@ def test_two_plugins_that_both_want_self_start_one_round_with_the_first_message(
 
     agent, engine = scripted("first", "second", plugins=[Says("from the outer"), Says("from the inner")])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "second"
+    assert play(result_of("go"), agent).output == "second"
     assert engine.prompts[1].messages[-1].text == "from the inner"
     engine.check_done()
 
 
-def test_a_stop_in_mid_stream_closes_the_request_and_keeps_what_was_said():
+async def test_a_stop_in_mid_stream_closes_the_request_and_keeps_what_was_said():
     """F05: state canceled, the upstream request is closed, the partial answer stays in the transcript."""
-
-    async def scene(app: App):
+    agent, engine = scripted()
+    async with App(agent) as app:
         pause = Pause("So far so ")
         engine.add(pause)
         conversation = app.conversation()
@@ -255,20 +224,17 @@ def test_a_stop_in_mid_stream_closes_the_request_and_keeps_what_was_said():
         events = await events_of(view)
         engine.add("fresh")
         after = await (await conversation.send("again")).result()
-        return events, pause.closed, await conversation.transcript(), after
-
-    agent, engine = scripted()
-    events, closed, transcript, after = play(scene, agent)
+        closed, transcript = pause.closed, await conversation.transcript()
     assert closed
     assert of(TurnFinished, events)[0].state == "canceled"
     assert [m.text for m in transcript.messages] == ["talk", "So far so ", "again", "fresh"]
     assert after.output == "fresh"
 
 
-def test_a_stop_before_the_start_leaves_the_engine_alone():
+async def test_a_stop_before_the_start_leaves_the_engine_alone():
     """F05: a turn that waits for its place can be stopped, too."""
-
-    async def scene(app: App):
+    agent, engine = scripted()
+    async with App(agent) as app:
         pause = Pause("first")
         engine.add(pause)
         conversation = app.conversation()
@@ -278,58 +244,48 @@ def test_a_stop_before_the_start_leaves_the_engine_alone():
         assert await second.stop()
         states = [state async for state in second.states()]
         pause.release()
-        return states, await first.result(), await second.result(), len(engine.prompts)
-
-    agent, engine = scripted()
-    states, first, second, asked = play(scene, agent)
+        first, second, asked = await first.result(), await second.result(), len(engine.prompts)
     assert states == ["working", "canceled"]
     assert (first.output, second.output, second.ran) == ("first", "", False)
     assert asked == 1
 
 
-def test_a_stop_while_tools_run_answers_every_call():
+async def test_a_stop_while_tools_run_answers_every_call():
     """F05: no call stays open, so the conversation can go on."""
     reached = asyncio.Event()
 
     @tool
     async def hang() -> str:
-        "Never ends."
         reached.set()
         await asyncio.Event().wait()
         return "never"
 
     agent, engine = scripted(calls(call("hang"), call("add", a=1, b=1)), "fine", tools=[hang, add])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("go")
         await reached.wait()
         await view.stop()
         await events_of(view)
-        return await (await conversation.send("and?")).result()
-
-    assert play(scene, agent).output == "fine"
+        assert (await (await conversation.send("and?")).result()).output == "fine"
     results = {r.name: r for m in engine.prompts[1].messages if m.role == "tool" for r in m.parts}
     assert results["hang"].is_error
     assert "stopped" in results["hang"].text
     assert results["add"].text in ("2", results["hang"].text)
 
 
-def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_message():
+async def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_message():
     """F06: the error is kept, is sent to the model for one round only, and the chat goes on."""
     error = EngineOverloaded("the model is overloaded", provider="acme", model="m", code="529")
     agent, engine = scripted(error, "better now", "still fine")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("hi")
         finished = of(TurnFinished, await events_of(view))[0]
         failed = await view.result()
         await (await conversation.send("again")).result()
         await (await conversation.send("more")).result()
-        return finished, failed, await conversation.transcript()
-
-    finished, failed, transcript = play(scene, agent)
+        transcript = await conversation.transcript()
     assert finished.state == "failed"
     assert finished.failure is not None
     assert msgspec.structs.asdict(finished.failure) == {
@@ -346,18 +302,15 @@ def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_message():
     assert [len(texts) for texts in sent] == [0, 1, 0]
 
 
-def test_a_failed_turn_can_be_taken_up_again():
+async def test_a_failed_turn_can_be_taken_up_again():
     agent, _ = scripted(EngineOverloaded("busy"), "here I am")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("hi")).result()
         view = await conversation.resume()
         assert view is not None
         first = await view.result()
-        return first, await conversation.resume()
-
-    result, nothing_left = play(scene, agent)
+        result, nothing_left = first, await conversation.resume()
     assert result.output == "here I am"
     assert nothing_left is None
 
@@ -366,27 +319,21 @@ def test_a_blank_prompt_asks_nobody():
     """F08: ran is False and no model is called."""
     agent, engine = scripted()
 
-    async def scene(app: App):
-        return await (await app.conversation().send("   ")).result()
-
-    result = play(scene, agent)
+    result = play(result_of("   "), agent)
     assert (result.ran, result.output, result.error) == (False, "", "")
     assert engine.prompts == []
 
 
-def test_a_hard_failure_stops_all_calls_at_once_and_names_the_agent():
+async def test_a_hard_failure_stops_all_calls_at_once_and_names_the_agent():
     """F09: the agent that failed is named; siblings are not left open; the next turn works."""
     weather, _ = scripted(EngineOverloaded("weather service down"), name="weather", description="The weather.")
     agent, engine = scripted(calls(call("weather", input="Paris"), call("add", a=1, b=1)), "ok", tools=[weather, add])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("go")
         finished = of(TurnFinished, await events_of(view))[0]
         result = await view.result()
-        return finished, result, await (await conversation.send("go on")).result()
-
-    finished, result, after = play(scene, agent)
+        after = await (await conversation.send("go on")).result()
     assert finished.outcome is Outcome.FAILED
     assert "agent 'weather' failed: weather service down" in result.error
     assert result.agent == "weather"
@@ -399,15 +346,11 @@ def test_an_error_raised_as_agent_failed_in_a_tool_is_hard():
 
     @tool
     async def lookup() -> str:
-        "Look it up."
         raise AgentFailed("archive", "the index is gone")
 
     agent, _ = scripted(call("lookup"), tools=[lookup])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).agent == "archive"
+    assert play(result_of("go"), agent).agent == "archive"
 
 
 def test_a_soft_failure_goes_on_with_a_note_and_the_marker_never_shows():
@@ -415,15 +358,11 @@ def test_a_soft_failure_goes_on_with_a_note_and_the_marker_never_shows():
 
     @tool
     async def search(query: str) -> str:
-        "Search."
         return NO_RESULT
 
     agent, engine = scripted(call("search", query="x"), "I found nothing.", tools=[search])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    result = play(scene, agent)
+    result = play(result_of("go"), agent)
     assert (result.output, result.ran, result.error) == ("I found nothing.", True, "")
     assert engine.prompts[1].messages[-1].parts[0].text == "No useful result."
 
@@ -433,15 +372,11 @@ def test_a_structured_soft_failure_says_why_and_what_to_try():
 
     @tool
     async def search(query: str) -> rondel.NoResult:
-        "Search."
         return rondel.NoResult("The archive ends in 1990.", "Ask for an earlier year.")
 
     agent, engine = scripted(call("search", query="x"), "ok", tools=[search])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     told = engine.prompts[1].messages[-1].parts[0].text
     assert told == "No useful result. The archive ends in 1990. Ask for an earlier year."
 
@@ -459,9 +394,7 @@ def test_agents_that_call_agents_stop_at_the_depth_limit_and_the_error_names_the
 
     mirror = Agent("mirror", engine=Scripted(*[answer] * 40), tools=["mirror"], description="Calls itself.")
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
+    scene = result_of("go")
     assert play(scene, mirror).output == "done"
     assert "nested 5 levels deep" in told[0]
     assert "limits.tool_levels" in told[0]
@@ -476,18 +409,14 @@ def test_agents_that_call_agents_stop_at_the_depth_limit_and_the_error_names_the
     assert "limits.agent_levels" in told[0]
 
 
-def test_an_inner_agents_events_are_nested_in_the_stream_of_the_outer():
+async def test_an_inner_agents_events_are_nested_in_the_stream_of_the_outer():
     inner, _ = scripted("sunny", name="weather", prompt="You know the weather.")
     agent, engine = scripted(call("weather", "w1", input="Paris"), "It is sunny.", tools=[inner])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("go")
         events = await events_of(view)
         child = await app.store.read(f"{conversation.id}/w1")
-        return events, child
-
-    events, child = play(scene, agent)
     nested = [e.event for e in events if type(e).__name__ == "Nested"]
     assert PartDelta(0, "sunny") in nested
     started = child[0].event
@@ -496,8 +425,9 @@ def test_an_inner_agents_events_are_nested_in_the_stream_of_the_outer():
     assert engine.prompts[1].messages[-1].parts[0].text == "sunny"
 
 
-def test_messages_of_one_conversation_queue_in_order_and_others_run_beside_them():
-    async def scene(app: App):
+async def test_messages_of_one_conversation_queue_in_order_and_others_run_beside_them():
+    agent, engine = scripted()
+    async with App(agent) as app:
         pause = Pause("first")
         engine.add(pause, "elsewhere", "second")
         here, there = app.conversation("here"), app.conversation("there")
@@ -506,33 +436,27 @@ def test_messages_of_one_conversation_queue_in_order_and_others_run_beside_them(
         second = await here.send("two")
         other = await (await there.send("three")).result()
         pause.release()
-        return other.output, (await first.result()).output, (await second.result()).output
-
-    agent, engine = scripted()
-    assert play(scene, agent) == ("elsewhere", "first", "second")
+        found = other.output, (await first.result()).output, (await second.result()).output
+    assert found == ("elsewhere", "first", "second")
 
 
-def test_a_message_sent_while_it_works_steers_the_running_turn():
+async def test_a_message_sent_while_it_works_steers_the_running_turn():
     reached, go = asyncio.Event(), asyncio.Event()
 
     @tool
     async def work() -> str:
-        "Work."
         reached.set()
         await go.wait()
         return "worked"
 
     agent, engine = scripted(call("work"), "in French then", tools=[work])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("go")
         await reached.wait()
         await conversation.steer("in French please")
         go.set()
-        return await view.result()
-
-    assert play(scene, agent).output == "in French then"
+        assert (await view.result()).output == "in French then"
     assert [m.role for m in engine.prompts[1].messages] == ["user", "assistant", "tool", "user"]
     assert engine.prompts[1].messages[-1].text == "in French please"
 
@@ -552,7 +476,7 @@ def test_a_message_that_comes_just_as_the_turn_ends_is_still_answered():
         with await conversation.watch() as watcher:
             await conversation.send("hi")
             done = 0
-            async for event in watcher:
+            async for _, event in watcher:
                 done += isinstance(event, TurnFinished)
                 if done == 2:
                     return [m.text for m in (await conversation.transcript()).messages]
@@ -560,17 +484,14 @@ def test_a_message_that_comes_just_as_the_turn_ends_is_still_answered():
     assert play(scene, agent) == ["hi", "first", "one more thing", "second"]
 
 
-def test_a_message_with_the_same_id_is_heard_once():
+async def test_a_message_with_the_same_id_is_heard_once():
     """Q02: dedupe by id."""
     agent, engine = scripted("once")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("hi", id="m1")).result()
         await (await conversation.send("hi", id="m1")).result()
-        return [m.text for m in (await conversation.transcript()).messages]
-
-    assert play(scene, agent) == ["hi", "once"]
+        assert [m.text for m in (await conversation.transcript()).messages] == ["hi", "once"]
     engine.check_done()
 
 
@@ -580,10 +501,7 @@ def test_a_call_without_an_id_or_with_a_repeated_one_gets_its_own():
     )
     agent, engine = scripted(reply, "ok", tools=[add])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "ok"
+    assert play(result_of("go"), agent).output == "ok"
     results = engine.prompts[1].messages[-1].parts
     assert [r.text for r in results] == ["1", "2", "3"]
     assert len({r.call_id for r in results}) == 3
@@ -602,19 +520,20 @@ def test_a_plugin_that_raises_is_reported_and_skipped():
 
     agent, engine = scripted("ok", plugins=[Broken(), Terse()])
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("hi"))
-
-    events = play(scene, agent)
+    events = play(events_after("hi"), agent)
     assert of(PluginFailed, events) == [PluginFailed("broken", "on_prompt", "ValueError: no idea")]
     assert engine.prompts[0].messages[0].text == "Be terse."
     assert of(TurnFinished, events)[0].outcome is Outcome.DONE
 
 
 @pytest.mark.parametrize(
-    "hook", ["on_turn_start", "on_prompt", "on_reply", "on_tool_call", "on_tool_result", "on_turn_end", "on_event"]
+    "hook",
+    [
+        *("on_turn_start", "on_prompt", "on_reply", "on_tool_call", "on_tool_result", "on_turn_end", "on_event"),
+        "applies",
+    ],
 )
-def test_a_plugin_that_raises_in_any_hook_does_not_end_the_turn(hook: str):
+async def test_a_plugin_that_raises_in_any_hook_does_not_end_the_turn(hook: str):
     """P12."""
 
     async def fails(self: Plugin, *_: object) -> None:
@@ -623,14 +542,11 @@ def test_a_plugin_that_raises_in_any_hook_does_not_end_the_turn(hook: str):
     def fails_at_once(self: Plugin, *_: object) -> None:
         raise ValueError("no idea")
 
-    plugin = type("Broken", (Plugin,), {hook: fails_at_once if hook == "on_event" else fails})()
+    plugin = type("Broken", (Plugin,), {hook: fails_at_once if hook in ("on_event", "applies") else fails})()
     agent, _ = scripted(call("add", a=1, b=1), "2", tools=[add], plugins=[plugin])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         view = await app.conversation().send("hi")
-        return await events_of(view), await view.result()
-
-    events, result = play(scene, agent)
+        events, result = await events_of(view), await view.result()
     assert result.output == "2"
     assert {(e.plugin, e.hook) for e in of(PluginFailed, events)} == {("broken", hook)}
 
@@ -646,16 +562,12 @@ def test_a_required_plugin_that_raises_fails_the_turn_closed():
 
     @tool
     async def danger() -> str:
-        "Danger."
         ran.append(1)
         return "boom"
 
     agent, _ = scripted(call("danger"), tools=[danger], plugins=[Guard()])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("hi")).result()
-
-    result = play(scene, agent)
+    result = play(result_of("hi"), agent)
     assert "plugin 'guard', on_tool_call: ValueError: cannot decide" in result.error
     assert ran == []
 
@@ -667,16 +579,13 @@ def test_none_from_an_editing_hook_is_reported_with_the_plugins_name():
 
     agent, _ = scripted("ok", plugins=[Forgets()])
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("hi"))
-
-    failed = of(PluginFailed, play(scene, agent))
+    failed = of(PluginFailed, play(events_after("hi"), agent))
     assert [(f.plugin, f.hook) for f in failed] == [("forgets", "on_prompt")]
     assert "returned None" in failed[0].message
 
 
 def test_an_unknown_hook_is_an_error_at_class_creation_that_names_the_nearest():
-    with pytest.raises(RondelError, match="on_promt; did you mean 'on_prompt'"):
+    with pytest.raises(RondelError, match="'on_promt' is not a hook; did you mean 'on_prompt'"):
 
         class Typo(Plugin):  # pyright: ignore[reportUnusedClass]
             async def on_promt(self, turn: Turn, prompt: Prompt) -> Prompt:
@@ -684,43 +593,64 @@ def test_an_unknown_hook_is_an_error_at_class_creation_that_names_the_nearest():
 
 
 def test_a_plugin_that_holds_the_stream_sees_the_reply_before_anybody_else():
-    class Censor(Plugin):
-        holds_stream = True
+    """Trust 6: it need not say that it edits, only that it does not."""
 
+    class Censor(Plugin):
         async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
             return reply.with_text(reply.text.replace("secret", "******"))
 
-    agent, _ = scripted("the secret word", plugins=[Censor()])
+    class Looks(Plugin):
+        holds_stream = False
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("hi"))
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return reply
 
-    shown = "".join(e.text for e in of(PartDelta, play(scene, agent)))
-    assert shown == "the ****** word"
+    for plugins in ([Censor()], [Looks(), Censor()], [Censor(), Looks()]):
+        agent, _ = scripted("the secret word", plugins=plugins)
+
+        async def scene(app: App):
+            turn = await app.conversation().send("hi")
+            return await events_of(turn), await turn.result()
+
+        events, result = play(scene, agent)
+        assert "".join(e.text for e in of(PartDelta, events)) == result.output == "the ****** word"
 
 
-def test_usage_adds_up_over_rounds():
+async def test_what_was_shown_is_kept_when_a_plugin_edits_it_too_late():
+    """Trust 6: a plugin that says that it edits nothing, and does, is reported, and its text is not taken."""
+
+    class Late(Plugin):
+        holds_stream = False
+
+        async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
+            return reply.with_text("something else")
+
+    agent, _ = scripted("the word", plugins=[Late()])
+    async with App(agent) as app:
+        turn = await app.conversation().send("hi")
+        events, result = await events_of(turn), await turn.result()
+    assert "".join(e.text for e in of(PartDelta, events)) == result.output == "the word"
+    (failed,) = of(PluginFailed, events)
+    assert (failed.plugin, failed.hook) == ("late", "on_reply")
+    assert "already shown" in failed.message
+
+
+async def test_usage_adds_up_over_rounds():
     one, two = Usage(10, 2, 4), Usage(20, 3)
     agent, _ = scripted(msgspec.structs.replace(call("add", a=1, b=1), usage=one), say("2", usage=two), tools=[add])
-
-    async def scene(app: App):
-        return of(TurnFinished, await events_of(await app.conversation().send("hi")))[0].usage
-
-    assert play(scene, agent) == Usage(30, 5, 4)
+    async with App(agent) as app:
+        assert of(TurnFinished, await events_of(await app.conversation().send("hi")))[0].usage == Usage(30, 5, 4)
 
 
-def test_an_engine_that_breaks_in_mid_stream_keeps_the_turn_answerable():
+async def test_an_engine_that_breaks_in_mid_stream_keeps_the_turn_answerable():
     def broken(prompt: Prompt):
         return [ReplyStarted("m"), PartDelta(7, "a delta without a part")]
 
     agent, _ = scripted(broken, "fine")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         first = await (await conversation.send("hi")).result()
-        return first, await (await conversation.send("again")).result()
-
-    first, second = play(scene, agent)
+        second = await (await conversation.send("again")).result()
     assert first.error
     assert second.output == "fine"
 
@@ -730,22 +660,17 @@ def test_results_of_a_round_come_to_the_model_in_the_order_of_its_calls():
 
     @tool
     async def slow() -> str:
-        "Slow."
         await go.wait()
         return "slow"
 
     @tool
     async def quick() -> str:
-        "Quick."
         go.set()
         return "quick"
 
     agent, engine = scripted(calls(call("slow"), call("quick")), "ok", tools=[slow, quick])
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("go"))
-
-    events = play(scene, agent)
+    events = play(events_after("go"), agent)
     assert [e.result.name for e in of(CallFinished, events)] == ["quick", "slow"]
     assert [r.name for r in engine.prompts[1].messages[-1].parts] == ["slow", "quick"]
 
@@ -776,9 +701,6 @@ def test_a_model_that_repeats_the_ids_of_its_calls_makes_new_calls():
         tools=[inner],
     )
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("go"))
-
-    results = [event.result for event in of(CallFinished, play(scene, outer))]
+    results = [event.result for event in of(CallFinished, play(events_after("go"), outer))]
     assert [result.text for result in results] == ["first", "second"]
     assert results[0].call_id != results[1].call_id

@@ -11,12 +11,13 @@ import msgspec
 import pydantic
 import pytest
 
-from rondel import Agent, App, CallContext, Limits, Media, RondelError, Text, Tool, Toolbox, ToolError, tool
+from rondel import Agent, CallContext, Limits, Media, RondelError, Text, Tool, Toolbox, ToolError, tool
 from rondel.events import CallFinished, CallProgressed
 from rondel.testing import call, calls
-from rondel.tool import describe, result_of
+from rondel.tool import describe
+from rondel.tool import result_of as tool_result
 from rondel.values import ToolCall
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_after, of, play, result_of, scripted
 
 
 class Unit(enum.Enum):
@@ -48,10 +49,7 @@ def answer(item: Tool, arguments: dict[str, Any], **fields: Any) -> Any:
     reply = call(item.name, "c1", **arguments)
     agent, engine = scripted(reply, "ok", tools=[item], **fields)
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    result = play(scene, agent)
+    result = play(result_of("go"), agent)
     assert result.output == "ok", result
     return engine.prompts[1].messages[-1].parts[0]
 
@@ -117,7 +115,6 @@ def test_a_validation_error_goes_to_the_model_with_the_field_named(arguments: di
 def test_numbers_in_strings_are_understood():
     @tool
     async def double(n: int) -> int:
-        "Double."
         return 2 * n
 
     assert answer(double, {"n": "21"}).text == "42"
@@ -129,7 +126,6 @@ def test_pydantic_models_are_arguments_too():
         y: int = 0
 
     async def length(point: Point) -> int:
-        "Length."
         return point.x + point.y
 
     length.__annotations__["point"] = Point
@@ -146,7 +142,6 @@ def test_a_sync_tool_may_block_without_blocking_the_loop():
 
     @tool
     def blocking() -> str:
-        "Block."
         where.append(threading.current_thread() is threading.main_thread())
         return "done"
 
@@ -159,7 +154,6 @@ def test_a_result_over_the_limit_is_cut_and_says_how_long_it_was():
 
     @tool
     async def talk() -> str:
-        "Talk."
         return "x" * 10_000_000
 
     text = answer(talk, {}).text
@@ -171,12 +165,10 @@ def test_a_result_over_the_limit_is_cut_and_says_how_long_it_was():
 def test_bytes_that_are_not_text_and_lone_surrogates_do_not_break_the_journal():
     @tool
     async def raw() -> bytes:
-        "Raw."
         return b"caf\xe9 \xff\xfe"
 
     @tool
     async def odd() -> str:
-        "Odd."
         return "file-\udce9.txt"
 
     assert answer(raw, {}).text == "caf\ufffd \ufffd\ufffd"
@@ -194,7 +186,7 @@ def test_bytes_that_are_not_text_and_lone_surrogates_do_not_break_the_journal():
     ],
 )
 def test_what_a_tool_returns_becomes_text_that_a_model_reads(value: object, text: str):
-    assert result_of(ToolCall("c", "t"), value).text == text
+    assert tool_result(ToolCall("c", "t"), value).text == text
 
 
 def test_a_tool_may_return_an_image():
@@ -202,7 +194,6 @@ def test_a_tool_may_return_an_image():
 
     @tool
     async def draw() -> list[Any]:
-        "Draw."
         return [Text("here"), picture]
 
     assert answer(draw, {}).parts == (Text("here"), picture)
@@ -211,12 +202,10 @@ def test_a_tool_may_return_an_image():
 def test_a_tool_that_raises_is_an_error_result_and_the_loop_goes_on():
     @tool
     async def fails() -> str:
-        "Fail."
         raise ValueError("no such thing")
 
     @tool
     async def advises() -> str:
-        "Advise."
         raise ToolError("give a year between 1900 and 2000")
 
     assert answer(fails, {}).text == "'fails' failed: ValueError: no such thing"
@@ -230,7 +219,6 @@ def test_a_tool_that_hangs_is_given_up_and_its_siblings_results_survive():
 
     @tool(timeout_s=0.05)
     async def hang() -> str:
-        "Hang."
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -240,15 +228,11 @@ def test_a_tool_that_hangs_is_given_up_and_its_siblings_results_survive():
 
     @tool
     async def quick() -> str:
-        "Quick."
         return "quick result"
 
     agent, engine = scripted(calls(call("hang"), call("quick")), "ok", tools=[hang, quick])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "ok"
+    assert play(result_of("go"), agent).output == "ok"
     hung, done = engine.prompts[1].messages[-1].parts
     assert hung.is_error
     assert "gave no result in time" in hung.text
@@ -261,21 +245,16 @@ def test_the_batch_has_a_time_limit_and_what_finished_before_it_stays():
 
     @tool(timeout_s=1000)
     async def hang() -> str:
-        "Hang."
         await asyncio.Event().wait()
         return "never"
 
     @tool
     async def quick() -> str:
-        "Quick."
         return "quick result"
 
     agent, engine = scripted(calls(call("quick"), call("hang")), "ok", tools=[hang, quick], limits=Limits(batch_s=0.05))
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     done, hung = engine.prompts[1].messages[-1].parts
     assert (done.text, hung.is_error) == ("quick result", True)
 
@@ -287,7 +266,6 @@ def test_calls_run_beside_each_other_only_when_they_are_marked_so(parallel: bool
 
     @tool
     async def step(n: int) -> str:
-        "Step."
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -299,10 +277,7 @@ def test_calls_run_beside_each_other_only_when_they_are_marked_so(parallel: bool
     steps = calls(*(call("step", f"s{n}", parallel=parallel, n=n) for n in range(3)))
     agent, _ = scripted(steps, "ok", tools=[step])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     assert (most, order) == ((3, [0, 1, 2]) if parallel else (1, [0, 1, 2]))
 
 
@@ -311,7 +286,6 @@ def test_a_tool_that_is_not_parallel_runs_alone():
     running, most = 0, 0
 
     async def step() -> str:
-        "Step."
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -322,10 +296,7 @@ def test_a_tool_that_is_not_parallel_runs_alone():
     alone = tool(parallel=False, name="alone")(step)
     agent, _ = scripted(calls(*(call("alone", f"s{n}") for n in range(3))), "ok", tools=[alone])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     assert most == 1
 
 
@@ -334,17 +305,13 @@ def test_calls_over_the_limit_of_a_round_are_answered_with_an_error():
 
     @tool
     async def step(n: int) -> str:
-        "Step."
         ran.append(n)
         return "ok"
 
     many = calls(*(call("step", f"s{n}", n=n) for n in range(20)))
     agent, engine = scripted(many, "ok", tools=[step])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     results = engine.prompts[1].messages[-1].parts
     assert (len(ran), len(results)) == (16, 20)
     assert "limits.calls" in results[16].text
@@ -354,10 +321,7 @@ def test_an_unknown_tool_is_a_named_error_result():
     """T16: no crash; the nearest name is said."""
     agent, engine = scripted(call("wether"), "ok", tools=[weather])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     result = engine.prompts[1].messages[-1].parts[0]
     assert result.text == "no tool is named 'wether'; did you mean 'weather'?"
     assert result.is_error
@@ -373,10 +337,7 @@ def test_arguments_that_are_not_json_are_an_error_result_that_shows_them():
         tools=[weather],
     )
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     result = engine.prompts[1].messages[-1].parts[0]
     assert result.is_error
     assert "'weather'" in result.text
@@ -387,7 +348,6 @@ def test_a_tool_can_say_how_far_it_is_and_has_a_key_for_the_world_outside():
 
     @tool
     async def work(context: CallContext) -> str:
-        "Work."
         keys.append(context.key)
         context.progress("half way")
         return "done"
@@ -395,10 +355,7 @@ def test_a_tool_can_say_how_far_it_is_and_has_a_key_for_the_world_outside():
     assert work.schema["properties"] == {}
     agent, _ = scripted(call("work", "w1"), "ok", tools=[work])
 
-    async def scene(app: App):
-        return await events_of(await app.conversation("c").send("go"))
-
-    events = play(scene, agent)
+    events = play(events_after("go", "c"), agent)
     assert of(CallProgressed, events) == [CallProgressed("w1", "half way")]
     assert of(CallFinished, events)[0].result.text == "done"
     assert keys == ["c:w1"]
@@ -409,7 +366,6 @@ def test_the_registry_registers_gets_lists_tags_disables_and_unregisters():
 
     @tool(tags=["math"])
     def add(a: int) -> int:
-        "Add."
         return a
 
     box = Toolbox([weather])
@@ -431,11 +387,11 @@ def test_the_registry_registers_gets_lists_tags_disables_and_unregisters():
 @pytest.mark.parametrize(
     ("define", "said"),
     [
-        (lambda: tool(lambda *a: None), "is no name for a tool"),
-        (lambda: tool(name="x")(lambda *a: None), "parameter 'a' has no place in a schema"),
-        (lambda: tool(name="has space")(lambda: None), "'has space' is no name for a tool"),
-        (lambda: Agent("a", tools=[42]), "42 is no tool"),  # type: ignore[list-item]
-        (lambda: Agent("has space"), "'has space' is no name for an agent"),
+        (lambda: tool(lambda *a: None), "is not a valid tool name"),
+        (lambda: tool(name="x")(lambda *a: None), "parameter 'a' cannot be part of a schema"),
+        (lambda: tool(name="has space")(lambda: None), "'has space' is not a valid tool name"),
+        (lambda: Agent("a", tools=[42]), "42 is not a tool"),  # type: ignore[list-item]
+        (lambda: Agent("has space"), "'has space' is not a valid agent name"),
     ],
 )
 def test_a_definition_that_cannot_work_is_refused_at_once(define: Any, said: str):

@@ -6,19 +6,26 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rondel import Agent, App
-from rondel.clock import SystemClock
+from rondel.contracts.clock import SystemClock
+from rondel.errors import StoreError
 from rondel.events import Lagged, MessageAdded, RoundFinished, TurnFinished, TurnStarted
-from rondel.journal import WATCHER_EVENTS_MAX, Journal
+from rondel.machine.journal import WATCHER_EVENTS_MAX, Journal
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from rondel.stores.sqlite.subscriptions import SqliteSubscription
 from rondel.testing import Echo, Pause
 from rondel.values import PartDelta, PartFinished, PartStarted, ReplyFinished, ReplyStarted, Text, user
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_after, events_of, of, play, scripted
+
+STORED = (TurnStarted, MessageAdded, RoundFinished, TurnFinished)
 
 
-def test_two_watchers_see_the_same_and_one_may_leave():
-    async def scene(app: App):
+async def test_two_watchers_see_the_same_and_one_may_leave():
+    agent, engine = scripted()
+    async with App(agent) as app:
         pause = Pause("one ", "two")
         engine.add(pause)
         conversation = app.conversation()
@@ -27,46 +34,37 @@ def test_two_watchers_see_the_same_and_one_may_leave():
             await pause.reached.wait()
             early.close()
             pause.release()
-            return [event async for event in until_finished(patient)]
-
-    agent, engine = scripted()
-    events = play(scene, agent)
+            events = [event async for event in until_finished(patient)]
     assert [e.text for e in of(PartDelta, events)] == ["one ", "two"]
 
 
 async def until_finished(watcher):
-    async for event in watcher:
+    async for _, event in watcher:
         yield event
         if isinstance(event, TurnFinished):
             return
 
 
-def test_a_turn_goes_on_when_nobody_watches():
+async def test_a_turn_goes_on_when_nobody_watches():
     agent, _ = scripted("said to nobody")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("hi")
         view.close()
         await app.drain()
-        return (await conversation.transcript()).output
-
-    assert play(scene, agent) == "said to nobody"
+        assert (await conversation.transcript()).output == "said to nobody"
 
 
 def test_a_view_that_falls_behind_sees_the_end_although_the_disk_does_not_have_it_yet(tmp_path: Path):
     agent = Agent("helper", engine=Echo())
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("word " * 50_000))
-
     for _ in range(5):
-        events = play(scene, agent, store=SqliteStore(tmp_path / "rondel.db"))
+        events = play(events_after("word " * 50_000), agent, store=SqliteStore(tmp_path / "rondel.db"))
         assert len(of(TurnFinished, events)) == 1
         assert len(of(RoundFinished, events)) == 1
 
 
-def test_a_watcher_that_falls_behind_is_told_and_misses_no_entry():
+async def test_a_watcher_that_falls_behind_is_told_and_misses_no_entry():
     pieces = WATCHER_EVENTS_MAX + 100
     flood = [
         ReplyStarted("m"),
@@ -76,14 +74,11 @@ def test_a_watcher_that_falls_behind_is_told_and_misses_no_entry():
         ReplyFinished(),
     ]
     agent, _ = scripted(flood)
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         with await conversation.watch() as slow:
             await (await conversation.send("hi")).result()
-            return [event async for event in until_finished(slow)]
-
-    events = play(scene, agent)
+            events = [event async for event in until_finished(slow)]
     assert isinstance(events[0], Lagged)
     assert len(of(PartDelta, events)) == 0
     assert [e.message.text for e in of(MessageAdded, events)] == ["hi"]
@@ -108,8 +103,84 @@ def test_a_cursor_reads_on_where_a_watcher_left():
     assert [e.message.text for e in of(RoundFinished, events)] == ["second"]
 
 
-def test_a_view_of_a_queued_turn_shows_only_its_own_events():
+def test_a_watcher_that_comes_back_with_its_position_sees_every_entry_once():
+    """Whatever it saw last: an entry, a live event, nothing at all, or an entry that is not there."""
+
     async def scene(app: App):
+        conversation = app.conversation()
+        with await conversation.watch() as watcher:
+            await conversation.send("one")
+            seen = [pair async for pair in until_finished_at(watcher)]
+        await (await conversation.send("two")).result()
+        last = (await conversation.entries())[-1].seq
+        again: dict[int, list[int]] = {}
+        for after in (0, seen[2][0], seen[-1][0], last, last + 7):
+            with await conversation.watch(after) as watcher:
+                await conversation.use_engine(engines.pop())
+                again[after] = []
+                while not again[after] or again[after][-1] <= last:
+                    again[after] += [seq for seq, _ in await watcher.batch()]
+                last = again[after][-1]
+        return seen, again
+
+    engines = ["", "other"] * 3
+    agent = Agent("helper", engine=Echo())
+    seen, again = play(scene, agent, make_engine={"other": Echo()}.__getitem__)
+    assert {seq for seq, event in seen if isinstance(event, PartDelta)} == {2}
+    for after, seqs in again.items():
+        first = min(after, seqs[-1] - 1) + 1
+        assert seqs == list(range(first, seqs[-1] + 1)), after
+
+
+async def until_finished_at(watcher):
+    async for seq, event in watcher:
+        yield seq, event
+        if isinstance(event, TurnFinished):
+            return
+
+
+def test_a_watcher_in_another_process_sees_the_same(tmp_path: Path):
+    """Trust 2: the entries with their positions, and what streams between them, also if it comes in the middle."""
+    begun, middle = Pause("zero"), Pause("one ", "two ")
+    agent, engine = scripted(begun)
+
+    async def main():
+        stores = [SqliteStore(tmp_path / "rondel.db") for _ in range(2)]
+        async with App(agent, store=stores[0]) as here, App(agent, store=stores[1]) as there:
+            mine, theirs = here.conversation("c"), there.conversation("c")
+            await mine.send("one")
+            await begun.reached.wait()
+            with await mine.watch() as near, await theirs.watch(0) as far:
+                entries = [seq for seq, _ in await far.batch()]
+                async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                    seen = [group.create_task(collect(watcher, 2)) for watcher in (near, far)]
+                    while "c" not in stores[0]._writer.subscribed:  # pyright: ignore[reportPrivateUsage]
+                        await asyncio.sleep(0.01)
+                    begun.release()
+                    engine.add(middle)
+                    await mine.send("two")
+                    await middle.reached.wait()
+                    middle.release()
+                return entries, *(task.result() for task in seen)
+
+    async def collect(watcher, turns: int):
+        seen = []
+        async for seq, event in watcher:
+            seen.append((seq, event))
+            turns -= isinstance(event, TurnFinished)
+            if not turns:
+                return seen
+        return seen
+
+    entries, near, far = asyncio.run(main())
+    assert entries == [1, 2]
+    assert far == near
+    assert "one two " in "".join(event.text for _, event in far if isinstance(event, PartDelta))
+
+
+async def test_a_view_of_a_queued_turn_shows_only_its_own_events():
+    agent, engine = scripted()
+    async with App(agent) as app:
         pause = Pause("first")
         engine.add(pause, "second")
         conversation = app.conversation()
@@ -117,10 +188,7 @@ def test_a_view_of_a_queued_turn_shows_only_its_own_events():
         await pause.reached.wait()
         second = await conversation.send("two")
         pause.release()
-        return await events_of(second)
-
-    agent, engine = scripted()
-    events = play(scene, agent)
+        events = await events_of(second)
     assert [e.text for e in of(PartDelta, events)] == ["second"]
     assert len(of(TurnFinished, events)) == 1
 
@@ -134,12 +202,12 @@ def test_views_that_nobody_reads_do_not_pile_up():
             await conversation.send("hi")
         await app.drain()
         await asyncio.sleep(0)
-        return (await app.journal(conversation.id)).is_watched
+        return (await app.journals.open(conversation.id)).is_watched
 
     assert play(scene, agent) is False
 
 
-def test_what_lands_while_a_watcher_catches_up_is_not_missed():
+async def test_what_lands_while_a_watcher_catches_up_is_not_missed():
     """The store is read, the entries land, and only then the answer of the store comes: they are in neither."""
 
     class Slow(MemoryStore):
@@ -154,14 +222,104 @@ def test_what_lands_while_a_watcher_catches_up_is_not_missed():
                 await meanwhile()
             return entries
 
-    async def scene():
-        store = Slow()
-        journal = Journal("c", store, SystemClock())
+    store = Slow()
+    journal = Journal("c", store, SystemClock())
 
-        async def land():
-            await journal.append(TurnStarted("t", "helper"), MessageAdded(user("hi")))
+    async def land():
+        await journal.append(TurnStarted("t", "helper"), MessageAdded(user("hi")))
 
-        store.meanwhile = land
-        return [seq for seq, _ in await journal.since(0)]
+    store.meanwhile = land
+    assert [seq for seq, _ in await journal.since(0)] == [1, 2]
 
-    assert asyncio.run(scene()) == [1, 2]
+
+def app_on(path: Path) -> App:
+    return App(Agent("helper", engine=Echo()), store=SqliteStore(path), recover=False)
+
+
+async def test_a_watcher_that_leaves_while_it_reads_for_all_takes_nothing_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with app_on(tmp_path / "rondel.db") as here, app_on(tmp_path / "rondel.db") as there:
+        with await here.conversation("c").watch() as leaving, await here.conversation("c").watch() as staying:
+            await (await there.conversation("c").send("hi")).result()
+            await asyncio.sleep(0.2)
+            read, never = SqliteSubscription.read, asyncio.Event()
+            monkeypatch.setattr(SqliteSubscription, "read", lambda *_: never.wait())
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(leaving.batch())
+                second = group.create_task(staying.batch())
+                await asyncio.sleep(0.01)
+                monkeypatch.setattr(SqliteSubscription, "read", read)
+                first.cancel()
+                async with asyncio.timeout(5):
+                    events = await second
+        assert [seq for seq, event in events if type(event) in STORED] == [1, 2, 3, 4]
+
+
+async def test_a_watcher_reads_again_after_a_failure_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rondel.machine.journal.RETRY_S", 0.05)
+    async with app_on(tmp_path / "rondel.db") as here, app_on(tmp_path / "rondel.db") as there:
+        with await here.conversation("c").watch() as watcher:
+            read, failures = SqliteSubscription.read, [StoreError("no")]
+
+            async def fail_once(self: SqliteSubscription, after: int) -> Any:
+                if failures:
+                    raise failures.pop()
+                return await read(self, after)
+
+            await (await there.conversation("c").send("hi")).result()
+            await asyncio.sleep(0.2)
+            monkeypatch.setattr(SqliteSubscription, "read", fail_once)
+            assert (await asyncio.wait_for(watcher.batch(), 5))[-1][0] == 4
+
+
+async def test_who_watches_a_conversation_that_another_process_deletes_sees_what_comes_after(tmp_path: Path):
+    async with app_on(tmp_path / "rondel.db") as here, app_on(tmp_path / "rondel.db") as there:
+        conversation = here.conversation("c")
+        for _ in range(3):
+            await (await conversation.send("hi")).result()
+        with await conversation.watch() as watcher:
+            assert await there.store.delete("c")
+            view = await conversation.send("again")
+            async with asyncio.timeout(5):
+                events = [event async for event in view]
+                seen = await watcher.batch()
+            assert [type(event) for event in events if type(event) in STORED] == list(STORED)
+            assert [seq for seq, event in seen if type(event) in STORED] == [1, 2, 3, 4]
+
+
+async def test_a_watcher_of_a_journal_that_broke_sees_what_the_log_has():
+    store, clock = MemoryStore(), SystemClock()
+    broken = await Journal.open("c", store, clock)
+    behind, ahead = broken.watch(), broken.watch()
+    await broken.append(TurnStarted("t1", "helper"))
+    assert [seq for seq, _ in await ahead.batch()] == [1]
+    broken._on_their_way[2] = TurnStarted("lost", "helper")  # pyright: ignore[reportPrivateUsage]
+    broken._tell(3)  # pyright: ignore[reportPrivateUsage]
+    assert [seq for seq, _ in await ahead.batch()] == [2]
+    await store.append("c", 2, (TurnStarted("t2", "helper"),), at=1.0)
+    await store.append("c", 3, (TurnStarted("t3", "helper"),), at=1.0)
+    fresh = await Journal.open("c", store, clock)
+    fresh.take_watchers(broken)
+    await fresh.append(TurnStarted("t4", "helper"))
+    for watcher, first in ((behind, 1), (ahead, 3)):
+        seen: list[int] = []
+        while not seen or seen[-1] < 4:
+            seen += [seq for seq, _ in await asyncio.wait_for(watcher.batch(), 5)]
+        assert seen == list(range(first, 5))
+
+
+async def test_a_watcher_whose_file_is_gone_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = tmp_path / "rondel.db"
+    async with app_on(path) as app:
+        with await app.conversation("c").watch() as watcher:
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(watcher.batch())
+                await asyncio.sleep(0.2)
+                path.rename(tmp_path / "moved.db")
+                await asyncio.sleep(0.5)
+                waiting.cancel()
+        (tmp_path / "moved.db").rename(path)
+    told = [record.getMessage() for record in caplog.records if "watchers cannot see" in record.getMessage()]
+    assert len(told) == 1
+    assert "was deleted, moved or replaced while it was in use" in told[0]

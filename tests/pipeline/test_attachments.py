@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rondel import Agent, App, Prompt
 from rondel.errors import RondelError
 from rondel.plugins.attachments import Attachments
 from rondel.prompt import Node
+from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted
 from rondel.values import Media, Message, Text
 
@@ -104,7 +106,7 @@ def test_marks_of_byte_order_are_understood(data: bytes):
 def test_a_long_file_is_cut_and_the_cut_is_stated():
     message = heard(Attachments(chars_max=10), notes(b"0123456789abc"))
     assert message.text.endswith("\n0123456789\n\n[... cut: the attachment has 13 characters, the first 10 are shown]")
-    with pytest.raises(RondelError, match="chars_max is 0; let at least 1 character"):
+    with pytest.raises(RondelError, match="chars_max is 0; it must be at least 1"):
         Attachments(chars_max=0)
 
 
@@ -130,6 +132,19 @@ def test_a_file_below_a_named_folder_is_read(tmp_path: Path):
     assert message.parts[1] == Media("image", "image/png", b"\x89PNG", name="p.png")
 
 
+async def test_a_database_in_use_is_not_read_by_hand(tmp_path: Path):
+    """Trust 1: reading the store's own file in this process would release the store's locks on it."""
+    path = tmp_path / "rondel.db"
+    async with SqliteStore(path) as store, App(Agent("helper", engine=Scripted("x")), store=store) as app:
+        await (await app.conversation().send("Hi.")).result()
+        for name in ("rondel.db", "rondel.db-wal", "rondel.db-shm"):
+            media = Media("file", "text/plain", url=file_url(tmp_path / name))
+            told = await asyncio.to_thread(heard, Attachments(folders=[str(tmp_path)]), "Look", media)
+            assert told.text == (
+                f"Look\n\n(The attachment {name!r} could not be read: it is a database that is in use.)"
+            )
+
+
 @pytest.mark.parametrize("kind", ["file", "image"])
 def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path: Path, kind: str):
     """P14: unreadable file -> text only."""
@@ -153,33 +168,28 @@ def test_no_file_outside_the_named_folders_is_read(tmp_path: Path):
             assert "**Attachment" not in message.text
 
 
-def test_what_a_message_brought_stays_the_same(tmp_path: Path):
+async def test_what_a_message_brought_stays_the_same(tmp_path: Path):
     """A file that changes later does not change what was said, nor what a prompt begins with."""
     file = tmp_path / "notes.txt"
     file.write_text("first")
     engine = Scripted("One.", "Two.", "Three.")
     attached = Media("file", "text/plain", url=file_url(file))
-
-    async def scene(app: App) -> None:
+    async with App(Agent("helper", "", engine, plugins=[Attachments(folders=[str(tmp_path)])])) as app:
         conversation = app.conversation()
         await (await conversation.send(["Look", attached])).result()
         file.write_text("second")
         await (await conversation.send("And now?")).result()
         await (await conversation.send(["Look again", attached])).result()
-
-    play(scene, Agent("helper", "", engine, plugins=[Attachments(folders=[str(tmp_path)])]))
     texts = [message.text for message in engine.prompts[2].messages if "---" in message.text]
     assert [text.splitlines()[-1] for text in texts] == ["first", "second"]
     assert engine.prompts[1].messages[0] == engine.prompts[0].messages[0]
 
 
-def test_the_transcript_keeps_the_attachment_itself():
-    async def scene(app: App) -> Message:
+async def test_the_transcript_keeps_the_attachment_itself():
+    async with App(Agent("helper", "", Scripted("Read."), plugins=[Attachments()])) as app:
         conversation = app.conversation()
         await (await conversation.send(["Look", notes()])).result()
-        return (await conversation.transcript()).messages[0]
-
-    kept = play(scene, Agent("helper", "", Scripted("Read."), plugins=[Attachments()]))
+        kept = (await conversation.transcript()).messages[0]
     assert kept.parts == (Text("Look"), notes())
 
 

@@ -10,12 +10,12 @@ import pytest
 from rondel import Agent, App, Limits, Plugin, Prompt, Reply
 from rondel.errors import ConfigError, EngineOverloaded
 from rondel.events import LimitHit, TurnFinished, Warned
-from rondel.lookup import find_plugin
+from rondel.machine.trigger import ModelQuestion, Trigger
+from rondel.machine.turn import Turn
 from rondel.plugins.auto_reply import AutoReply
+from rondel.project.lookup import find_plugin
 from rondel.testing import Pause, call
-from rondel.trigger import ModelQuestion, Trigger
-from rondel.turn import Turn
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, play, result_of, scripted, turn_after
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 
@@ -23,18 +23,15 @@ def texts_of(prompt: Prompt) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in prompt.messages]
 
 
-def test_the_text_is_really_said_by_the_user_and_a_new_round_starts():
+async def test_the_text_is_really_said_by_the_user_and_a_new_round_starts():
     """P20: a user message in the transcript, and the model reads it."""
     agent, engine = scripted(
         "Chapter one. To be continued", "The end.", plugins=[AutoReply(text="Go on.", trigger=Trigger(search="to be"))]
     )
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         result = await (await conversation.send("write")).result()
-        return result, (await conversation.transcript()).messages
-
-    result, messages = play(scene, agent)
+        messages = (await conversation.transcript()).messages
     assert result.output == "The end."
     assert texts_of(engine.prompts[1]) == [
         ("user", "write"),
@@ -47,18 +44,15 @@ def test_the_text_is_really_said_by_the_user_and_a_new_round_starts():
     engine.check_done()
 
 
-def test_without_a_trigger_it_speaks_five_times_for_each_message_of_a_person():
+async def test_without_a_trigger_it_speaks_five_times_for_each_message_of_a_person():
     """P20: stops after 5 by default, per user message; then the turn is completed as any other."""
     agent, engine = scripted(*(f"part {number}" for number in range(12)), plugins=[AutoReply(text="more")])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         first = of(TurnFinished, await events_of(await conversation.send("one")))[0]
         asked = len(engine.prompts)
         second = of(TurnFinished, await events_of(await conversation.send("two")))[0]
-        return first, asked, second, len(engine.prompts)
-
-    first, asked, second, total = play(scene, agent)
+        total = len(engine.prompts)
     assert (asked, total) == (6, 12)
     assert [(finished.state, finished.reason) for finished in (first, second)] == [("completed", "")] * 2
     engine.check_done()
@@ -68,10 +62,7 @@ def test_it_stops_at_its_own_number():
     """P20."""
     agent, engine = scripted("1", "2", "3", plugins=[AutoReply(text="more", max=2)])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "3"
+    assert play(result_of("go"), agent).output == "3"
     engine.check_done()
 
 
@@ -79,17 +70,15 @@ def test_the_limit_of_the_agent_holds_too_and_is_an_outcome_with_a_name():
     """P20: limits.auto_replies."""
     agent, engine = scripted("1", "2", "3", plugins=[AutoReply(text="more", max=9)], limits=Limits(auto_replies=2))
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("go"))
-
-    events = play(scene, agent)
+    events = play(turn_after("go"), agent)
     assert [hit.name for hit in of(LimitHit, events)] == ["limits.auto_replies"]
     assert of(TurnFinished, events)[0].state == "completed"
     engine.check_done()
 
 
-def test_a_message_that_steers_the_turn_starts_the_count_anew():
-    async def scene(app: App):
+async def test_a_message_that_steers_the_turn_starts_the_count_anew():
+    agent, engine = scripted(plugins=[AutoReply(text="more", max=1)])
+    async with App(agent) as app:
         pause = Pause("2")
         engine.add("1", pause, "3", "4")
         conversation = app.conversation()
@@ -97,10 +86,7 @@ def test_a_message_that_steers_the_turn_starts_the_count_anew():
         await pause.reached.wait()
         await conversation.steer("a person speaks")
         pause.release()
-        return await view.result()
-
-    agent, engine = scripted(plugins=[AutoReply(text="more", max=1)])
-    assert play(scene, agent).output == "4"
+        assert (await view.result()).output == "4"
     assert [text for role, text in texts_of(engine.prompts[-1]) if role == "user"] == [
         "go",
         "more",
@@ -114,10 +100,7 @@ def test_nothing_is_said_while_tools_are_called():
     entry = AutoReply(text="x", trigger=Trigger(search="more"))
     agent, engine = scripted(call("nothing", saying="more"), "done", plugins=[entry])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "done"
+    assert play(result_of("go"), agent).output == "done"
     engine.check_done()
 
 
@@ -133,10 +116,7 @@ def test_it_stays_silent_when_another_plugin_said_where_control_goes(first: bool
     agent, _ = scripted("over", plugins=plugins if first else plugins[::-1])
     other, engine = scripted("here", name="other")
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent, other).output == "here"
+    assert play(result_of("go"), agent, other).output == "here"
     assert texts_of(engine.prompts[0]) == [("user", "go"), ("assistant", "over")]
 
 
@@ -153,10 +133,7 @@ def test_two_entries_each_say_their_own():
         ],
     )
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    play(scene, agent)
+    play(result_of("go"), agent)
     assert [text for role, text in texts_of(engine.prompts[-1]) if role == "user"] == ["go", "a!", "b!", "a!"]
     engine.check_done()
 
@@ -166,10 +143,7 @@ def test_of_two_entries_that_both_hold_one_speaks():
     agent, engine = scripted("1", "2", plugins=[AutoReply(text="outer", max=1), AutoReply(text="inner", max=1)])
     engine.add("3")
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "3"
+    assert play(result_of("go"), agent).output == "3"
     assert [text for role, text in texts_of(engine.prompts[-1]) if role == "user"] == ["go", "inner", "outer"]
     engine.check_done()
 
@@ -183,34 +157,28 @@ def test_a_model_decides():
         plugins=[AutoReply(text="go on", trigger=Trigger(model=ModelQuestion("Unfinished? <<input>>")))],
     )
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "part two"
+    assert play(result_of("go"), agent).output == "part two"
     engine.check_done()
 
 
-def test_a_model_that_fails_leaves_the_turn_as_it_is():
+async def test_a_model_that_fails_leaves_the_turn_as_it_is():
     """P18: failure = not triggered."""
     agent, _ = scripted(
         "part one",
         EngineOverloaded("busy"),
         plugins=[AutoReply(text="go on", trigger=Trigger(model=ModelQuestion("<<input>>?")))],
     )
-
-    async def scene(app: App):
+    async with App(agent) as app:
         view = await app.conversation().send("go")
-        return await events_of(view), (await view.result()).output
-
-    events, output = play(scene, agent)
+        events, output = await events_of(view), (await view.result()).output
     assert output == "part one"
     assert [warned.plugin for warned in of(Warned, events)] == ["auto_reply"]
 
 
-def test_a_stop_in_the_round_that_it_started_ends_the_turn_and_keeps_what_was_said():
+async def test_a_stop_in_the_round_that_it_started_ends_the_turn_and_keeps_what_was_said():
     """F05."""
-
-    async def scene(app: App):
+    agent, engine = scripted(plugins=[AutoReply(text="more")])
+    async with App(agent) as app:
         pause = Pause("half of ")
         engine.add("one", pause)
         conversation = app.conversation()
@@ -218,14 +186,12 @@ def test_a_stop_in_the_round_that_it_started_ends_the_turn_and_keeps_what_was_sa
         await pause.reached.wait()
         await view.stop()
         states = [state async for state in view.states()]
-        return states, pause.closed, [message.text for message in (await conversation.transcript()).messages]
-
-    agent, engine = scripted(plugins=[AutoReply(text="more")])
-    assert play(scene, agent) == (["working", "canceled"], True, ["go", "one", "more", "half of "])
+        found = states, pause.closed, [message.text for message in (await conversation.transcript()).messages]
+    assert found == (["working", "canceled"], True, ["go", "one", "more", "half of "])
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_a_crash_at_any_append_says_nothing_twice_and_counts_right(written: bool):
+async def test_a_crash_at_any_append_says_nothing_twice_and_counts_right(written: bool):
     """Q02, P20."""
 
     def make() -> Scenario:
@@ -235,17 +201,14 @@ def test_a_crash_at_any_append_says_nothing_twice_and_counts_right(written: bool
         entry = AutoReply(text="more", max=2, trigger=Trigger(chance=1.0))
         return Scenario(Agent("a", engine=by_history(answer), plugins=[entry]), says=("one", "two"))
 
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            expected, appends = await plain_run(make())
-            assert [message.text for message in expected if message.role == "user"] == [
-                *("one", "more", "more"),
-                *("two", "more", "more"),
-            ]
-            for at in range(1, appends + 1):
-                assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at}"
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        expected, appends = await plain_run(make())
+        assert [message.text for message in expected if message.role == "user"] == [
+            *("one", "more", "more"),
+            *("two", "more", "more"),
+        ]
+        for at in range(1, appends + 1):
+            assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at}"
 
 
 @pytest.mark.parametrize(

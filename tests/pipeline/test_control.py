@@ -14,16 +14,16 @@ import pytest
 from rondel import Agent, App, Limits, Plugin, Prompt, Reply, tool
 from rondel.errors import EngineOverloaded, LimitReached
 from rondel.events import Event, HandedOff, LimitHit, Outcome, PluginFailed, RoundFinished, TurnFinished
+from rondel.machine.trigger import Trigger
+from rondel.machine.turn import Turn
 from rondel.plugin import HOOKS
 from rondel.plugins.auto_reply import AutoReply
 from rondel.plugins.reroll import Reroll
 from rondel.testing import Pause, Scripted, call
 from rondel.tool import CallContext
 from rondel.tools.ask_user import ask_user
-from rondel.trigger import Trigger
-from rondel.turn import Turn
 from rondel.values import ToolCall, ToolResult
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, play, scripted, turn_after
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 
@@ -46,16 +46,13 @@ def rounds(events: list[Event]) -> list[tuple[str, str]]:
 
 
 def a_turn(*agents: Agent, text: str = "go") -> list[Event]:
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation().send(text))
-
-    return play(scene, *agents)
+    return play(turn_after(text), *agents)
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_states_of_a_turn_bear_the_names_of_a2a():
+async def test_the_states_of_a_turn_bear_the_names_of_a2a():
     """F01: working, then completed, input-required, canceled or failed."""
     slow = Scripted()
     agents = (
@@ -64,8 +61,7 @@ def test_the_states_of_a_turn_bear_the_names_of_a2a():
         Agent("asking", engine=Scripted(call("ask_user", question="Which?")), tools=[ask_user]),
         Agent("slow", engine=slow),
     )
-
-    async def scene(app: App) -> dict[str, list[str]]:
+    async with App(*agents) as app:
         pause = Pause()
         slow.add(pause)
         states: dict[str, list[str]] = {}
@@ -75,9 +71,7 @@ def test_the_states_of_a_turn_bear_the_names_of_a2a():
                 await pause.reached.wait()
                 await view.stop()
             states[name] = [state async for state in view.states()]
-        return states
-
-    assert play(scene, *agents) == {
+    assert states == {
         "fine": ["working", "completed"],
         "broken": ["working", "failed"],
         "asking": ["working", "input-required"],
@@ -117,12 +111,16 @@ class GoOn(Plugin):
     ],
     ids=["self", "self-1", "auto_reply", "reroll"],
 )
-def test_a_turn_that_goes_on_by_itself_ends_at_a_limit_that_it_names(
+async def test_a_turn_that_goes_on_by_itself_ends_at_a_limit_that_it_names(
     plugin: Plugin, limits: Limits, asked: int, name: str
 ):
     """F03: three self-rounds by default, configurable; a completed state that says so."""
     agent, engine = scripted(*["x"] * asked, plugins=[plugin], limits=limits)
-    events = a_turn(agent)
+    async with App(agent) as app:
+        view = await app.conversation().send("go")
+        events, result = await events_of(view), await view.result()
+    said = "" if isinstance(plugin, Reroll) else "x"  # what was thrown away was not said
+    assert (result.output, result.error, result.limit) == (said, finished(events).reason, name)
     assert [hit.name for hit in of(LimitHit, events)] == [name]
     assert finished(events).state == "completed"
     assert name in finished(events).reason
@@ -134,7 +132,6 @@ def test_tools_inside_of_agents_are_held_by_their_levels():
 
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
     inner, _ = scripted(call("look"), "deep", name="inner", tools=[look], limits=Limits(tool_levels=1))
@@ -196,31 +193,25 @@ def test_two_agents_that_only_pass_control_on_are_stopped_by_a_limit():
     back.check_done()
 
 
-def test_the_next_turn_is_the_first_agents_again():
+async def test_the_next_turn_is_the_first_agents_again():
     clerk, front = scripted("over to expert", "hello again", name="clerk", plugins=[HandOver("expert")])
     expert, _ = scripted("done", name="expert")
-
-    async def scene(app: App) -> str:
+    async with App(clerk, expert) as app:
         conversation = app.conversation()
         await (await conversation.send("one")).result()
-        return (await (await conversation.send("two")).result()).output
-
-    assert play(scene, clerk, expert) == "hello again"
+        assert (await (await conversation.send("two")).result()).output == "hello again"
     front.check_done()
 
 
-def test_an_agent_that_fails_after_a_hand_over_is_named():
+async def test_an_agent_that_fails_after_a_hand_over_is_named():
     """F06: state failed, with name, code, provider, message and the agent; the error is kept for one round."""
     clerk, _ = scripted("over to expert", "sorry", name="clerk", plugins=[HandOver("expert")])
     error = EngineOverloaded("too busy", provider="acme", code="529")
     expert, _ = scripted(error, name="expert")
-
-    async def scene(app: App):
+    async with App(clerk, expert) as app:
         conversation = app.conversation()
         events = await events_of(await conversation.send("go"))
-        return events, (await conversation.transcript()).messages[-1]
-
-    events, kept = play(scene, clerk, expert)
+        kept = (await conversation.transcript()).messages[-1]
     failure = finished(events).failure
     assert finished(events).state == "failed"
     assert failure is not None
@@ -234,10 +225,11 @@ def test_an_agent_that_fails_after_a_hand_over_is_named():
 # --- stops ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_in_the_round_of_the_other_agent_cancels_the_turn():
+async def test_a_stop_in_the_round_of_the_other_agent_cancels_the_turn():
     """F05: the upstream request is closed; what was said stays; the next turn works."""
-
-    async def scene(app: App):
+    clerk, _ = scripted("over to expert", "still here", name="clerk", plugins=[HandOver("expert")])
+    expert, engine = scripted(name="expert")
+    async with App(clerk, expert) as app:
         pause = Pause("I am the ")
         engine.add(pause)
         conversation = app.conversation()
@@ -246,11 +238,8 @@ def test_a_stop_in_the_round_of_the_other_agent_cancels_the_turn():
         await view.stop()
         states = [state async for state in view.states()]
         texts = [message.text for message in (await conversation.transcript()).messages]
-        return states, pause.closed, texts, (await (await conversation.send("and now?")).result()).output
-
-    clerk, _ = scripted("over to expert", "still here", name="clerk", plugins=[HandOver("expert")])
-    expert, engine = scripted(name="expert")
-    assert play(scene, clerk, expert) == (
+        found = states, pause.closed, texts, (await (await conversation.send("and now?")).result()).output
+    assert found == (
         ["working", "canceled"],
         True,
         ["go", "over to expert", "I am the "],
@@ -304,17 +293,16 @@ def test_the_stronger_wish_wins_in_whatever_order_the_plugins_stand(stronger: st
 
 
 def test_calls_are_answered_before_control_goes_anywhere():
-    """F07: a reply that calls tools goes on with their results, whatever plugins want."""
+    """F07, Trust 9: a reply that calls tools is answered first, then control goes where a plugin wants it."""
 
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
-    agent, engine = scripted(call("look", saying="to other"), "done", tools=[look], plugins=[HandOver("other")])
-    other, untouched = scripted(name="other")
-    assert rounds(a_turn(agent, other))[-1] == ("helper", "done")
-    assert untouched.prompts == []
+    agent, engine = scripted(call("look", saying="to other"), tools=[look], plugins=[HandOver("other")])
+    other, asked = scripted("done", name="other")
+    assert rounds(a_turn(agent, other)) == [("helper", "to other"), ("other", "done")]
+    assert asked.prompts[0].messages[-1].role == "tool"
     engine.check_done()
 
 
@@ -322,7 +310,7 @@ def test_calls_are_answered_before_control_goes_anywhere():
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_a_crash_at_any_append_of_a_way_there_and_back_leaves_the_same_transcript(written: bool):
+async def test_a_crash_at_any_append_of_a_way_there_and_back_leaves_the_same_transcript(written: bool):
     """Q02, F02."""
 
     def make() -> Scenario:
@@ -333,17 +321,14 @@ def test_a_crash_at_any_append_of_a_way_there_and_back_leaves_the_same_transcrip
         second = Agent("b", engine=by_history(lambda prompt: "42, back to a"), plugins=[HandOver("a")])
         return Scenario(first, second, says=("one", "two"))
 
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            expected, appends = await plain_run(make())
-            assert [message.text for message in expected[:4]] == [
-                *("one", "over to b", "42, back to a"),
-                "b said: 42, back to a",
-            ]
-            for at in range(1, appends + 1):
-                assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at}"
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        expected, appends = await plain_run(make())
+        assert [message.text for message in expected[:4]] == [
+            *("one", "over to b", "42, back to a"),
+            "b said: 42, back to a",
+        ]
+        for at in range(1, appends + 1):
+            assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at}"
 
 
 # --- a plugin that raises ---------------------------------------------------------------------------------------------
@@ -357,16 +342,19 @@ def raising(hook: str, error: Exception) -> Plugin:
         if isinstance(event, RoundFinished):
             raise error
 
-    return type("Faulty", (Plugin,), {hook: raises_at_once if hook == "on_event" else raises})()
+    def applies(self: Plugin, turn: Turn) -> bool:
+        raise error
+
+    at_once = {"on_event": raises_at_once, "applies": applies}
+    return type("Faulty", (Plugin,), {hook: at_once.get(hook, raises)})()
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("hook", [*HOOKS, "applies"])
 def test_a_plugin_that_raises_in_a_hook_is_reported_and_the_others_still_work(hook: str):
     """P12: for every hook in turn, before and after plugins that work."""
 
     @tool
     async def look(context: CallContext) -> str:
-        "Look."
         return "seen"
 
     class Watch(Plugin):
@@ -392,13 +380,12 @@ def test_a_plugin_that_raises_in_a_hook_is_reported_and_the_others_still_work(ho
     engine.check_done()
 
 
-@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "on_event"])
+@pytest.mark.parametrize("hook", [*(hook for hook in HOOKS if hook != "on_event"), "applies"])
 def test_a_required_plugin_that_raises_fails_the_turn(hook: str):
     """P12: policy fails closed."""
 
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
     plugin = raising(hook, ValueError("a bug"))
@@ -415,4 +402,5 @@ def test_a_limit_that_a_plugin_finds_is_an_outcome_and_no_failure():
     agent, _ = scripted(plugins=[raising("on_prompt", LimitReached("limits.mine", "enough for today"))])
     events = a_turn(agent)
     assert (finished(events).state, finished(events).reason) == ("completed", "enough for today")
+    assert finished(events).outcome is Outcome.LIMITED
     assert of(PluginFailed, events) == []

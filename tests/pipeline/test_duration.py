@@ -6,37 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rondel import Agent, App, Plugin, Prompt, tool
 from rondel.errors import RondelError, ToolError
 from rondel.events import MessageAdded
+from rondel.machine.transcript import Transcript
 from rondel.plugins.duration import Duration
 from rondel.testing import Scripted, Step, call, calls
 from rondel.tools.finish import finish
-from rondel.transcript import Transcript
 from rondel.values import Media, Message, Text, Thinking, ToolCall, ToolResult, user
 
-from ..helpers import play
+from ..helpers import play, result_of
 
 
-@tool
+@tool(repeatable=True)
 def look(at: str = "") -> str:
-    """Look."""
     return f"seen {at}"
 
 
-@tool
+@tool(repeatable=True)
 def read(at: str = "") -> str:
-    """Read."""
     return f"read {at}"
 
 
 @tool
 def fail() -> str:
-    """Fail."""
     raise ToolError("it failed")
 
 
@@ -104,18 +101,15 @@ def test_a_result_is_sent_for_so_many_rounds(rounds: int):
         assert now == [f"seen {n}" for n in range(max(0, asked - rounds), asked)]
 
 
-def test_rounds_count_and_messages_do_not():
+async def test_rounds_count_and_messages_do_not():
     """P15: what people and plugins say between two rounds makes nothing expire."""
-
-    async def scene(app: App) -> None:
+    engine = Scripted(call("look", at="here"), "Seen.", "Still seen.")
+    async with App(Agent("helper", "", engine, [look], [Duration(results=2)])) as app:
         conversation = app.conversation()
         await (await conversation.send("Look")).result()
         for n in range(5):
-            await (await app.journal(conversation.id)).append(MessageAdded(user(f"note {n}")))
+            await (await app.journals.open(conversation.id)).append(MessageAdded(user(f"note {n}")))
         await (await conversation.send("And now?")).result()
-
-    engine = Scripted(call("look", at="here"), "Seen.", "Still seen.")
-    play(scene, Agent("helper", "", engine, [look], [Duration(results=2)]))
     assert seen(engine.prompts[2]) == ["seen here"]
     assert len(engine.prompts[2].messages) == 4 + 5 + 1
 
@@ -218,21 +212,16 @@ def test_results_of_a_foreign_prompt_expire_by_its_own_rounds():
 def test_images_stay_with_their_result():
     @tool
     def draw() -> Any:
-        """Draw."""
         return [Text("a picture"), Media("image", "image/png", b"png")]
 
     engine = Scripted(call("draw"), "Nice.")
 
-    async def scene(app: App) -> None:
-        await (await app.conversation().send("Draw!")).result()
-
-    play(scene, Agent("helper", "", engine, [draw], [Duration(results=1)]))
+    play(result_of("Draw!"), Agent("helper", "", engine, [draw], [Duration(results=1)]))
     [result] = engine.prompts[1].messages[-1].parts
     assert isinstance(result, ToolResult)
     assert len(result.parts) == 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rounds=st.lists(st.lists(st.sampled_from(["look", "read"]), min_size=1, max_size=3), max_size=6),
     results=st.one_of(st.none(), st.integers(0, 3)),

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from rondel import Agent, App
-from rondel.agent_files import load_agents
-from rondel.config import load
+from rondel.engines.local.weights import DEFAULT
 from rondel.events import Event, RoundFinished
-from rondel.lint import lint
-from rondel.pick import make_engine
+from rondel.project.agents import load_agents
+from rondel.project.config import load
+from rondel.project.engines import make_engine
+from rondel.project.lint import lint
 from rondel.testing import Scripted, VirtualClock, load_scripts
-from rondel.weights import DEFAULT, pull
-from tests.helpers import events_of, of, play
+from tests.helpers import events_of, of, output_of, play, pull_weights
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 PROJECTS = sorted(path.parent for path in EXAMPLES.glob("*/rondel.toml"))
@@ -110,18 +110,15 @@ def test_the_writer_goes_on_until_the_end():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 @pytest.mark.parametrize(
-    ("project", "said"),
-    [("desk", "Hello!"), ("support", "Can I return my kettle?"), ("writer", "A story with a fox.")],
+    ("project", "said"), [("desk", "Hello!"), ("support", "Can I return my kettle?"), ("writer", "A story with a fox.")]
 )
 def test_an_example_talks_to_the_embedded_model(project: str, said: str):
-    pull(DEFAULT)
+    pull_weights()
     agent = agent_of(project)
     short = msgspec.structs.replace(agent.options, tokens_max=16, temperature=0.0)
     agent = msgspec.structs.replace(agent, engine=make_engine(f"local:{DEFAULT.name}"), options=short)
 
-    async def scene(app: App) -> str:
-        return (await (await app.conversation().send(said)).result()).output
-
-    assert play(scene, agent, timeout_s=WAIT_S).strip()
+    assert play(output_of(said), agent, timeout_s=WAIT_S).strip()

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from rondel import Agent, App
-from rondel.agent_files import load_agents
-from rondel.config import load, plugins_of
 from rondel.plugin import Plugin
+from rondel.project.agents import load_agents
+from rondel.project.config import load, plugins_of
 from rondel.prompt import DEPTH_MAX, source_paths
 from rondel.testing import Scripted
 from tests.config.files import sentence, write
@@ -133,7 +133,7 @@ def test_a_node_that_is_wrong_is_refused_with_its_line(tmp_path: Path, node: str
         ("position: {target: x, text: [y]}", "a.yaml:4: 'text' must be a text, not ['y']"),
         (
             "position: {target: x, text: y, position: befor}",
-            "a.yaml:4: the plugin 'position' could not be made: 'befor' is no position; did you mean 'before'?",
+            "a.yaml:4: the plugin 'position' could not be made: 'befor' is not a position; did you mean 'before'?",
         ),
         ("positon: {target: x}", "a.yaml:4: there is no plugin 'positon'; did you mean 'position'?"),
         (
@@ -141,7 +141,7 @@ def test_a_node_that_is_wrong_is_refused_with_its_line(tmp_path: Path, node: str
             "a.yaml:4: the plugin 'log' has no parameter 'enabled'; write it beside the plugin's name",
         ),
         ("log:\n      enabled: 3", "a.yaml:5: 'agents.a.plugins[0].enabled' must be true or false, not 3"),
-        ("log:\n      id: a b", "a.yaml:5: 'a b' is no id for a plugin: use 1 to 64 letters"),
+        ("log:\n      id: a b", "a.yaml:5: 'a b' is not a valid plugin id: use 1 to 64 letters"),
         ("log:\n      id: x\n    - todo:\n      id: x", "a.yaml:6: two plugins have the id 'x': on line 4 and here"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_plugin_entry_that_is_wrong_is_refused_with_its_line(tmp_path: Path, e
     assert said_of(tmp_path, f"agents:\n  a:\n    plugins:\n    - {entry}\n").startswith(said)
 
 
-def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None:
+async def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None:
     """P08: the answer is framed by nodes that a file gives, below each other too."""
     agent = agent_in(
         tmp_path,
@@ -164,12 +164,8 @@ def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None:
                       children: [{id: response}, {id: signature, role: assistant, text: The desk}]
         """,
     )
-
-    async def answer() -> str:
-        async with asyncio.timeout(10), App(msgspec.structs.replace(agent, engine=Scripted("Good."))) as app:
-            return (await (await app.conversation().send("Hello")).result()).output
-
-    assert asyncio.run(answer()) == "Good.\n\nThe desk"
+    async with asyncio.timeout(10), App(msgspec.structs.replace(agent, engine=Scripted("Good."))) as app:
+        assert (await (await app.conversation().send("Hello")).result()).output == "Good.\n\nThe desk"
 
 
 def nested(levels: int) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rondel.contracts.source import Passage, Source
 from rondel.errors import RondelError
-from rondel.ranking import words_of
-from rondel.source import Passage, Source
-from rondel.sources.folder import FILE_BYTES_MAX, FolderSource, passages_of
+from rondel.knowledge.folder import FILE_BYTES_MAX, FolderSource, passages_of
+from rondel.knowledge.ranking import words_of
 
 
 def found(source: Source, query: str, limit: int = 3) -> list[Passage]:
@@ -65,7 +65,7 @@ def test_a_file_that_changes_comes_or_goes_is_seen_by_the_next_search(docs: Path
 
 
 def test_only_what_changed_is_read_again(docs: Path, monkeypatch: pytest.MonkeyPatch):
-    import rondel.sources.folder as module
+    import rondel.knowledge.folder as module
 
     read: list[str] = []
     plain: Callable[[Path], bytes] = module._bytes_of  # pyright: ignore[reportPrivateUsage]
@@ -132,7 +132,7 @@ def test_a_thousand_files_are_searched(tmp_path: Path):
 
 
 def test_a_search_reads_off_the_loop(docs: Path, monkeypatch: pytest.MonkeyPatch):
-    import rondel.sources.folder as module
+    import rondel.knowledge.folder as module
 
     threads: list[threading.Thread] = []
     plain: Callable[[Path], bytes] = module._bytes_of  # pyright: ignore[reportPrivateUsage]
@@ -142,25 +142,21 @@ def test_a_search_reads_off_the_loop(docs: Path, monkeypatch: pytest.MonkeyPatch
     assert threading.main_thread() not in threads
 
 
-def test_searches_at_the_same_time_read_each_file_once(docs: Path, monkeypatch: pytest.MonkeyPatch):
-    import rondel.sources.folder as module
+async def test_searches_at_the_same_time_read_each_file_once(docs: Path, monkeypatch: pytest.MonkeyPatch):
+    import rondel.knowledge.folder as module
 
     read: list[str] = []
     plain: Callable[[Path], bytes] = module._bytes_of  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(module, "_bytes_of", lambda path: (read.append(path.name), plain(path))[1])
     source = FolderSource(docs)
-
-    async def main() -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(8):
-                group.create_task(source.search("parcels", 3))
-
-    asyncio.run(main())
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(source.search("parcels", 3))
     assert sorted(read) == ["refunds.md", "shipping.txt"]
 
 
 def test_a_file_that_may_not_be_read_is_left_out(docs: Path, monkeypatch: pytest.MonkeyPatch):
-    import rondel.sources.folder as module
+    import rondel.knowledge.folder as module
 
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")

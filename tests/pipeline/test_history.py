@@ -13,12 +13,11 @@ from rondel.prompt import HISTORY, Node
 from rondel.testing import Scripted, Step, call
 from rondel.values import Media, Message
 
-from ..helpers import of, play
+from ..helpers import of, play, result_of
 
 
 @tool
 def look(at: str) -> str:
-    """Look at something."""
     return f"{at} is green"
 
 
@@ -74,12 +73,7 @@ def test_a_target_deep_in_the_tree_holds_the_conversation_once():
     tree = (Node("system", "Be kind.", children=(Node("chat"), Node("tone", " Softly."))),)
     prompts, _ = talk(tree, History(target="chat"), steps=(call("look", at="grass"), "Green."), says=("Colour?",))
     assert sent(prompts[0]) == [("system", "Be kind. Softly."), ("user", "Colour?")]
-    assert sent(prompts[1]) == [
-        ("system", "Be kind. Softly."),
-        ("user", "Colour?"),
-        ("assistant", ""),
-        ("tool", ""),
-    ]
+    assert sent(prompts[1]) == [("system", "Be kind. Softly."), ("user", "Colour?"), ("assistant", ""), ("tool", "")]
 
 
 def test_a_nested_node_named_history_holds_the_conversation_once():
@@ -117,15 +111,11 @@ def test_a_target_that_is_not_there_leaves_the_conversation_where_it_was():
 def test_images_of_results_stay_images_when_roles_are_plain():
     @tool
     def draw() -> list[Media]:
-        """Draw."""
         return [Media("image", "image/png", b"png")]
 
     engine = Scripted(call("draw"), "Nice.")
 
-    async def scene(app: App) -> None:
-        await (await app.conversation().send("Draw!")).result()
-
-    play(scene, Agent("helper", "", engine, [draw], [History(roles="plain")]))
+    play(result_of("Draw!"), Agent("helper", "", engine, [draw], [History(roles="plain")]))
     result: Message = engine.prompts[1].messages[-1]
     assert result.role == "user"
     assert Media("image", "image/png", b"png") in result.parts

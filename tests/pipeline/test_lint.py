@@ -83,7 +83,7 @@ def test_a_project_without_mistakes_is_told_so(place: Place):
     place.write("rondel.toml", 'agent = "helper"\n')
     place.write("agents/a.yaml", GOOD)
     done = place.rondel("lint")
-    assert (done.code, done.out, done.err) == (0, "", "Nothing is wrong in 2 files.\n")
+    assert (done.code, done.out, done.err) == (0, "", "No problems in 2 files.\n")
     assert json.loads(place.rondel("lint", "--json").out) == []
 
 
@@ -92,12 +92,12 @@ def test_a_project_without_mistakes_is_told_so(place: Place):
     [
         (
             "position: {target: tne, text: x}",
-            "8: warning: the plugin 'position' targets 'tne', which no node of the prompt",
+            "8: warning: the plugin 'position' targets 'tne', which the prompt does not have",
         ),
         ("clock:\n          target: histry", "9: warning: the plugin 'clock' targets 'histry'"),
         (
             "position: {target: inner, text: x}",
-            "8: warning: the plugin 'position' targets 'inner', but 'off' is not enabled: nothing of it is sent",
+            "8: warning: the plugin 'position' targets 'inner', but 'off' is not enabled, so it is not sent",
         ),
         ("position: {target: off, text: x, position: child}", "8: warning: the plugin 'position' targets 'off', but"),
         ("position: {target: off, text: x}", ""),
@@ -119,7 +119,7 @@ def test_a_target_that_no_node_has_is_a_warning_with_its_line(place: Place, plug
     done = place.rondel("lint")
     assert done.code == 0
     assert done.out.startswith(f"agents/a.yaml:{said}" if said else "")
-    assert done.err == ("1 warning in 2 files.\n" if said else "Nothing is wrong in 2 files.\n")
+    assert done.err == ("1 warning in 2 files.\n" if said else "No problems in 2 files.\n")
 
 
 def test_an_empty_prompt_and_a_secret_in_the_open_are_warnings(place: Place):
@@ -166,9 +166,9 @@ def test_what_cannot_be_looked_at_is_wrong_usage(place: Place):
     assert "there is no rondel.toml in" in done.err
     assert "there is no file or folder" in place.rondel("lint", "nowhere.yaml").err
     place.write("a.txt", "")
-    assert "is neither an agent's file (.yaml, .md) nor a rondel.toml" in place.rondel("lint", "a.txt").err
+    assert "is neither an agent's file (.yaml, .json, .md) nor a rondel.toml" in place.rondel("lint", "a.txt").err
     place.write("alone.yaml", GOOD)
-    assert place.rondel("lint", "alone.yaml").err == "Nothing is wrong in 1 file.\n"
+    assert place.rondel("lint", "alone.yaml").err == "No problems in 1 file.\n"
 
 
 def test_a_default_agent_from_a_variable_is_checked_too(place: Place, monkeypatch: pytest.MonkeyPatch):

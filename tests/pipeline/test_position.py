@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rondel import Agent, App, Plugin, Prompt
+from rondel import Agent, Plugin, Prompt
 from rondel.errors import RondelError
 from rondel.events import Event, PluginFailed, Warned
-from rondel.lookup import find_plugin
 from rondel.plugins.clock import Clock
 from rondel.plugins.position import Position
+from rondel.project.lookup import find_plugin
 from rondel.prompt import HISTORY, Node
 from rondel.testing import Scripted, VirtualClock
 
-from ..helpers import events_of, of, play
+from ..helpers import events_after, of, play
 
 TREE = (
     Node("system", "Be kind.", "system", (Node("tone", " Softly."), Node("rules", " Obey."))),
@@ -29,10 +29,9 @@ NOON = 1_000_036_800.0  # Sunday, 9 September 2001, 12:00 in UTC
 def asked(*plugins: Plugin, clock: VirtualClock | None = None) -> tuple[Prompt, list[Event]]:
     engine = Scripted("Yes.")
 
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation().send("Hello"))
-
-    events = play(scene, Agent("helper", TREE, engine, plugins=plugins), clock=clock or VirtualClock(NOON))
+    events = play(
+        events_after("Hello"), Agent("helper", TREE, engine, plugins=plugins), clock=clock or VirtualClock(NOON)
+    )
     return engine.prompts[0], events
 
 
@@ -131,7 +130,7 @@ class Greeted(Plugin):
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"target": "tone", "text": "x", "position": "befor"}, "'befor' is no position; did you mean 'before'?"),
+        ({"target": "tone", "text": "x", "position": "befor"}, "'befor' is not a position; did you mean 'before'?"),
         ({"target": "", "text": "x"}, "the target is empty; give the id of the node to insert at"),
         ({"target": "tone", "text": " "}, "the text to insert at 'tone' is blank; write one"),
         ({"target": "tone", "text": "x", "role": "sistem"}, "unknown role 'sistem'; did you mean 'system'?"),
@@ -198,10 +197,10 @@ def test_a_clock_without_its_target_warns():
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"zone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'; write it as in 'Europe/Berlin'"),
+        ({"zone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'; did you mean 'Europe/Athens'?"),
         ({"zone": "../etc"}, "there is no time zone '../etc'"),
-        ({"precision": "minutes"}, "'minutes' is no precision; did you mean 'minute'?"),
-        ({"position": "inside"}, "'inside' is no position; known are after, before, child"),
+        ({"precision": "minutes"}, "'minutes' is not a precision; did you mean 'minute'?"),
+        ({"position": "inside"}, "'inside' is not a position; known are after, before, child"),
     ],
 )
 def test_a_clock_that_cannot_be_set_says_why(parameters: dict[str, Any], sentence: str):

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, Plugin, Prompt, tool
+from rondel.contracts.source import Passage
 from rondel.dialects import DIALECTS
-from rondel.lookup import PLUGINS, plugin_class
 from rondel.plugins.clock import Clock
 from rondel.plugins.duration import Duration
 from rondel.plugins.history import History
+from rondel.project.lookup import PLUGINS, plugin_class
 from rondel.prompt import HISTORY, Node, flatten
-from rondel.source import Passage
 from rondel.testing import Scripted, Step, VirtualClock, call, say
 from rondel.values import Media, Message, ModelFacts, Text
 
@@ -83,7 +83,6 @@ def prompts_with(*plugins: Plugin, tools: bool = True) -> list[Prompt]:
 
     @tool(idempotent=True)
     async def look(at: str) -> str:
-        """Look."""
         clock.advance(100)
         return f"seen {at}"
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.lineage import changes, told
 from rondel.prompt import HISTORY, Node, Prompt
+from rondel.trace.provenance import changes, sent_messages
 from rondel.values import ROLES, Message, ToolSpec, user
 from tests.cli.conftest import Place
 
@@ -124,9 +124,9 @@ def test_no_key_is_needed_and_the_facts_of_the_model_are_known(project: Place):
 def test_an_agent_without_any_engine_and_the_built_in_one_are_shown_all_the_same(
     project: Place, monkeypatch: pytest.MonkeyPatch
 ):
-    import rondel.pick
+    import rondel.project.engines
 
-    monkeypatch.setattr(rondel.pick, "has_runtime", lambda: False)
+    monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
     project.write("agents/b.yaml", "agents: {plain: {prompt: You are plain.}}")
     view = shown(project, "plain", "Hello")
     assert [message["text"] for message in view["messages"]] == ["You are plain.", "Hello"]
@@ -210,7 +210,7 @@ _TREES = st.recursive(
 def test_the_pieces_belong_to_the_messages_that_are_sent(nodes: tuple[Node | Message, ...]):
     """P10: every message knows its pieces, whatever the tree."""
     prompt = Prompt(nodes)
-    made = told(prompt)
+    made = sent_messages(prompt)
     assert tuple(item.message for item in made) == prompt.messages
     for item in made:
         assert "".join(piece.text for piece in item.pieces).strip().split() == item.message.text.split()

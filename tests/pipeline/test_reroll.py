@@ -9,27 +9,25 @@ import pytest
 from rondel import Agent, App, Limits, Prompt, Reply, tool
 from rondel.errors import ConfigError
 from rondel.events import LimitHit, RoundFinished, TurnFinished
-from rondel.lookup import find_plugin
 from rondel.plugins.auto_reply import AutoReply
 from rondel.plugins.reroll import Reroll
+from rondel.project.lookup import find_plugin
 from rondel.testing import Pause, call, say
 from rondel.values import PartDelta, Usage
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_after, events_of, of, play, result_of, scripted, turn_after
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 BAD = "As an AI, I cannot."
 
 
-def test_a_reply_with_the_phrase_is_regenerated_from_the_same_prompt():
+async def test_a_reply_with_the_phrase_is_regenerated_from_the_same_prompt():
     """P21."""
     agent, engine = scripted(BAD, "Gladly.", prompt="You help.", plugins=[Reroll(search="as an ai")])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         result = await (await conversation.send("please")).result()
-        return result.output, [message.text for message in (await conversation.transcript()).messages]
-
-    assert play(scene, agent) == ("Gladly.", ["please", "Gladly."])
+        found = result.output, [message.text for message in (await conversation.transcript()).messages]
+    assert found == ("Gladly.", ["please", "Gladly."])
     assert engine.prompts[0].messages == engine.prompts[1].messages
     engine.check_done()
 
@@ -38,34 +36,25 @@ def test_it_asks_again_so_many_times_and_then_keeps_what_came():
     """P21: at most max times."""
     agent, engine = scripted(*(f"{BAD} {number}" for number in range(4)), plugins=[Reroll(search="as an ai")])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("please")).result()
-
-    assert play(scene, agent).output == f"{BAD} 3"
+    assert play(result_of("please"), agent).output == f"{BAD} 3"
     engine.check_done()
 
 
-def test_the_next_message_of_a_person_may_be_asked_again_too():
+async def test_the_next_message_of_a_person_may_be_asked_again_too():
     agent, engine = scripted(BAD, "one", BAD, "two", plugins=[Reroll(search="as an ai", max=1)])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
-        return [(await (await conversation.send(text)).result()).output for text in ("a", "b")]
-
-    assert play(scene, agent) == ["one", "two"]
+        assert [(await (await conversation.send(text)).result()).output for text in ("a", "b")] == ["one", "two"]
     engine.check_done()
 
 
-def test_nobody_sees_what_was_thrown_away():
+async def test_nobody_sees_what_was_thrown_away():
     """P21: not while it streams, not in any event, and not in the journal."""
     agent, _ = scripted(BAD, "Gladly.", plugins=[Reroll(search=("never", "AS AN AI"))])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         events = await events_of(await conversation.send("please"))
-        return events, await conversation.entries()
-
-    events, entries = play(scene, agent)
+        entries = await conversation.entries()
     assert [delta.text for delta in of(PartDelta, events)] == ["Gladly."]
     assert "As an AI" not in repr(events) + repr(entries)
 
@@ -76,10 +65,7 @@ def test_the_tokens_of_what_was_thrown_away_count():
         say(BAD, usage=Usage(10, 5)), say("Gladly.", usage=Usage(10, 2)), plugins=[Reroll(search="as an ai")]
     )
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("please"))
-
-    events = play(scene, agent)
+    events = play(events_after("please"), agent)
     assert [(e.next, e.usage.tokens_out) for e in of(RoundFinished, events)] == [("again", 5), ("human", 2)]
     assert of(TurnFinished, events)[0].usage == Usage(20, 7)
 
@@ -87,47 +73,38 @@ def test_the_tokens_of_what_was_thrown_away_count():
 def test_a_reply_that_calls_tools_stays():
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
     agent, engine = scripted(call("look", saying=BAD), "done", tools=[look], plugins=[Reroll(search="as an ai")])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("please")).result()
-
-    assert play(scene, agent).output == "done"
+    assert play(result_of("please"), agent).output == "done"
     engine.check_done()
 
 
 @pytest.mark.parametrize("reroll_first", [True, False], ids=["above", "below"])
-def test_asking_again_beats_an_auto_reply(reroll_first: bool):
+async def test_asking_again_beats_an_auto_reply(reroll_first: bool):
     """F07."""
     plugins = [Reroll(search="as an ai"), AutoReply(text="more", max=1)]
     agent, engine = scripted(BAD, "one", "two", plugins=plugins if reroll_first else plugins[::-1])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
-        return [message.text for message in (await conversation.transcript()).messages]
-
-    assert play(scene, agent) == ["go", "one", "more", "two"]
+        found = [message.text for message in (await conversation.transcript()).messages]
+    assert found == ["go", "one", "more", "two"]
     engine.check_done()
 
 
 def test_the_rounds_of_a_turn_hold_it_too():
     agent, engine = scripted(BAD, BAD, plugins=[Reroll(search="as an ai", max=9)], limits=Limits(rounds=2))
 
-    async def scene(app: App):
-        return await events_of(await app.conversation().send("go"))
-
-    assert [hit.name for hit in of(LimitHit, play(scene, agent))] == ["limits.rounds"]
+    assert [hit.name for hit in of(LimitHit, play(turn_after("go"), agent))] == ["limits.rounds"]
     engine.check_done()
 
 
-def test_a_stop_while_it_is_asked_again_keeps_nothing_of_either():
+async def test_a_stop_while_it_is_asked_again_keeps_nothing_of_either():
     """F05: what nobody was shown is not kept."""
-
-    async def scene(app: App):
+    agent, engine = scripted(plugins=[Reroll(search="as an ai")])
+    async with App(agent) as app:
         pause = Pause("half of ")
         engine.add(BAD, pause)
         conversation = app.conversation()
@@ -135,14 +112,12 @@ def test_a_stop_while_it_is_asked_again_keeps_nothing_of_either():
         await pause.reached.wait()
         await view.stop()
         states = [state async for state in view.states()]
-        return states, pause.closed, [message.text for message in (await conversation.transcript()).messages]
-
-    agent, engine = scripted(plugins=[Reroll(search="as an ai")])
-    assert play(scene, agent) == (["working", "canceled"], True, ["go"])
+        found = states, pause.closed, [message.text for message in (await conversation.transcript()).messages]
+    assert found == (["working", "canceled"], True, ["go"])
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_a_crash_at_any_append_throws_away_as_many(written: bool):
+async def test_a_crash_at_any_append_throws_away_as_many(written: bool):
     """Q02, P21: how often it was asked again is in the transcript."""
 
     def make() -> Scenario:
@@ -152,22 +127,19 @@ def test_a_crash_at_any_append_throws_away_as_many(written: bool):
         entry = Reroll(search="as an ai", max=2)
         return Scenario(Agent("a", engine=by_history(answer), plugins=[entry]), says=("one", "two"))
 
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            expected, appends = await plain_run(make())
-            assert [message.text for message in expected] == ["one", BAD, "two", "fine"]
-            for at in range(1, appends + 1):
-                assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at}"
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        expected, appends = await plain_run(make())
+        assert [message.text for message in expected] == ["one", BAD, "two", "fine"]
+        for at in range(1, appends + 1):
+            assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at}"
 
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
         ({}, "needs the parameter 'search'"),
-        ({"search": ""}, "searches for nothing"),
-        ({"search": []}, "searches for nothing"),
+        ({"search": ""}, "needs a phrase to search for"),
+        ({"search": []}, "needs a phrase to search for"),
         ({"search": ["  "]}, "has no word"),
         ({"search": "x", "max": 0}, "max is 0"),
         ({"serch": "x"}, "did you mean 'search'"),

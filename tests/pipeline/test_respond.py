@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rondel import Agent, App, tool
 from rondel.events import Event, RoundFinished, Warned
-from rondel.lookup import find_plugin
 from rondel.plugins.respond import Respond
+from rondel.project.lookup import find_plugin
 from rondel.prompt import Node
 from rondel.testing import Scripted, Step, call, say
 from rondel.values import AgentResult, PartDelta, Thinking
@@ -24,7 +24,6 @@ FRAME = (
 
 @tool
 def look() -> str:
-    """Look."""
     return "green"
 
 

@@ -10,7 +10,7 @@ from rondel.plugins.todo import CHARS_MAX, Todo, write_todo
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, Step, call
 
-from ..helpers import play
+from ..helpers import play, result_of
 
 
 def shown(prompt: Prompt) -> str:
@@ -80,9 +80,7 @@ def test_the_list_outlives_the_message_that_it_was_written_in():
 def test_the_list_survives_a_restart(tmp_path: Path):
     """T12: it is in the transcript; the plugin keeps nothing."""
 
-    async def first(app: App) -> None:
-        await (await app.conversation("c").send("Plan")).result()
-
+    first = result_of("Plan", "c")
     file = tmp_path / "todo.db"
     play(first, Agent("helper", "", Scripted(todo("- [ ] one"), "Planned."), plugins=[Todo()]), store=SqliteStore(file))
     engine = Scripted("Going on.")
@@ -90,14 +88,11 @@ def test_the_list_survives_a_restart(tmp_path: Path):
     assert shown(engine.prompts[0]) == listed("- [ ] one")
 
 
-def test_each_conversation_has_its_own_list():
+async def test_each_conversation_has_its_own_list():
     engine = Scripted(todo("- [ ] one"), "Planned.", "What plan?")
-
-    async def scene(app: App) -> None:
+    async with App(Agent("helper", "", engine, plugins=[Todo()])) as app:
         for _ in range(2):
             await (await app.conversation().send("Plan")).result()
-
-    play(scene, Agent("helper", "", engine, plugins=[Todo()]))
     assert [bool(shown(prompt)) for prompt in engine.prompts] == [False, True, False]
 
 

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from rondel import Agent, App, Plugin, Prompt, Reply, tool
-from rondel.assembly import Step
 from rondel.errors import EngineDenied, RondelError
 from rondel.events import Event, Outcome, PluginFailed, TurnFinished, Warned
+from rondel.machine.turn import Turn
 from rondel.plugins.history import History
 from rondel.plugins.position import Position
 from rondel.prompt import HISTORY, Node, duplicate_ids, flatten, source_paths
 from rondel.testing import Scripted, call
-from rondel.turn import Turn
+from rondel.trace.preview import PreviewStep
 from rondel.values import Message, PartDelta, ToolCall, ToolResult, assistant, system, user
 
-from ..helpers import events_of, of, play, scripted
+from ..helpers import events_after, of, play, result_of, scripted
 
 MANY = 10_000
 
@@ -32,10 +32,7 @@ def sent(prompt: Prompt) -> list[tuple[str, str]]:
 
 
 def ask(agent: Agent, text: str = "Hello") -> list[Event]:
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation().send(text))
-
-    return play(scene, agent)
+    return play(events_after(text), agent)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -189,7 +186,6 @@ def test_an_author_who_nests_too_deep_is_told():
 
 @tool
 def look(at: str) -> str:
-    """Look at something."""
     return f"{at} is green"
 
 
@@ -231,7 +227,7 @@ def test_roles_can_be_plain_so_that_results_are_the_users_words():
 
 
 def test_an_unknown_way_to_map_roles_is_refused():
-    with pytest.raises(RondelError, match="'plane' is no way to map roles; did you mean 'plain'"):
+    with pytest.raises(RondelError, match="'plane' is not a way to map roles; did you mean 'plain'"):
         History(roles="plane")
 
 
@@ -245,10 +241,7 @@ def test_what_another_agent_said_is_sent_as_assistant():
     first, _ = scripted("Over to you.", name="first", plugins=[HandOver()])
     second, engine = scripted("Here I am.", name="second")
 
-    async def scene(app: App) -> None:
-        await (await app.conversation(agent="first").send("Help")).result()
-
-    play(scene, first, second)
+    play(result_of("Help", agent="first"), first, second)
     assert [(m.role, m.author) for m in engine.prompts[0].messages] == [("user", ""), ("assistant", "first")]
 
 
@@ -305,6 +298,8 @@ def _nodes(prompt: Prompt) -> list[tuple[int, Node]]:
 class Mark(Plugin):
     """Writes down each hook that is called, and says its letter in the prompt."""
 
+    holds_stream = False  # it only looks
+
     def __init__(self, letter: str, seen: list[str]) -> None:
         self.letter, self.seen = letter, seen
 
@@ -343,7 +338,7 @@ def test_the_assembly_is_a_stream_of_steps():
     seen: list[str] = []
     agent, engine = scripted(prompt="Be brief.", plugins=[Mark("a", seen), Mark("b", seen)])
 
-    async def scene(app: App) -> list[Step]:
+    async def scene(app: App) -> list[PreviewStep]:
         return [step async for step in app.preview("helper", user("Hello"))]
 
     steps = play(scene, agent, plugins=[])
@@ -372,7 +367,7 @@ def test_a_plugin_that_raises_is_a_step_that_changed_nothing():
 
     agent, _ = scripted(plugins=[Broken(), Mark("a", [])])
 
-    async def scene(app: App) -> list[Step]:
+    async def scene(app: App) -> list[PreviewStep]:
         return [step async for step in app.preview("helper", user("Hello"))]
 
     steps = play(scene, agent, plugins=[])
@@ -400,7 +395,9 @@ def test_the_hooks_are_called_in_the_order_of_the_list():
     ask(agent)
     assert seen == [
         *("a.on_turn_start", "b.on_turn_start"),
-        *("a.on_prompt", "b.on_prompt", "b.on_reply", "a.on_reply"),
+        *("a.on_prompt", "b.on_prompt"),
+        *("a.on_event:PartDelta", "b.on_event:PartDelta"),  # of the call's arguments
+        *("b.on_reply", "a.on_reply"),
         *("a.on_tool_call", "b.on_tool_call", "b.on_tool_result", "a.on_tool_result"),
         *("a.on_prompt", "b.on_prompt"),
         *("a.on_event:PartDelta", "b.on_event:PartDelta"),
@@ -411,7 +408,11 @@ def test_the_hooks_are_called_in_the_order_of_the_list():
 
 
 @pytest.mark.parametrize(
-    "hook", ["on_turn_start", "on_prompt", "on_reply", "on_tool_call", "on_tool_result", "on_turn_end", "on_event"]
+    "hook",
+    [
+        *("on_turn_start", "on_prompt", "on_reply", "on_tool_call", "on_tool_result", "on_turn_end", "on_event"),
+        "applies",
+    ],
 )
 def test_a_plugin_that_raises_in_a_hook_is_reported_and_the_next_one_still_called(hook: str):
     """P12, P22: in every hook in turn."""
@@ -423,7 +424,7 @@ def test_a_plugin_that_raises_in_a_hook_is_reported_and_the_next_one_still_calle
     class Broken(Plugin):
         pass
 
-    setattr(Broken, hook, broken if hook == "on_event" else _as_async(broken))
+    setattr(Broken, hook, broken if hook in ("on_event", "applies") else _as_async(broken))
     agent, _ = scripted(
         call("look", at="grass"), "Green.", tools=[look], plugins=[Mark("a", seen), Broken(), Mark("b", seen)]
     )
@@ -431,7 +432,8 @@ def test_a_plugin_that_raises_in_a_hook_is_reported_and_the_next_one_still_calle
     failures = {(failed.plugin, failed.hook) for failed in of(PluginFailed, events)}
     assert failures == {("broken", hook)}
     assert of(TurnFinished, events)[0].outcome is Outcome.DONE
-    assert {line.partition(":")[0] for line in seen} >= {f"a.{hook}", f"b.{hook}"}
+    called = "on_prompt" if hook == "applies" else hook
+    assert {line.partition(":")[0] for line in seen} >= {f"a.{called}", f"b.{called}"}
 
 
 def _as_async(raising: Any) -> Any:

@@ -10,12 +10,12 @@ import pytest
 from rondel import Agent, App, Plugin, Reply
 from rondel.errors import ConfigError, EngineOverloaded, RondelError
 from rondel.events import Event, Warned
-from rondel.lookup import find_plugin
+from rondel.machine.trigger import ModelQuestion, Trigger, yes_or_no
+from rondel.machine.turn import Turn
+from rondel.project.lookup import find_plugin
 from rondel.testing import Pause, Scripted, call, say
-from rondel.trigger import ModelQuestion, Trigger, yes_or_no
-from rondel.turn import Turn
 from rondel.values import user
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_after, events_of, of, play, result_of, scripted
 
 
 class Probe(Plugin):
@@ -136,10 +136,7 @@ def ask_in_a_turn(
     probe = Probe(Trigger(model=question))
     agent, engine = scripted(reply, *steps, plugins=[probe])  # type: ignore[arg-type]
 
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation().send("hi"))
-
-    events = play(scene, agent, **settings)
+    events = play(events_after("hi"), agent, **settings)
     engine.check_done()
     return probe.held, events
 
@@ -149,10 +146,7 @@ def test_a_model_is_asked_coldly_and_shortly_with_the_text_in_its_place():
     engine = Scripted("I want <<input>> back", "Yes.")
     probe = Probe(Trigger(model=ModelQuestion("Money? <<input>> And again: <<input>>", system="Say 1 or 0.")))
 
-    async def scene(app: App):
-        await (await app.conversation().send("hi")).result()
-
-    play(scene, Agent("helper", engine=engine, plugins=[probe]))
+    play(result_of("hi"), Agent("helper", engine=engine, plugins=[probe]))
     assert probe.held == [True]
     asked = engine.prompts[1]
     assert (asked.options.temperature, asked.options.tokens_max, asked.tools) == (0.1, 10, ())
@@ -172,10 +166,7 @@ def test_the_model_is_not_asked_when_a_cheaper_condition_holds():
     probe = Probe(Trigger(search="hello", model=ModelQuestion("<<input>>?")))
     agent, engine = scripted("hello", plugins=[probe])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("hi")).result()
-
-    play(scene, agent)
+    play(result_of("hi"), agent)
     assert probe.held == [True]
     engine.check_done()
 
@@ -195,15 +186,13 @@ def test_a_model_that_says_neither_does_not_trigger_and_the_warning_quotes_it():
     assert "'That depends on'" in of(Warned, events)[0].message
 
 
-def test_a_model_that_never_answers_does_not_trigger():
-    async def scene(app: App):
-        pause = Pause("ye")
-        engine.add("hello", pause)
-        return await events_of(await app.conversation().send("hi")), pause.closed
-
+async def test_a_model_that_never_answers_does_not_trigger():
     probe = Probe(Trigger(model=ModelQuestion("<<input>>?", timeout_s=0.0)))
     agent, engine = scripted(plugins=[probe])
-    events, closed = play(scene, agent)
+    async with App(agent) as app:
+        pause = Pause("ye")
+        engine.add("hello", pause)
+        events, closed = await events_of(await app.conversation().send("hi")), pause.closed
     assert probe.held == [False]
     assert closed
     assert "no answer in time" in of(Warned, events)[0].message
@@ -239,39 +228,31 @@ def test_a_model_is_asked_once_in_a_turn_for_the_same_text():
 
     agent, engine = scripted("yes", call("nothing"), "done", plugins=[Before()])
 
-    async def scene(app: App):
-        return await (await app.conversation().send("go")).result()
-
-    assert play(scene, agent).output == "done"
+    assert play(result_of("go"), agent).output == "done"
     assert Before.held == [True, True]
     engine.check_done()
 
 
-def test_a_stop_while_a_model_is_asked_ends_the_turn():
-    async def scene(app: App):
+async def test_a_stop_while_a_model_is_asked_ends_the_turn():
+    agent, engine = scripted(plugins=[Probe(Trigger(model=ModelQuestion("<<input>>?")))])
+    async with App(agent) as app:
         pause = Pause()
         engine.add("hello", pause)
         view = await app.conversation().send("hi")
         await pause.reached.wait()
         await view.stop()
-        return [state async for state in view.states()], pause.closed
-
-    agent, engine = scripted(plugins=[Probe(Trigger(model=ModelQuestion("<<input>>?")))])
-    assert play(scene, agent) == (["working", "canceled"], True)
+        assert ([state async for state in view.states()], pause.closed) == (["working", "canceled"], True)
 
 
-def test_nobody_is_asked_when_somebody_only_looks_at_the_prompt():
+async def test_nobody_is_asked_when_somebody_only_looks_at_the_prompt():
     class Shy(Plugin):
         async def on_prompt(self, turn: Turn, prompt):
             held = await Trigger(model=ModelQuestion("<<input>>?")).holds(turn, "text")
             return prompt.instruct("it held" if held else "it did not hold")
 
     agent, engine = scripted(plugins=[Shy()])
-
-    async def scene(app: App):
-        return [step async for step in app.preview("helper", user("hi"))]
-
-    steps = play(scene, agent)
+    async with App(agent) as app:
+        steps = [step async for step in app.preview("helper", user("hi"))]
     assert "it did not hold" in [message.text for message in steps[-1].messages]
     assert engine.prompts == []
 
@@ -310,32 +291,25 @@ def test_a_wrong_trigger_in_a_file_is_one_clear_sentence(trigger: object, said: 
 
 def test_a_trigger_in_a_file_is_the_value_that_code_would_make():
     plugin = find_plugin(
-        "auto_reply",
-        {"text": "go on", "trigger": {"search": ["a", "b"], "chance": 1, "model": {"user": "<<input>>?"}}},
+        "auto_reply", {"text": "go on", "trigger": {"search": ["a", "b"], "chance": 1, "model": {"user": "<<input>>?"}}}
     )
     expected = Trigger(search=("a", "b"), chance=1.0, model=ModelQuestion("<<input>>?"))
     assert plugin._trigger == expected  # pyright: ignore
 
 
-def test_the_usage_of_the_reply_is_not_mixed_with_that_of_the_question():
+async def test_the_usage_of_the_reply_is_not_mixed_with_that_of_the_question():
     """The question's own reply is no part of the conversation."""
     probe = Probe(Trigger(model=ModelQuestion("<<input>>?")))
     agent, _ = scripted("hello", say("yes"), plugins=[probe])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("hi")).result()
-        return [message.text for message in (await conversation.transcript()).messages]
-
-    assert play(scene, agent) == ["hi", "hello"]
+        assert [message.text for message in (await conversation.transcript()).messages] == ["hi", "hello"]
 
 
-def test_a_question_that_is_given_up_leaves_no_task_behind():
-    async def main() -> int:
-        probe = Probe(Trigger(model=ModelQuestion("<<input>>?", timeout_s=0.0)))
-        engine = Scripted("hello", Pause())
-        async with App(Agent("helper", engine=engine, plugins=[probe])) as app:
-            await (await app.conversation().send("hi")).result()
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(main()) == 1
+async def test_a_question_that_is_given_up_leaves_no_task_behind():
+    probe = Probe(Trigger(model=ModelQuestion("<<input>>?", timeout_s=0.0)))
+    engine = Scripted("hello", Pause())
+    async with App(Agent("helper", engine=engine, plugins=[probe])) as app:
+        await (await app.conversation().send("hi")).result()
+    assert len(asyncio.all_tasks()) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, VirtualClock, call, calls, say
 from rondel.values import ToolCall
 
-from ..helpers import events_of, of, play
+from ..helpers import events_after, events_of, of, play
 
 
 class Shell:
@@ -40,10 +39,7 @@ def run_calls(shell: Shell, *commands: str, gate: ApprovalGate | None = None) ->
     engine = Scripted(shell_calls(*commands), "done")
     agent = Agent("helper", engine=engine, tools=[shell.tool], plugins=[gate] if gate else [])
 
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation().send("go"))
-
-    return play(scene, agent)
+    return play(events_after("go"), agent)
 
 
 def results(events: list[Any]) -> dict[str, str]:
@@ -51,12 +47,12 @@ def results(events: list[Any]) -> dict[str, str]:
 
 
 def test_deny_patterns_come_first_also_in_auto_mode():
-    """T07: deny, then allow, then the mode; an error result names the pattern."""
+    """T07: deny, then allow, then the mode; an error result names the rule."""
     for mode in ("auto", "confirm"):
-        shell = Shell(Approval(mode=mode, allow=("rm",), deny=(r"rm\s+-rf",)))
-        events = run_calls(shell, "RM -RF /", "rm a.txt")
+        shell = Shell(Approval(mode=mode, allow=("rm *",), deny=("rm*-rf",)))
+        events = run_calls(shell, "RM   -RF /", "rm a.txt")
         assert results(events) == {
-            "call-0": r"denied by the approval policy: the call matches the pattern 'rm\\s+-rf'",
+            "call-0": "denied by the approval policy: the call matches the rule 'rm*-rf'",
             "call-1": "ran rm a.txt",
         }
         assert shell.ran == ["rm a.txt"]
@@ -65,39 +61,12 @@ def test_deny_patterns_come_first_also_in_auto_mode():
 
 def test_every_call_of_a_batch_is_judged_on_its_own_parameters():
     """T07: one is allowed, one is denied, one waits."""
-    shell = Shell(Approval(allow=('"command":"ls',), deny=("sudo",)))
+    shell = Shell(Approval(allow=({"command": "ls *"},), deny=("sudo",)))
     events = run_calls(shell, "ls -l", "sudo ls", "make")
     assert shell.ran == ["ls -l"]
     assert sorted(results(events)) == ["call-0", "call-1"]
     assert [event.question.call_id for event in of(CallHeld, events)] == ["call-2"]
     assert of(TurnFinished, events)[0].state == "input-required"
-
-
-def test_patterns_see_the_call_as_canonical_json():
-    """T07: `{"tool": …, "parameters": {…}}` with sorted keys and no spaces."""
-
-    @tool(approval=Approval(deny=(r'^\{"tool":"copy","parameters":\{"a":1,"b":"汉"\}\}$',)))
-    async def copy(b: str, a: int) -> str:
-        return "copied"
-
-    engine = Scripted(call("copy", b="汉", a=1), "done")
-
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation().send("go"))
-
-    events = play(scene, Agent("helper", engine=engine, tools=[copy]))
-    assert of(CallFinished, events)[0].result.is_error
-
-
-def test_a_bad_pattern_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixture):
-    """T07: bad regex ignored with a warning."""
-    shell = Shell(Approval(mode="auto", deny=("(", "rm")))
-    with caplog.at_level(logging.WARNING, "rondel.approval"):
-        events = run_calls(shell, "rm x", "ls", "pwd")
-    assert shell.ran == ["ls", "pwd"]
-    assert len(results(events)) == 3
-    assert [record.name for record in caplog.records] == ["rondel.approval"]
-    assert "'('" in caplog.records[0].getMessage()
 
 
 def test_an_agent_can_say_more_than_its_tools_do():
@@ -136,8 +105,11 @@ def test_a_yes_lets_the_call_run(answer: str):
     shell = Shell(Approval())
     events, (question,), state = ask_about(shell, answer)
     assert state == "input-required"
-    assert (question.id, question.kind, question.options) == ("approve:call-0", "approve", ("yes", "no", "always"))
-    assert question.text == 'May shell run with {"command":"make"}?'
+    assert (question.call_id, question.kind, question.options) == ("call-0", "approve", ("yes", "no", "always"))
+    assert question.text == (
+        'May shell run with {"command":"make"}?\n'
+        "(always: helper may run shell with exactly these arguments again, in this conversation)"
+    )
     assert question.default == "no"
     assert shell.ran == ["make"]
     assert results(events) == {"call-0": "ran make"}
@@ -163,12 +135,11 @@ def test_anything_else_denies_it_and_the_model_hears_why(answer: str, by: str, t
     assert of(TurnFinished, events)[0].outcome is Outcome.DONE
 
 
-def test_nobody_answers_for_a_minute_and_it_is_denied():
+async def test_nobody_answers_for_a_minute_and_it_is_denied():
     """T08: 60 s by default, then deny."""
     shell, clock = Shell(Approval()), VirtualClock()
     engine = Scripted(shell_calls("make"), "done")
-
-    async def scene(app: App) -> list[Any]:
+    async with App(Agent("helper", engine=engine, tools=[shell.tool]), clock=clock) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("go"))
         (question,) = await conversation.questions()
@@ -176,37 +147,46 @@ def test_nobody_answers_for_a_minute_and_it_is_denied():
         watcher = await conversation.watch()
         clock.advance(60)
         events: list[Any] = []
-        async for event in watcher:
+        async for _, event in watcher:
             events.append(event)
             if isinstance(event, TurnFinished):
                 break
         assert await conversation.questions() == []
-        return events
-
-    events = play(scene, Agent("helper", engine=engine, tools=[shell.tool]), clock=clock)
+        events = events
     assert shell.ran == []
-    assert results(events) == {"call-0": "denied: nobody answered within 60 s"}
+    assert results(events) == {"call-0": "denied: no answer within 60 s"}
     engine.check_done()
 
 
-def test_to_stop_is_to_deny():
+async def test_to_stop_is_to_deny():
     """T08: cancel denies; nothing is pending any more, and the conversation goes on."""
     shell = Shell(Approval())
     engine = Scripted(shell_calls("make"), "fine")
-
-    async def scene(app: App) -> list[Any]:
+    async with App(Agent("helper", engine=engine, tools=[shell.tool])) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("go"))
         assert await conversation.stop()
         assert await conversation.questions() == []
         result = await (await conversation.send("and now?")).result()
         assert result.output == "fine"
-        return [entry.event for entry in await conversation.entries()]
-
-    entries = play(scene, Agent("helper", engine=engine, tools=[shell.tool]))
+        entries = [entry.event for entry in await conversation.entries()]
     assert shell.ran == []
     assert of(CallFinished, entries)[0].result.is_error
     assert not of(CallStarted, entries)
+
+
+async def test_to_stop_at_the_very_moment_of_the_question_stops_once(caplog: pytest.LogCaptureFixture):
+    """Trust 2: the job that asked is just ending, and must not hand the signal to itself again and again."""
+    shell = Shell(Approval())
+    async with App(Agent("helper", engine=Scripted(shell_calls("make")), tools=[shell.tool])) as app:
+        conversation = app.conversation()
+        view = await conversation.send("go")
+        async for event in view:
+            if isinstance(event, TurnFinished):
+                assert await conversation.stop()
+        assert await conversation.questions() == []
+    assert shell.ran == []
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 def test_a_question_waits_over_a_restart(tmp_path: Path):
@@ -237,7 +217,7 @@ def test_a_question_waits_over_a_restart(tmp_path: Path):
     assert (shell.ran, output) == (["make"], "made")
 
 
-def test_a_tool_that_asks_for_itself_is_not_asked_about_twice():
+async def test_a_tool_that_asks_for_itself_is_not_asked_about_twice():
     """T08: an answer to the tool's own question is the tool's."""
     heard: list[str] = []
 
@@ -249,24 +229,13 @@ def test_a_tool_that_asks_for_itself_is_not_asked_about_twice():
         heard.append(answer.text)
         return "deployed"
 
-    async def scene(app: App) -> str:
+    async with App(Agent("helper", engine=Scripted(call("deploy"), "ok"), tools=[deploy])) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("go"))
-        await events_of(await conversation.answer("approve:call-deploy", "yes"))
-        return (await (await conversation.answer("where", "Mars")).result()).output
-
-    assert play(scene, Agent("helper", engine=Scripted(call("deploy"), "ok"), tools=[deploy])) == "ok"
+        (question,) = await conversation.questions()
+        await events_of(await conversation.answer(question.id, "yes"))
+        assert (await (await conversation.answer("where", "Mars")).result()).output == "ok"
     assert heard == ["Mars"]
-
-
-def test_a_person_sees_on_one_line_what_is_asked():
-    """T08: long arguments are cut and say so; nothing hides in them."""
-    shell = Shell(Approval())
-    _, (question,), _ = ask_about(shell, "no", commands=("a\n\x1b[2J\u202e" + "x" * 5_000,))
-    assert question.text.isprintable()
-    assert len(question.text) < 600
-    assert "more characters)" in question.text
-    assert "\\n\\u001b[2J\\u202e" in question.text
 
 
 def test_a_gate_that_breaks_lets_nothing_through():
@@ -287,25 +256,22 @@ def test_a_gate_that_breaks_lets_nothing_through():
     assert issubclass(BrokenGate, Plugin)
 
 
-def test_always_lets_a_tool_run_for_the_rest_of_the_conversation_but_not_what_is_denied():
+async def test_always_lets_the_same_call_run_for_the_rest_of_the_conversation_and_no_other():
     """T07: the journal remembers it, so it holds after a restart, and in no other conversation."""
     shell = Shell(Approval(deny=("sudo",)))
-    commands = iter(("make", "make test", "sudo make", "elsewhere"))
+    commands = iter(("make", "make", "sudo make", "make", "make"))
 
     def answer(prompt: Any) -> Any:
         return say("done") if prompt.messages[-1].role == "tool" else call("shell", command=next(commands))
 
-    engine = Scripted(*[answer] * 7)
-
-    async def scene(app: App) -> list[str]:
+    engine = Scripted(*[answer] * 9)
+    async with App(Agent("helper", engine=engine, tools=[shell.tool])) as app:
         conversation = app.conversation("c")
         await events_of(await conversation.send("go"))
         await events_of(await conversation.answer((await conversation.questions())[0].id, "always"))
-        for text in ("again", "and again"):
+        for text in ("again", "and again", "once more"):
             await events_of(await conversation.send(text))
         await events_of(await app.conversation("other").send("go"))
-        return [question.text for question in await app.conversation("other").questions()]
-
-    asked = play(scene, Agent("helper", engine=engine, tools=[shell.tool]))
-    assert shell.ran == ["make", "make test"]
+        asked = [question.text for question in await app.conversation("other").questions()]
+    assert shell.ran == ["make", "make", "make"]
     assert len(asked) == 1

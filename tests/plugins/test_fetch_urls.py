@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rondel.fetching import FetchError
 from rondel.fetching.http import HttpFetcher
 from rondel.fetching.url import Url
-from rondel.http.dialing import Place
+from rondel.http.dialing import Origin
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from rondel.http.dialing import Place
 def test_an_address_means_one_place(text: str, host: str, port: int, path: str):
     url = Url.of(text)
     assert (url.host, url.port, url.path) == (host, port, path)
-    assert Place.of(url.origin)[1:] == (host, port)
+    assert Origin.of(url.origin)[1:] == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_address_with_anything_odd_in_it_is_refused(text: str):
     async def nobody(host: str, port: int) -> list[str]:
         raise AssertionError(f"{host!r} was looked up")
 
-    with pytest.raises(FetchError, match=r"cannot be read|only http and https|holds a user name") as raised:
+    with pytest.raises(FetchError, match=r"cannot be read|only http and https|contains a user name") as raised:
         asyncio.run(HttpFetcher(resolve=nobody).image(text))
     assert "secret" not in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -100,7 +100,7 @@ def test_whatever_is_written_is_one_place_or_refused(text: str, begin: str):
         url = Url.of(begin + text)
     except ValueError:
         return
-    assert Place.of(url.origin) == Place(url.scheme, url.host, url.port)
+    assert Origin.of(url.origin) == Origin(url.scheme, url.host, url.port)
     assert url.path.isascii()
     assert url.path.isprintable()
     assert url.path.startswith("/")

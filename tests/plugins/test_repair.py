@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rondel import Agent, App, Reply, tool
+from rondel import Agent, Reply, tool
 from rondel.events import CallFinished
 from rondel.testing import Scripted
 from rondel.values import PartDelta, StopReason, ToolCall, assistant
 
-from ..helpers import events_of, of, play
+from ..helpers import events_after, of, play
 
 
 @tool
@@ -23,10 +23,7 @@ def broken(text: str, *, stop: StopReason = "calls", first: str = "") -> Reply:
 
 
 def results(*steps: Any) -> list[str]:
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation().send("go"))
-
-    events = play(scene, Agent("helper", engine=Scripted(*steps, "done"), tools=[write]))
+    events = play(events_after("go"), Agent("helper", engine=Scripted(*steps, "done"), tools=[write]))
     return [event.result.text for event in of(CallFinished, events)]
 
 
@@ -53,9 +50,7 @@ def test_the_marker_of_a_soft_failure_never_reaches_a_person():
     """F09: %no-result% becomes words, also while it streams."""
     instructions = "Answer %no-result% when you find nothing."
 
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation().send("go"))
-
+    scene = events_after("go")
     events = play(scene, Agent("helper", instructions, Scripted("Well: %no-result%")))
     assert "".join(delta.text for delta in of(PartDelta, events)) == "Well: No useful result."
     events = play(scene, Agent("helper", instructions, Scripted("Found it.")))
@@ -65,8 +60,5 @@ def test_the_marker_of_a_soft_failure_never_reaches_a_person():
 def test_an_agent_that_knows_no_marker_streams_as_it_speaks():
     """F09: the text is left alone where the marker means nothing."""
 
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation().send("go"))
-
-    events = play(scene, Agent("helper", "Be brief.", Scripted("100 %no-result% cotton")))
+    events = play(events_after("go"), Agent("helper", "Be brief.", Scripted("100 %no-result% cotton")))
     assert "%no-result%" in "".join(delta.text for delta in of(PartDelta, events))

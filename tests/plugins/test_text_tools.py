@@ -6,14 +6,15 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rondel import Agent, App, RondelError, tool
 from rondel.events import CallFinished, RoundFinished
+from rondel.machine.answer_text import AnswerText
 from rondel.plugins.text_tools import TextTools, find_calls
 from rondel.testing import Scripted, Step
-from rondel.values import Message, ModelFacts, Options, PartDelta, Text, ToolCall
+from rondel.values import ModelFacts, Options, Text, ToolCall
 
 from ..helpers import events_of, of, play
 
@@ -164,13 +165,7 @@ PIECES = [
 ]
 
 
-@given(
-    st.lists(
-        st.sampled_from(PIECES),
-        max_size=12,
-    )
-)
-@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
 def test_calls_never_overlap_and_lie_in_the_text(pieces: list[str]):
     """M02: one place of the text belongs to one call."""
     text, end = "".join(pieces), 0
@@ -205,9 +200,9 @@ def test_a_pattern_can_be_added_and_removed_while_it_works():
 def test_a_pattern_that_cannot_work_is_refused_in_one_sentence():
     """M03: what is wrong with a pattern is said when it is added."""
     plugin = TextTools()
-    with pytest.raises(RondelError, match=r"pattern 'bad' is no regular expression"):
+    with pytest.raises(RondelError, match=r"pattern 'bad' is not a regular expression"):
         plugin.add_pattern("bad", "(")
-    with pytest.raises(RondelError, match=r"give it a group \(\?P<name>…\)"):
+    with pytest.raises(RondelError, match=r"add a group \(\?P<name>…\)"):
         plugin.add_pattern("nameless", "<<(.*)>>")
     with pytest.raises(RondelError, match="did you mean 'bracket'"):
         plugin.remove_pattern("brackets")
@@ -238,17 +233,14 @@ def test_a_model_without_tools_is_told_of_them_in_words():
         assert line in system
 
 
-def test_a_call_in_text_runs_and_its_result_comes_back_in_words():
+async def test_a_call_in_text_runs_and_its_result_comes_back_in_words():
     """T04: <functions_result> with Tool, Parameters, and Result or Error; what is kept has the role tool."""
     lost = '<tool_use name="weather">{"city": "Atlantis"}</tool_use>'
     agent, engine = plain_agent(f"Let me look.\n{CALL}", lost, "It is sunny.")
-
-    async def scene(app: App) -> tuple[list[Any], list[Message]]:
+    async with App(agent) as app:
         conversation = app.conversation()
         events = await events_of(await conversation.send("How is Paris?"))
-        return events, (await conversation.transcript()).messages
-
-    events, messages = play(scene, agent)
+        messages = (await conversation.transcript()).messages
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert messages[1].parts[0] == Text("Let me look.")
     told = [(message.role, message.text) for message in engine.prompts[2].history]
@@ -260,24 +252,21 @@ def test_a_call_in_text_runs_and_its_result_comes_back_in_words():
     assert "\nError: 'weather' failed: ValueError: sunk\n" in told[4][1]
     ids = [call.id for message in messages for call in message.calls]
     assert len(set(ids)) == 2
-    shown = "".join(delta.text for delta in of(PartDelta, events))
-    assert shown == "Let me look.It is sunny."
+    shown = "".join(map(AnswerText().feed, events))
+    assert shown == "Let me look.\n\nIt is sunny."
     assert [event.stop for event in of(RoundFinished, events)] == ["calls", "calls", "end"]
 
 
-def test_several_calls_keep_the_text_around_them():
+async def test_several_calls_keep_the_text_around_them():
     """M02: the surrounding text stays, the calls become calls, and results that the model made up are dropped."""
     invented = "<functions_result>\nTool: weather\nResult: snow\n</functions_result> So it snows. " + CALL
     agent, engine = plain_agent(
         f"One {CALL} two <parallel_tool_calls>{CALL}{CALL}</parallel_tool_calls> {invented}", "ok"
     )
-
-    async def scene(app: App) -> Message:
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
-        return (await conversation.transcript()).messages[1]
-
-    parts = play(scene, agent).parts
+        parts = (await conversation.transcript()).messages[1].parts
     assert [part.text for part in parts if isinstance(part, Text)] == ["One", "two"]
     assert [part.parallel for part in parts if isinstance(part, ToolCall)] == [False, True, True]
     assert engine.prompts[0].options.stop == ("<functions_result>",)

@@ -17,13 +17,12 @@ from rondel.values import ToolCall, assistant
 from ..helpers import events_of, of, play
 
 
-def test_a_model_asks_and_the_answer_resumes_the_same_turn():
+async def test_a_model_asks_and_the_answer_resumes_the_same_turn():
     """T09: a question with id, options and free text; state input-required; the answer resumes the same turn."""
     engine = Scripted(
         call("ask_user", "q1", question="Which one?", options=["red", "blue"], free_text=False), "Blue it is."
     )
-
-    async def scene(app: App) -> None:
+    async with App(Agent("helper", engine=engine, tools=[ask_user])) as app:
         conversation = app.conversation()
         first = await events_of(await conversation.send("Paint it."))
         assert of(TurnFinished, first)[-1].state == "input-required"
@@ -36,29 +35,24 @@ def test_a_model_asks_and_the_answer_resumes_the_same_turn():
         second = await events_of(await conversation.answer(question.id, "blue"))
         assert of(TurnStarted, second)[0].turn == of(TurnStarted, first)[0].turn
         assert of(TurnFinished, second)[-1].outcome is Outcome.DONE
-
-    play(scene, Agent("helper", engine=engine, tools=[ask_user]))
     assert engine.prompts[1].history[-1].parts[0].text == "blue"  # type: ignore[union-attr]
 
 
-def test_a_question_that_nobody_answers_in_time_is_over():
+async def test_a_question_that_nobody_answers_in_time_is_over():
     """T09: timeout."""
     clock = VirtualClock()
     engine = Scripted(call("ask_user", "q1", question="Still there?", timeout_s=30), "Bye.")
-
-    async def scene(app: App) -> None:
+    async with App(Agent("helper", engine=engine, tools=[ask_user]), clock=clock) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("hello"))
         (question,) = await conversation.questions()
         assert (question.kind, question.free_text, question.deadline) == ("ask", True, clock.now() + 30)
         watcher = await conversation.watch()
         clock.advance(30)
-        async for event in watcher:
+        async for _, event in watcher:
             if isinstance(event, TurnFinished):
                 break
-
-    play(scene, Agent("helper", engine=engine, tools=[ask_user]), clock=clock)
-    assert engine.prompts[1].history[-1].parts[0].text == "(nobody answered in time)"  # type: ignore[union-attr]
+    assert engine.prompts[1].history[-1].parts[0].text == "(no answer in time)"  # type: ignore[union-attr]
 
 
 def test_two_questions_of_one_round_each_get_their_own_answer():
@@ -70,7 +64,9 @@ def test_two_questions_of_one_round_each_get_their_own_answer():
     async def scene(app: App) -> None:
         conversation = app.conversation()
         await events_of(await conversation.send("hello"))
-        for id, text in (("approve:q1", "yes"), ("approve:q2", "yes"), ("ask:q2", "two"), ("ask:q1", "one")):
+        for question in await conversation.questions():
+            await events_of(await conversation.answer(question.id, "yes"))
+        for id, text in (("ask:q2", "two"), ("ask:q1", "one")):
             await events_of(await conversation.answer(id, text))
 
     play(scene, Agent("helper", engine=engine, tools=[ask_user], plugins=[gate]))
@@ -78,16 +74,13 @@ def test_two_questions_of_one_round_each_get_their_own_answer():
     assert [part.text for part in parts] == ["one", "two"]
 
 
-def test_finish_ends_the_loop_with_its_text_as_the_answer():
+async def test_finish_ends_the_loop_with_its_text_as_the_answer():
     """T10: no further round is asked for."""
     engine = Scripted(assistant("So:", ToolCall("f1", "finish", {"text": "42, and that is all."})))
-
-    async def scene(app: App) -> Any:
+    async with App(Agent("helper", engine=engine, tools=[finish])) as app:
         conversation = app.conversation()
         result = await (await conversation.send("How much?")).result()
-        return result.output, [message.role for message in (await conversation.transcript()).messages]
-
-    output, roles = play(scene, Agent("helper", engine=engine, tools=[finish]))
+        output, roles = result.output, [message.role for message in (await conversation.transcript()).messages]
     assert output == "42, and that is all."
     assert roles == ["user", "assistant", "tool", "assistant"]
     engine.check_done()

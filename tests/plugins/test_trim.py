@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rondel import Agent, App, Prompt, tool
 from rondel.events import Trimmed
+from rondel.machine.tokens import MEDIA_TOKENS, breakdown, estimate_tokens, message_tokens
 from rondel.plugins.trim import Trim, newest_within
 from rondel.prompt import HISTORY, Node
 from rondel.testing import Scripted, call
-from rondel.tokens import MEDIA_TOKENS, breakdown, estimate_tokens, message_tokens
 from rondel.values import Media, Message, ModelFacts, Text, ToolCall, ToolResult, ToolSpec, assistant, user
 
-from ..helpers import of, play
+from ..helpers import of
 
 
 @pytest.mark.parametrize(
@@ -46,19 +44,16 @@ def texts(prompt: Prompt) -> list[str]:
     return [message.text[:2] for message in prompt.history]
 
 
-def test_the_newest_messages_within_the_share_of_the_window_are_kept():
+async def test_the_newest_messages_within_the_share_of_the_window_are_kept():
     """P16: newest within 70 % of the window, in order; the rest dropped and reported; the transcript is not edited."""
     said = chat(6)
     engine = Scripted(*said, facts=ModelFacts(window_tokens=100))  # 70 tokens; each message has 10
-
-    async def scene(app: App) -> tuple[list[Trimmed], int]:
+    async with App(Agent("helper", engine=engine)) as app:
         conversation = app.conversation()
         for text in said:
             await (await conversation.send(text)).result()
         entries = [entry.event for entry in await conversation.entries()]
-        return of(Trimmed, entries), len((await conversation.transcript()).messages)
-
-    trimmed, messages = play(scene, Agent("helper", engine=engine))
+        trimmed, messages = of(Trimmed, entries), len((await conversation.transcript()).messages)
     assert texts(engine.prompts[3]) == ["00", "00", "01", "01", "02", "02", "03"]
     assert texts(engine.prompts[4]) == ["01", "01", "02", "02", "03", "03", "04"]
     assert texts(engine.prompts[5]) == ["02", "02", "03", "03", "04", "04", "05"]
@@ -66,43 +61,36 @@ def test_the_newest_messages_within_the_share_of_the_window_are_kept():
     assert messages == 12
 
 
-def test_a_given_window_and_share_count_and_instructions_and_tools_take_their_part():
+async def test_a_given_window_and_share_count_and_instructions_and_tools_take_their_part():
     """P16: the given window beats the model's; what is fixed is taken off first."""
 
     @tool
     def look() -> str:
-        """Look around."""
         return ""
 
     said = chat(3)
     engine = Scripted(*said, facts=ModelFacts(window_tokens=10_000))
     fixed = message_tokens(user("x" * 40)) + breakdown(Prompt(tools=(look.spec,))).tools
     agent = Agent("helper", "x" * 40, engine, [look], [Trim(share=0.5, window_tokens=2 * (30 + fixed))])
-
-    async def scene(app: App) -> None:
+    async with App(agent) as app:
         conversation = app.conversation()
         for text in said:
             await (await conversation.send(text)).result()
-
-    play(scene, agent)
     assert texts(engine.prompts[2]) == ["01", "01", "02"]
     assert engine.prompts[2].messages[0].text == "x" * 40
 
 
-def test_nothing_is_trimmed_when_no_window_is_known():
+async def test_nothing_is_trimmed_when_no_window_is_known():
     """P16: an unknown window is no window of zero."""
     engine = Scripted("a", "b")
-
-    async def scene(app: App) -> None:
+    async with App(Agent("helper", engine=engine)) as app:
         conversation = app.conversation()
         await (await conversation.send("x" * 1_000_000)).result()
         await (await conversation.send("y")).result()
-
-    play(scene, Agent("helper", engine=engine))
     assert len(engine.prompts[1].history) == 3
 
 
-def test_in_a_long_turn_the_question_and_the_newest_results_stay():
+async def test_in_a_long_turn_the_question_and_the_newest_results_stay():
     """P16: a call is never parted from its results, and the newest user message always stays."""
 
     @tool
@@ -111,13 +99,10 @@ def test_in_a_long_turn_the_question_and_the_newest_results_stay():
 
     steps = [call("read", f"call-{page}", page=page) for page in range(4)]
     engine = Scripted(*steps, "done", facts=ModelFacts(window_tokens=100))
-
-    async def scene(app: App) -> list[Any]:
+    async with App(Agent("helper", engine=engine, tools=[read])) as app:
         conversation = app.conversation()
         await (await conversation.send("Read it all, please. Every page.")).result()
-        return [entry.event for entry in await conversation.entries()]
-
-    entries = play(scene, Agent("helper", engine=engine, tools=[read]))
+        entries = [entry.event for entry in await conversation.entries()]
     last = engine.prompts[-1].history
     assert last[0].role == "user"
     assert [message.role for message in last[1:]] == ["assistant", "tool"] * ((len(last) - 1) // 2)
@@ -135,7 +120,6 @@ def test_what_never_fits_is_sent_all_the_same():
 
 
 @given(st.lists(st.sampled_from("uact"), max_size=30), st.integers(-10, 300), st.data())
-@settings(max_examples=100, deadline=None)
 def test_what_is_kept_fits_and_is_whole(kinds: list[str], budget: int, data: st.DataObject):
     """P16: results never stand without their call, order is kept, and the rest is within the budget."""
     history: list[Message] = []

@@ -12,21 +12,15 @@ from rondel.events import CallFinished, LimitHit, Spent, TurnFinished
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Pause, Scripted, VirtualClock, call, calls, say
 from rondel.values import Usage
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, output_of, play, scripted, turn_after
 
 
 def ended(*agents: Agent, text: str = "go", **settings: Any) -> list[Any]:
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation(agent=agents[0].name).send(text))
-
-    return play(scene, *agents, **settings)
+    return play(turn_after(text, agent=agents[0].name), *agents, **settings)
 
 
 def output(*agents: Agent, text: str = "go") -> str:
-    async def scene(app: App) -> str:
-        return (await (await app.conversation(agent=agents[0].name).send(text)).result()).output
-
-    return play(scene, *agents)
+    return play(output_of(text, agent=agents[0].name), *agents)
 
 
 # --- levels and circles -----------------------------------------------------------------------------------------------
@@ -37,7 +31,7 @@ def test_templates_that_recruit_each_other_in_a_circle_are_told_their_path():
     a = Agent("a", template='A({{ .Get "b" }})')
     b = Agent("b", template='B({{ .Get "a" "again" }})')
     assert output(a, b) == (
-        "A(B([error calling a: agents recruit each other in a circle: a -> b -> a\n"
+        "A(B([error calling a: agents recruit each other in a cycle: a -> b -> a\n"
         'Depth 1: called tool b with args {"input":"go"}]))'
     )
 
@@ -45,7 +39,7 @@ def test_templates_that_recruit_each_other_in_a_circle_are_told_their_path():
 def test_an_agent_that_recruits_itself_is_told_so():
     """F04."""
     said = output(Agent("me", template='{{ .Get "me" }}'))
-    assert said == "[error calling me: agents recruit each other in a circle: me -> me]"
+    assert said == "[error calling me: agents recruit each other in a cycle: me -> me]"
 
 
 def test_agents_are_nested_six_deep_and_no_deeper():
@@ -110,7 +104,6 @@ def test_the_time_of_a_tree_is_a_budget_too():
 
     @tool
     async def wait() -> str:
-        "Wait."
         clock.advance(40)
         return "waited"
 
@@ -127,7 +120,6 @@ def test_a_worker_that_finds_the_budget_used_up_tells_who_asked_it():
 
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
     boss = Agent(
@@ -145,7 +137,6 @@ def test_the_budget_survives_a_restart_because_it_is_folded_from_the_transcripts
 
     @tool(idempotent=True)
     async def look() -> str:
-        "Look."
         return "seen"
 
     def inner(prompt: Prompt) -> Any:
@@ -184,19 +175,16 @@ def test_the_budget_survives_a_restart_because_it_is_folded_from_the_transcripts
     assert (hit, spent.rounds) == ("limits.tree_rounds", 12)
 
 
-def test_a_turn_knows_what_the_agents_below_it_used():
+async def test_a_turn_knows_what_the_agents_below_it_used():
     boss, worker = tree(Limits())
     boss = Agent(
         "boss", engine=Scripted(call("worker", "w", input="x"), say("ok", usage=Usage(1, 1))), tools=["worker"]
     )
     worker = Agent("worker", engine=Scripted(say("worked", usage=Usage(20, 3))))
-
-    async def scene(app: App) -> tuple[Spent, list[Any]]:
+    async with App(boss, worker) as app:
         conversation = app.conversation()
         events = await events_of(await conversation.send("go"))
-        return (await conversation.transcript()).turn_spent, events
-
-    spent, events = play(scene, boss, worker)
+        spent = (await conversation.transcript()).turn_spent
     assert of(CallFinished, events)[0].spent == Spent(rounds=1, calls=0, tokens=23)
     assert spent == Spent(rounds=3, calls=1, tokens=25)
 
@@ -235,20 +223,17 @@ def test_what_an_agent_says_may_make_no_more_calls_than_a_model():
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_sub_agent_has_a_time_limit_of_its_own():
+async def test_a_sub_agent_has_a_time_limit_of_its_own():
     """T11: 120 seconds unless it says otherwise; the error goes back, and its request is closed."""
     assert Limits().agent_s == 120
     pause = Pause("thinking")
     slow = Agent("slow", engine=Scripted(pause), limits=Limits(agent_s=0.02))
     boss, engine = scripted(call("slow", "s1", input="x"), "Without it, then.", tools=[slow])
-
-    async def scene(app: App) -> tuple[str, Any]:
+    async with App(boss) as app:
         conversation = app.conversation("c")
         result = await (await conversation.send("go")).result()
         last = (await app.store.read("c/s1"))[-1].event
-        return result.output, last
-
-    said, last = play(scene, boss)
+        said = result.output
     assert said == "Without it, then."
     assert pause.closed
     told = "agent 'slow' gave no answer within 0.02 s (limits.agent_s); ask it for less"
@@ -256,19 +241,16 @@ def test_a_sub_agent_has_a_time_limit_of_its_own():
     assert (last.outcome, last.failure.message) == ("failed", told)
 
 
-def test_a_sub_agent_is_cancelled_with_its_parent():
+async def test_a_sub_agent_is_cancelled_with_its_parent():
     """T11."""
     pause = Pause("thinking")
     boss, _ = scripted(call("slow", input="x"), tools=[Agent("slow", engine=Scripted(pause))])
-
-    async def scene(app: App) -> None:
+    async with App(boss) as app:
         conversation = app.conversation()
         view = await conversation.send("go")
         await pause.reached.wait()
         await conversation.stop()
         await view.result()
-
-    play(scene, boss)
     assert pause.closed
 
 
@@ -281,12 +263,12 @@ def test_a_sub_agent_has_a_history_of_its_own():
     assert [m.role for m in outer.prompts[1].messages] == ["user", "assistant", "tool"]
 
 
-def test_control_passes_to_another_agent_and_returns_with_the_next_message():
+async def test_control_passes_to_another_agent_and_returns_with_the_next_message():
     """T11: `agent:<id>` passes control; the next turn begins where the conversation began."""
     import msgspec
 
     from rondel import Plugin, Reply
-    from rondel.turn import Turn
+    from rondel.machine.turn import Turn
 
     class Pass(Plugin):
         async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
@@ -294,9 +276,7 @@ def test_control_passes_to_another_agent_and_returns_with_the_next_message():
 
     desk = Agent("desk", engine=Scripted("Ask the expert.", "Desk again."), plugins=[Pass()])
     expert = Agent("expert", template='The expert says: {{ .Get "book" }}')
-
-    async def scene(app: App) -> list[str]:
+    async with App(desk, expert, Agent("book", template="42")) as app:
         conversation = app.conversation()
-        return [(await (await conversation.send(text)).result()).output for text in ("one", "two")]
-
-    assert play(scene, desk, expert, Agent("book", template="42")) == ["The expert says: 42", "Desk again."]
+        found = [(await (await conversation.send(text)).result()).output for text in ("one", "two")]
+    assert found == ["The expert says: 42", "Desk again."]

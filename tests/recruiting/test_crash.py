@@ -41,29 +41,21 @@ def function() -> Scenario:
 
 @pytest.mark.parametrize("make", [template, questions, interrupted_model], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_a_crash_at_any_append_leaves_the_same_sentence(make: Callable[[], Scenario], written: bool):
+async def test_a_crash_at_any_append_leaves_the_same_sentence(make: Callable[[], Scenario], written: bool):
     """T09, Q02: nothing is lost, nothing is said twice, and no answer is asked for again."""
-
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            expected, appends = await plain_run(make())
-            assert expected[-1].role == "assistant"
-            assert "{{" not in expected[-1].text
-            for at in range(1, appends + 1):
-                assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at} of {appends}"
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        expected, appends = await plain_run(make())
+        assert expected[-1].role == "assistant"
+        assert "{{" not in expected[-1].text
+        for at in range(1, appends + 1):
+            assert await crashed_run(make(), at, written=written) == expected, f"crash at append {at} of {appends}"
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "written"])
-def test_a_function_that_a_crash_interrupted_is_not_run_again(written: bool):
+async def test_a_function_that_a_crash_interrupted_is_not_run_again(written: bool):
     """A function may have had its effect: the agent says that it was interrupted, or what the function gave."""
-
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            expected, appends = await plain_run(function())
-            for at in range(1, appends + 1):
-                messages = await crashed_run(function(), at, written=written)
-                assert messages == expected or "interrupted" in messages[-1].text, f"crash at append {at} of {appends}"
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        expected, appends = await plain_run(function())
+        for at in range(1, appends + 1):
+            messages = await crashed_run(function(), at, written=written)
+            assert messages == expected or "interrupted" in messages[-1].text, f"crash at append {at} of {appends}"

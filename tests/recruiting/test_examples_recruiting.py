@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from rondel import Agent, App
-from rondel.agent_files import load_agents
-from rondel.config import load
+from rondel.engines.local.weights import DEFAULT
 from rondel.events import CallFinished, Event, FactsLearned, Outcome, TurnFinished
-from rondel.pick import make_engine
+from rondel.project.agents import load_agents
+from rondel.project.config import load
+from rondel.project.engines import make_engine
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, VirtualClock, load_scripts
 from rondel.values import AgentResult
-from rondel.weights import DEFAULT, pull
-from tests.helpers import events_of, of, play
+from tests.helpers import events_of, of, play, pull_weights, result_of
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 MAY_2026 = 1_777_638_600.0
@@ -167,16 +167,14 @@ def test_three_questions_are_answered_over_two_days_with_restarts_between_them(t
     assert outcomes == [Outcome.WAITING] * 3 + [Outcome.DONE] * 2
 
 
-# --- the embedded model -----------------------------------------------------------------------------------------------
-
-
+@pytest.mark.slow
 @pytest.mark.weights
 @pytest.mark.parametrize(
     ("project", "agent", "said"),
     [("weather", "dress_for", "Paris"), ("research", "report", "How do bees spend the winter?")],
 )
 def test_an_example_that_recruits_works_with_the_embedded_model(project: str, agent: str, said: str):
-    pull(DEFAULT)
+    pull_weights()
     engine = make_engine(f"local:{DEFAULT.name}")
     agents = [
         msgspec.structs.replace(
@@ -185,9 +183,6 @@ def test_an_example_that_recruits_works_with_the_embedded_model(project: str, ag
         for one in team_of(project)
     ]
 
-    async def scene(app: App) -> AgentResult:
-        return await (await app.conversation(agent=agent).send(said)).result()
-
-    result = play(scene, *agents, engine=engine, timeout_s=WAIT_S)
+    result = play(result_of(said, agent=agent), *agents, engine=engine, timeout_s=WAIT_S)
     assert result.error == ""
     assert result.output.strip()

@@ -11,23 +11,17 @@ from rondel import Agent, AgentResult, App, CallContext, NoResult, RondelError, 
 from rondel.events import CallFinished, CallStarted, Nested, RoundFinished
 from rondel.testing import Scripted, call, say
 from rondel.values import PartDelta, Thinking, Usage
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_after, of, play, result_of, scripted
 
 
 def told(*agents: Agent, text: str = "go", **settings: Any) -> AgentResult:
     """The first agent's answer."""
 
-    async def scene(app: App) -> AgentResult:
-        return await (await app.conversation(agent=agents[0].name).send(text)).result()
-
-    return play(scene, *agents, **settings)
+    return play(result_of(text, agent=agents[0].name), *agents, **settings)
 
 
 def watched(*agents: Agent, text: str = "go") -> list[Any]:
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation(agent=agents[0].name).send(text))
-
-    return play(scene, *agents)
+    return play(events_after(text, agent=agents[0].name), *agents)
 
 
 def shown(events: list[Any]) -> str:
@@ -55,10 +49,7 @@ def test_inputs_are_handed_on_to_agents_that_are_recruited_without_an_input():
     oracle = Agent("oracle", template='{{ .Input "place" }} is warm.', inputs={"place": {"type": "string"}})
     helper, _ = scripted(call("weather", city="Paris", day=3), say("ok"), tools=["weather"])
 
-    async def scene(app: App) -> list[Any]:
-        return await events_of(await app.conversation().send("go"))
-
-    results = of(CallFinished, play(scene, helper, weather, almanac, oracle))
+    results = of(CallFinished, play(events_after("go"), helper, weather, almanac, oracle))
     assert results[-1].result.text == "In Paris: Paris on day 3 is mild. Rome is warm."
 
 
@@ -101,16 +92,13 @@ def test_the_same_directive_twice_is_carried_out_once():
     assert ran == [1]
 
 
-def test_a_missing_agent_is_a_soft_error_in_place_and_a_trace_entry():
+async def test_a_missing_agent_is_a_soft_error_in_place_and_a_trace_entry():
     """S06: the text goes on, and the trace has the call that failed."""
-
-    async def scene(app: App) -> tuple[str, list[str]]:
+    agents = Agent("outer", template='Well: {{ .Get "wether" }} Bye.'), Agent("weather", template="mild")
+    async with App(*agents) as app:
         conversation = app.conversation()
         result = await (await conversation.send("go")).result()
-        return result.output, (await trace.read(app.store, conversation.id)).lines()
-
-    agents = Agent("outer", template='Well: {{ .Get "wether" }} Bye.'), Agent("weather", template="mild")
-    output, lines = play(scene, *agents)
+        output, lines = result.output, (await trace.read(app.store, conversation.id)).lines()
     assert output == "Well: [error calling wether: no agent is named 'wether'; did you mean 'weather'?] Bye."
     assert any("called tool wether with args" in line and "failed: no agent is named" in line for line in lines)
 
@@ -127,18 +115,15 @@ def test_a_failing_agent_is_a_soft_error_in_place():
     assert result.error == ""
 
 
-def test_start_changes_the_agent_that_the_conversation_begins_with():
+async def test_start_changes_the_agent_that_the_conversation_begins_with():
     """S06: .Start says what it did, and the next turn begins with that agent."""
     first = Agent("first", template='{{ .Start "second" }}. {{ .Start "nobody" }}.')
-
-    async def scene(app: App) -> list[str]:
+    async with App(first, Agent("second", template="Second here.")) as app:
         conversation = app.conversation()
         said = [(await (await conversation.send("one")).result()).output]
         named = app.conversation(conversation.id, agent="first")  # as a surface that began with it
         said.append((await (await named.send("two")).result()).output)
-        return said
-
-    said = play(scene, first, Agent("second", template="Second here."))
+        said = said
     assert said == ["New Starting Agent: second. Invalid Starting Agent: nobody.", "Second here."]
 
 
@@ -176,7 +161,7 @@ def test_a_prompt_is_filled_in_before_its_model_is_asked():
     assert engine.prompts[0].tools == ()
 
 
-def test_what_was_recruited_for_a_prompt_stays_for_the_turn_and_is_fetched_anew_in_the_next():
+async def test_what_was_recruited_for_a_prompt_stays_for_the_turn_and_is_fetched_anew_in_the_next():
     counted: list[int] = []
 
     def count() -> int:
@@ -185,17 +170,13 @@ def test_what_was_recruited_for_a_prompt_stays_for_the_turn_and_is_fetched_anew_
 
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
     agent, engine = scripted(call("look"), "one", "two", prompt='Number {{ .Get "count" }}.', tools=[look])
-
-    async def scene(app: App) -> None:
+    async with App(agent, Agent("count", function=count)) as app:
         conversation = app.conversation()
         await (await conversation.send("a")).result()
         await (await conversation.send("b")).result()
-
-    play(scene, agent, Agent("count", function=count))
     assert [prompt.messages[0].text for prompt in engine.prompts] == ["Number 1.", "Number 1.", "Number 2."]
     assert [m.role for m in engine.prompts[2].messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
 
@@ -208,7 +189,7 @@ def test_a_prompt_that_fills_in_to_nothing_asks_no_model():
     assert engine.prompts == []
 
 
-def test_a_deferred_agent_is_offered_to_the_model_and_not_run():
+async def test_a_deferred_agent_is_offered_to_the_model_and_not_run():
     """S06: .Defer puts the tool's name in its place."""
     ran: list[int] = []
 
@@ -218,13 +199,10 @@ def test_a_deferred_agent_is_offered_to_the_model_and_not_run():
 
     agent, engine = scripted(call("almanac", place="Rome"), "ok", prompt='If unsure, ask {{ .Defer "almanac" }}.')
     helper = Agent("almanac", function=almanac, description="The climate", inputs={"place": {"type": "string"}})
-
-    async def scene(app: App) -> None:
+    async with App(agent, helper) as app:
         view = await app.conversation().send("go")
         assert ran == []
         await view.result()
-
-    play(scene, agent, helper)
     assert engine.prompts[0].messages[0].text == "If unsure, ask almanac."
     assert [spec.name for spec in engine.prompts[0].tools] == ["almanac"]
     assert engine.prompts[1].messages[-1].parts[0].text == "Rome is mild"
@@ -320,7 +298,7 @@ def test_a_sentence_goes_on_where_a_directive_interrupted_it():
     ]
     rounds = of(RoundFinished, events)
     assert [r.message.text for r in rounds] == ["", "Weather unknown. In  it is usually mild. Enjoy!"]
-    assert [(r.free, r.usage.tokens_in) for r in rounds] == [(False, 10), (True, 0)]
+    assert [(r.without_model, r.usage.tokens_in) for r in rounds] == [(False, 10), (True, 0)]
     assert isinstance(rounds[0].message.parts[0], Thinking)
     assert len(engine.prompts) == 1
 
@@ -342,22 +320,15 @@ def test_a_streamed_directive_is_never_shown_whatever_its_pieces(size: int):
     assert of(RoundFinished, events)[-1].message.text == whole
 
 
-def test_the_next_turn_reads_what_was_said_and_not_how_it_came_about():
+async def test_the_next_turn_reads_what_was_said_and_not_how_it_came_about():
     engine = Scripted(WEATHER, "You are welcome.")
     agent = Agent("helper", engine=engine, expands_output=True, recruits=["almanac_weather"])
-
-    async def scene(app: App) -> None:
+    async with App(agent, weather_agents()[1]) as app:
         conversation = app.conversation()
         await (await conversation.send("Paris?")).result()
         await (await conversation.send("Thanks")).result()
-
-    play(scene, agent, weather_agents()[1])
     said = [(m.role, m.text) for m in engine.prompts[1].messages]
-    assert said == [
-        ("user", "Paris?"),
-        ("assistant", "Weather unknown. In  it is usually mild."),
-        ("user", "Thanks"),
-    ]
+    assert said == [("user", "Paris?"), ("assistant", "Weather unknown. In  it is usually mild."), ("user", "Thanks")]
 
 
 def test_directives_in_a_reply_that_calls_tools_stay_as_they_are():
@@ -365,7 +336,6 @@ def test_directives_in_a_reply_that_calls_tools_stay_as_they_are():
 
     @tool
     async def look() -> str:
-        "Look."
         return "seen"
 
     engine = Scripted(call("look", saying=WEATHER), "Done.")
@@ -375,7 +345,7 @@ def test_directives_in_a_reply_that_calls_tools_stay_as_they_are():
     assert of(RoundFinished, events)[0].message.text == WEATHER
 
 
-def test_a_message_that_comes_in_the_middle_of_a_sentence_is_answered_after_it():
+async def test_a_message_that_comes_in_the_middle_of_a_sentence_is_answered_after_it():
     reached, go = asyncio.Event(), asyncio.Event()
 
     async def slow() -> str:
@@ -385,17 +355,14 @@ def test_a_message_that_comes_in_the_middle_of_a_sentence_is_answered_after_it()
 
     engine = Scripted('First: {{ .Get "slow" }}.', "And now the other thing.")
     agent = Agent("helper", engine=engine, expands_output=True, recruits=["slow"])
-
-    async def scene(app: App) -> list[str]:
+    async with App(agent, Agent("slow", function=slow)) as app:
         conversation = app.conversation()
         view = await conversation.send("go")
         await reached.wait()
         await conversation.steer("and another thing")
         go.set()
         await view.result()
-        return [m.text for m in (await conversation.transcript()).messages if m.role in ("user", "assistant")]
-
-    said = play(scene, agent, Agent("slow", function=slow))
+        said = [m.text for m in (await conversation.transcript()).messages if m.role in ("user", "assistant")]
     assert said == ["go", "", "First: slow news.", "and another thing", "And now the other thing."]
 
 
@@ -438,19 +405,16 @@ def test_a_model_cannot_call_what_only_the_authors_words_may_call():
     ],
     ids=["template", "function"],
 )
-def test_an_agent_suggests_another_one_to_the_model_that_asked_it(suggests: dict[str, Any]):
+async def test_an_agent_suggests_another_one_to_the_model_that_asked_it(suggests: dict[str, Any]):
     """S06: a deferred agent in an answer is offered to the model that reads the answer, for the rest of the turn."""
     weather = Agent("weather", description="The weather", inputs={"city": {}}, **suggests)
     almanac = Agent("almanac", template='{{ .Input "city" }} is mild.', description="The climate", inputs={"city": {}})
     steps = call("weather", city="Rome"), call("almanac", city="Rome"), "Mild.", "Hello again."
     agent, engine = scripted(*steps, listeners=["weather"])
-
-    async def scene(app: App) -> None:
+    async with App(agent, weather, almanac) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
         await (await conversation.send("hi")).result()
-
-    play(scene, agent, weather, almanac)
     assert engine.prompts[1].messages[-1].parts[0].text == "I do not know; almanac may."
     offered = [[spec.name for spec in prompt.tools] for prompt in engine.prompts]
     assert offered == [["weather"], ["weather", "almanac"], ["weather", "almanac"], ["weather"]]

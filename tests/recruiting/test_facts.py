@@ -12,11 +12,11 @@ import pytest
 from rondel import Agent, App
 from rondel.agent import Fact
 from rondel.events import Event, FactsLearned, Learned, PluginFailed, TurnFinished
-from rondel.facts import learned, recall, recalled_text, tagged
+from rondel.machine.transcript import Transcript
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from rondel.templates.facts import learned, recall, recalled_text, tagged
 from rondel.testing import Scripted, call, say
-from rondel.transcript import Transcript
 from rondel.values import Usage
 from tests.cli.conftest import Place
 from tests.helpers import events_of, of, play
@@ -50,10 +50,7 @@ def test_facts_are_read_out_of_what_was_asked_and_answered():
     guide = Agent("guide", "You are kind.", engine=model, facts={"name": NAME, "age": AGE})
     ((events,), transcript) = talk((guide,), ("guide", "I am Ann, 41."))
     (kept,) = of(FactsLearned, events)
-    assert kept.facts == (
-        Learned("guide.name", "Ann", tags=("person",)),
-        Learned("guide.age", 41, tags=("person",)),
-    )
+    assert kept.facts == (Learned("guide.name", "Ann", tags=("person",)), Learned("guide.age", 41, tags=("person",)))
     asked = model.prompts[1]
     assert asked.messages[-1].text == "Asked: I am Ann, 41.\n\nAnswered: Nice to meet you, Ann."
     assert kept.usage == Usage(30, 9)

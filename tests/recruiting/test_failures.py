@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rondel import Agent, AgentResult, App, NoResult, tool
 from rondel.events import CallFinished, RoundFinished
 from rondel.testing import Scripted, call, calls
 from rondel.values import PartDelta
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, output_of, play, result_of, scripted
 
 
 def test_a_hard_failure_stops_the_handling_of_tools_at_once_and_names_the_agent():
@@ -19,7 +17,6 @@ def test_a_hard_failure_stops_the_handling_of_tools_at_once_and_names_the_agent(
 
     @tool(parallel=False)
     async def later() -> str:
-        "Runs later."
         ran.append("later")
         return "ok"
 
@@ -30,10 +27,7 @@ def test_a_hard_failure_stops_the_handling_of_tools_at_once_and_names_the_agent(
     asked = calls(call("archive", "a1", input="x", parallel=False), call("later", "l1"))
     boss, engine = scripted(asked, tools=["archive", later])
 
-    async def scene(app: App) -> AgentResult:
-        return await (await app.conversation().send("go")).result()
-
-    result = play(scene, boss, archive)
+    result = play(result_of("go"), boss, archive)
     assert result == AgentResult("", "agent 'archive' failed: OSError: the archive burned down", True, "archive")
     assert ran == []
     assert len(engine.prompts) == 1
@@ -48,16 +42,13 @@ def test_a_hard_failure_stops_the_handling_of_tools_at_once_and_names_the_agent(
     ],
     ids=["template", "function", "model"],
 )
-def test_a_soft_failure_tells_the_model_and_never_shows_its_marker(finds_nothing: Agent):
+async def test_a_soft_failure_tells_the_model_and_never_shows_its_marker(finds_nothing: Agent):
     """F09: ran stays true, the conversation goes on, and no watcher sees the marker."""
     boss, engine = scripted(call("search", q="x"), "I found nothing.", listeners=["search"])
-
-    async def scene(app: App) -> tuple[str, list[Any]]:
+    async with App(boss, finds_nothing) as app:
         conversation = app.conversation()
         events = await events_of(await conversation.send("go"))
-        return (await conversation.transcript()).output, events
-
-    output, events = play(scene, boss, finds_nothing)
+        output = (await conversation.transcript()).output
     assert output == "I found nothing."
     assert engine.prompts[1].messages[-1].parts[0].text == "No useful result."
     nested = [event.event if hasattr(event, "event") else event for event in events]
@@ -66,16 +57,14 @@ def test_a_soft_failure_tells_the_model_and_never_shows_its_marker(finds_nothing
     assert all(finished.ran for finished in of(RoundFinished, nested))
 
 
-def test_the_marker_in_a_final_answer_never_reaches_a_person():
+async def test_the_marker_in_a_final_answer_never_reaches_a_person():
     """F09."""
     agent = Agent("search", template="Well: %no-result%")
-
-    async def scene(app: App) -> tuple[str, str]:
+    async with App(agent) as app:
         conversation = app.conversation()
         events = await events_of(await conversation.send("go"))
-        return "".join(d.text for d in of(PartDelta, events)), (await conversation.transcript()).output
-
-    assert play(scene, agent) == ("Well: No useful result.", "Well: No useful result.")
+        found = "".join(d.text for d in of(PartDelta, events)), (await conversation.transcript()).output
+    assert found == ("Well: No useful result.", "Well: No useful result.")
 
 
 def test_a_soft_failure_in_the_middle_of_a_sentence_is_words():
@@ -83,25 +72,19 @@ def test_a_soft_failure_in_the_middle_of_a_sentence_is_words():
     outer = Agent("outer", template='The archive says: {{ .Get "archive" }}')
     archive = Agent("archive", function=lambda: NoResult("It ends in 1990.", "Ask for an earlier year."))
 
-    async def scene(app: App) -> str:
-        return (await (await app.conversation().send("go")).result()).output
-
-    said = play(scene, outer, archive)
+    said = play(output_of("go"), outer, archive)
     assert said == "The archive says: No useful result. It ends in 1990. Ask for an earlier year."
 
 
-def test_a_blank_prompt_of_a_recruited_agent_asks_nobody():
+async def test_a_blank_prompt_of_a_recruited_agent_asks_nobody():
     """F08: flow control by a template."""
     inner, engine = scripted(name="inner", prompt='{{ .Input "topic" }}')
     outer = Agent("outer", template='[{{ .Get "inner" "" }}]')
-
-    async def scene(app: App) -> tuple[str, bool]:
+    async with App(outer, inner) as app:
         conversation = app.conversation("c")
         result = await (await conversation.send("go")).result()
         child = [entry.event for entry in await app.store.read("c/d1.0")]
-        return result.output, of(RoundFinished, child)[-1].ran
-
-    assert play(scene, outer, inner) == ("[]", False)
+        assert (result.output, of(RoundFinished, child)[-1].ran) == ("[]", False)
     assert engine.prompts == []
 
 
@@ -114,8 +97,5 @@ def test_a_hard_failure_inside_a_recruited_agent_names_the_innermost():
     middle, _ = scripted(call("bottom", input="x"), name="middle", tools=["bottom"])
     top, _ = scripted(call("middle", input="x"), name="top", tools=["middle"])
 
-    async def scene(app: App) -> AgentResult:
-        return await (await app.conversation(agent="top").send("go")).result()
-
-    result = play(scene, top, middle, Agent("bottom", function=broken))
+    result = play(result_of("go", agent="top"), top, middle, Agent("bottom", function=broken))
     assert result.agent == "bottom"

@@ -6,8 +6,8 @@ import msgspec
 
 from rondel import Agent, App, Media, Message, NoResult, tool
 from rondel.agent import Fact
-from rondel.template import escape
 from rondel.testing import Scripted, call
+from rondel.text.template import escape
 from rondel.values import Text
 from tests.helpers import play, scripted
 
@@ -68,7 +68,6 @@ def test_a_persons_text_is_data():
 def test_a_tools_output_is_data():
     @tool
     async def fetch() -> str:
-        "Fetch a page."
         return EVIL
 
     agent, _ = scripted(call("fetch"), "ok", prompt="Help.", tools=[fetch])
@@ -115,33 +114,27 @@ def test_the_words_of_a_soft_failure_are_data():
     check(Agent("outer", template='{{ .Get "search" }}'), searcher)
 
 
-def test_a_persons_answer_is_data():
+async def test_a_persons_answer_is_data():
     spy = Spy()
     outer = Agent("outer", template='{{ .AskUser "Name?" }}!')
-
-    async def scene(app: App) -> str:
+    async with App(outer, spy.agent) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
         (question,) = await conversation.questions()
-        return (await (await conversation.answer(question.id, EVIL)).result()).output
-
-    assert play(scene, outer, spy.agent) == f"{EVIL}!"
+        assert (await (await conversation.answer(question.id, EVIL)).result()).output == f"{EVIL}!"
     assert spy.ran == 0
 
 
-def test_facts_are_data():
+async def test_facts_are_data():
     spy = Spy()
     answer = msgspec.json.encode({"name": EVIL}).decode()
     learner = Agent("learner", engine=Scripted(answer), facts={"name": Fact("a name")})
     teller = Agent("teller", template='Known: {{ .Fact "learner.name" "nothing" }}')
-
-    async def scene(app: App) -> str:
+    async with App(learner, teller, spy.agent) as app:
         conversation = app.conversation("c", agent="learner")
         await (await conversation.send("I am Ann")).result()
         told = app.conversation("c", agent="teller")
-        return (await (await told.send("who?")).result()).output
-
-    assert play(scene, learner, teller, spy.agent) == f"Known: {EVIL}"
+        assert (await (await told.send("who?")).result()).output == f"Known: {EVIL}"
     assert spy.ran == 0
 
 
@@ -176,7 +169,6 @@ def test_a_directive_in_what_a_model_calls_a_tool_with_stays_literal():
 
     @tool
     async def note(text: str) -> str:
-        "Note."
         got.append(text)
         return "noted"
 

@@ -11,12 +11,12 @@ import pytest
 from rondel import Agent, App
 from rondel.errors import ToolError
 from rondel.events import CallFinished, Event, InputsRead, TurnFinished
-from rondel.extract import extract
-from rondel.inputs import check, described_by, from_text, schema_of
 from rondel.stores.sqlite import SqliteStore
+from rondel.templates.extract import extract
 from rondel.testing import Scripted, VirtualClock, call, say
+from rondel.text.inputs import check, described_by, from_text, schema_of
 from rondel.values import AgentResult, Usage
-from tests.helpers import events_of, of, play
+from tests.helpers import events_after, events_of, of, output_of, play
 
 CITY: dict[str, Any] = {"type": "string", "description": "the city", "required": True}
 DATE: dict[str, Any] = {"type": "string", "description": "the day", "required": True}
@@ -53,10 +53,7 @@ def test_arguments_that_are_structured_are_used_directly():
     agent, model = trips()
     boss = Agent("boss", engine=Scripted(call("trips", city="Lisbon", date="May 3", days="2"), "Good."), tools=[agent])
 
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation(agent="boss").send("Plan it."))
-
-    events = play(scene, boss, agent)
+    events = play(events_after("Plan it.", agent="boss"), boss, agent)
     assert of(CallFinished, events)[0].result.text == "2 days in Lisbon from May 3"
     assert model.prompts == []
 
@@ -121,10 +118,7 @@ def test_a_model_that_leaves_out_what_is_required_is_told_and_may_do_better():
     calls = Scripted(call("trips", city="Lisbon"), call("trips", city="Lisbon", date="May 3", nights=2), "Sorry.")
     boss = Agent("boss", engine=calls, tools=[agent])
 
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation(agent="boss").send("Plan it."))
-
-    first, second = of(CallFinished, play(scene, boss, agent))
+    first, second = of(CallFinished, play(events_after("Plan it.", agent="boss"), boss, agent))
     assert first.result.is_error
     assert first.result.text == "required inputs missing in agent 'trips': date"
     assert second.result.text.startswith("agent 'trips' has no input 'nights'")
@@ -158,10 +152,7 @@ def test_inputs_are_read_before_they_are_handed_on():
     agent = Agent("guide", engine=model, template='See: {{ .Get "where" }}', inputs={"city": CITY, "date": DATE})
     where = Agent("where", template='{{ .Input "city" }} on {{ .Input "date" }}', inputs={"date": DATE, "city": CITY})
 
-    async def scene(app: App) -> str:
-        return (await (await app.conversation(agent="guide").send("Lisbon on May 3")).result()).output
-
-    assert play(scene, agent, where) == "See: Lisbon on May 3"
+    assert play(output_of("Lisbon on May 3", agent="guide"), agent, where) == "See: Lisbon on May 3"
 
 
 def test_a_prompt_that_speaks_of_an_input_gets_it():
@@ -174,7 +165,7 @@ def test_a_prompt_that_speaks_of_an_input_gets_it():
     assert model.prompts[1].messages[0].text == "You know Lisbon on May 3. Guest asks."
 
 
-def test_inputs_that_were_read_are_not_read_again_after_a_restart(tmp_path: Path):
+async def test_inputs_that_were_read_are_not_read_again_after_a_restart(tmp_path: Path):
     """S02: a turn that waits for a person finds them in its transcript."""
     file, model = tmp_path / "store.db", Scripted('{"city": "Lisbon", "date": "May 3"}')
     words = 'To {{ .Input "city" }} with {{ .AskUser "Who comes along?" }} on {{ .Input "date" }}.'
@@ -190,20 +181,14 @@ def test_inputs_that_were_read_are_not_read_again_after_a_restart(tmp_path: Path
             (question,) = await conversation.questions()
             return await (await conversation.answer(question.id, "Ann")).result()
 
-    async def bounded() -> AgentResult:
-        async with asyncio.timeout(10):
-            return await main()
-
-    assert asyncio.run(bounded()).output == "To Lisbon with Ann on May 3."
+    async with asyncio.timeout(10):
+        assert (await main()).output == "To Lisbon with Ann on May 3."
     assert len(model.prompts) == 1
 
 
-def test_an_answer_is_checked_whatever_the_model_says():
-    async def main() -> dict[str, Any]:
-        model = Scripted('{"days": "soon"}', '```json\n{"days": 4, "city": "", "extra": 1}\n```')
-        return (await extract(model, {"days": DAYS, "city": CITY}, "x" * 60_000)).values
-
-    assert asyncio.run(main()) == {"days": 4}
+async def test_an_answer_is_checked_whatever_the_model_says():
+    model = Scripted('{"days": "soon"}', '```json\n{"days": 4, "city": "", "extra": 1}\n```')
+    assert (await extract(model, {"days": DAYS, "city": CITY}, "x" * 60_000)).values == {"days": 4}
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -311,14 +296,11 @@ def test_a_function_says_itself_what_it_takes():
     )
 
 
-def test_nobody_is_asked_when_somebody_only_looks():
+async def test_nobody_is_asked_when_somebody_only_looks():
     agent, model = trips()
-
-    async def scene(app: App) -> None:
+    async with App(agent, clock=VirtualClock()) as app:
         from rondel.values import user
 
         async for _ in app.preview("trips", user("Lisbon on May 3")):
             pass
-
-    play(scene, agent, clock=VirtualClock())
     assert model.prompts == []

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from rondel import Agent, App
+from rondel import Agent
 from rondel.errors import RondelError, ToolError
-from rondel.events import CallFinished, Event
+from rondel.events import CallFinished
 from rondel.libraries import LIBRARIES, agent_names, find_agent
 from rondel.libraries.text import AGENTS as TEXTS
 from rondel.libraries.web import page_text
 from rondel.testing import Scripted, VirtualClock, call
 from tests.docs.pages import codes_in, rows_after
-from tests.helpers import events_of, of, play
+from tests.helpers import events_after, of, output_of, play
 
 MAY_2026 = 1_777_638_600.0  # 2026-05-01 12:30 UTC
 
@@ -24,10 +24,9 @@ MAY_2026 = 1_777_638_600.0  # 2026-05-01 12:30 UTC
 def ran(template: str, *agents: Agent, **settings: Any) -> str:
     """What a template says that recruits agents of libraries."""
 
-    async def scene(app: App) -> str:
-        return (await (await app.conversation(agent="t").send("go")).result()).output
-
-    return play(scene, Agent("t", template=template), *agents, clock=VirtualClock(MAY_2026), **settings)
+    return play(
+        output_of("go", agent="t"), Agent("t", template=template), *agents, clock=VirtualClock(MAY_2026), **settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,10 +52,7 @@ def test_an_agent_of_a_library_is_a_tool_for_a_model():
     model = Scripted(call("math_evaluate", expression="6 * 7"), call("time_now", zone="Mars"), "42.")
     agent = Agent("clerk", "You compute.", engine=model, listeners=["math.evaluate", "time.now"])
 
-    async def scene(app: App) -> list[Event]:
-        return await events_of(await app.conversation().send("6 * 7?"))
-
-    first, second = of(CallFinished, play(scene, agent))
+    first, second = of(CallFinished, play(events_after("6 * 7?"), agent))
     assert first.result.text == "42"
     assert second.result.is_error or "there is no time zone 'Mars'" in second.result.text
     assert [spec.name for spec in model.prompts[0].tools] == ["math_evaluate", "time_now"]
@@ -189,7 +185,7 @@ def test_pages_of_any_kind_are_read_as_well_as_they_can_be(data: bytes, said: st
 
 
 def test_what_is_no_text_is_not_read():
-    with pytest.raises(ToolError, match="what came is no text"):
+    with pytest.raises(ToolError, match="the page is not text"):
         page_text(b"\x89PNG\r\n\0\0\0")
 
 

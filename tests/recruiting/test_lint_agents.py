@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rondel.lint import lint
+from rondel.project.lint import lint
 
 
 def problems(folder: Path, text: str, toml: str = "") -> list[str]:
@@ -50,7 +50,7 @@ def test_agents_that_are_right_have_no_problem(tmp_path: Path):
         ("prompt: '{{ .Defer \"x\" }}'", "3: error: agent 'a' offers 'x', and there is no such agent; known are a, b"),
         ("prompt: '{{ .Start \"x\" }}'", "3: error: agent 'a' starts 'x', and there is no such agent"),
         ("prompt: '{{ .Inputs \"x\" }}'", "3: error: agent 'a' asks about 'x', and there is no such agent"),
-        ("prompt: '{{ .Fact \"x.y\" }}'", "3: error: the fact 'x.y' is of no agent; known are a, b"),
+        ("prompt: '{{ .Fact \"x.y\" }}'", "3: error: the fact 'x.y' belongs to no agent; known are a, b"),
         ("prompt: '{{ .Fact \"b.nme\" }}'", "3: error: agent 'b' learns no fact 'nme'; did you mean 'name'?"),
         ("prompt: '{{ .Fact \"b.mood\" }}'", "3: error: the fact 'b.mood' is local: only agent 'b' sees it"),
         ("prompt: x\n    listeners: [x]", "4: error: agent 'a' cannot listen to 'x' (there is no such agent"),
@@ -84,15 +84,21 @@ def test_agents_that_are_right_have_no_problem(tmp_path: Path):
         ("template: [x]", "3: error: 'agents.a.template' must be a text"),
         (
             "template: '{{ .Gte \"b\" }}'",
-            "3: warning: column 16: {{ .Gte }} is no directive and stays as it is; did you",
+            "3: warning: column 16: {{ .Gte }} is not a directive and stays as it is; did you",
         ),
         (
             "template: x\n    listeners: [time.now]",
-            "4: warning: agent 'a' is a template: no model is asked, so its listeners",
+            "4: warning: agent 'a' is a template: it asks no model, so its listeners",
         ),
-        ("template: x\n    tools: [calculate]", "4: warning: agent 'a' is a template: no model is asked, so its tools"),
-        ("prompt: x\n    expands_output: true", "4: warning: agent 'a' expands what it returns but may recruit nobody"),
-        ("prompt: x\n    recruits: [b]", "4: warning: agent 'a' recruits nobody unless it has 'expands_output: true'"),
+        ("template: x\n    tools: [calculate]", "4: warning: agent 'a' is a template: it asks no model, so its tools"),
+        (
+            "prompt: x\n    expands_output: true",
+            "4: warning: agent 'a' expands its output but may not recruit any agent",
+        ),
+        (
+            "prompt: x\n    recruits: [b]",
+            "4: warning: agent 'a' has 'recruits', which only works with 'expands_output: true'",
+        ),
         ("prompt: '{{ .Input \"city\" }}'", "3: warning: agent 'a' uses the input 'city', which it does not declare"),
         (
             "prompt: '{{ .Input \"cty\" }}'\n    inputs: {city: {}}",
@@ -131,9 +137,9 @@ def test_circles_are_shown_with_their_path_each_once(tmp_path: Path):
           g: {prompt: '{{ .Get "a" }}'}
     """
     assert problems(tmp_path, text) == [
-        "5: error: agents work for each other in a circle: a -> b -> c -> a",
-        "7: error: agents work for each other in a circle: c -> d -> c",
-        "12: error: agents work for each other in a circle: e -> f -> e",
+        "5: error: agents work for each other in a cycle: a -> b -> c -> a",
+        "7: error: agents work for each other in a cycle: c -> d -> c",
+        "12: error: agents work for each other in a cycle: e -> f -> e",
     ]
 
 
@@ -178,4 +184,4 @@ def test_a_chain_of_thousands_of_agents_is_followed(tmp_path: Path):
     lines = [f"  a{n}: {{template: '{{{{ .Get \"a{n + 1}\" }}}}'}}" for n in range(2_000)]
     found = problems(tmp_path, "\n".join(("agents:", *lines, "  a2000: {template: '{{ .Get \"a0\" }}'}", "")))
     assert len(found) == 1
-    assert found[0].startswith("2: error: agents work for each other in a circle: a0 -> a1 -> a2 ")
+    assert found[0].startswith("2: error: agents work for each other in a cycle: a0 -> a1 -> a2 ")

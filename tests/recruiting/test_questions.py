@@ -22,19 +22,16 @@ def texts(events: list[Any]) -> list[str]:
     return [delta.text for delta in of(PartDelta, events)]
 
 
-def test_a_template_asks_in_the_middle_of_a_sentence_and_goes_on_where_it_stopped():
+async def test_a_template_asks_in_the_middle_of_a_sentence_and_goes_on_where_it_stopped():
     """T09, S06: the question has an id and options, the turn needs input, and the answer resumes the same turn."""
     agent = Agent("barkeeper", template='Good evening! {{ .Options "Red or white?" "red" "white" }} it is.')
-
-    async def scene(app: App) -> tuple[Any, ...]:
+    async with App(agent) as app:
         conversation = app.conversation()
         view = await conversation.send("hi")
         before = await events_of(view)
         (question,) = await conversation.questions()
         again = await conversation.answer(question.id, "red", by="ann")
-        return view.id, question, before, again.id, await events_of(again)
-
-    turn, question, before, same_turn, after = play(scene, agent)
+        turn, same_turn, after = view.id, again.id, await events_of(again)
     assert (question.kind, question.text, question.options) == ("choose", "Red or white?", ("red", "white"))
     assert of(TurnFinished, before)[-1].state == "input-required"
     assert texts(before) == ["Good evening! "]
@@ -43,74 +40,58 @@ def test_a_template_asks_in_the_middle_of_a_sentence_and_goes_on_where_it_stoppe
     assert of(RoundFinished, after)[-1].message.text == "Good evening! red it is."
 
 
-def test_a_models_sentence_waits_for_days_in_another_process_and_the_model_is_not_asked_again(tmp_path: Any):
+async def test_a_models_sentence_waits_for_days_in_another_process_and_the_model_is_not_asked_again(tmp_path: Any):
     """T09: the answer comes tomorrow, from another surface; what was said is not said twice."""
     said = 'Nice to meet you. {{ .AskUser "What is your name?" }} is a good name.'
-
-    async def first() -> list[Any]:
-        agent = Agent("host", engine=Scripted(said), expands_output=True)
-        async with App(agent, store=SqliteStore(tmp_path / "r.db"), clock=VirtualClock(1_000.0)) as app:
-            return await events_of(await app.conversation("c").send("hi"))
-
-    async def tomorrow() -> tuple[str, list[Any], str]:
-        agent = Agent("host", engine=Scripted(), expands_output=True)  # a script without steps: nobody may ask it
-        async with App(agent, store=SqliteStore(tmp_path / "r.db"), clock=VirtualClock(90_000.0)) as app:
-            conversation = app.conversation("c")
-            (question,) = await conversation.questions()
-            view = await conversation.answer(question.id, "Ann", by="the web page")
-            events = await events_of(view)
-            return question.text, events, (await conversation.transcript()).output
-
-    assert texts(asyncio.run(first())) == ["Nice to meet you. "]
-    question, events, output = asyncio.run(tomorrow())
+    agent = Agent("host", engine=Scripted(said), expands_output=True)
+    async with App(agent, store=SqliteStore(tmp_path / "r.db"), clock=VirtualClock(1_000.0)) as app:
+        assert texts(await events_of(await app.conversation("c").send("hi"))) == ["Nice to meet you. "]
+    agent = Agent("host", engine=Scripted(), expands_output=True)  # a script without steps: nobody may ask it
+    async with App(agent, store=SqliteStore(tmp_path / "r.db"), clock=VirtualClock(90_000.0)) as app:
+        conversation = app.conversation("c")
+        (question,) = await conversation.questions()
+        view = await conversation.answer(question.id, "Ann", by="the web page")
+        events = await events_of(view)
+        question, output = question.text, (await conversation.transcript()).output
     assert question == "What is your name?"
     assert texts(events) == ["Ann is a good name."]
     assert output == "Nice to meet you. Ann is a good name."
 
 
-def test_several_questions_wait_together_and_are_answered_in_any_order():
+async def test_several_questions_wait_together_and_are_answered_in_any_order():
     agent = Agent("form", template='{{ .AskUser "First?" }}/{{ .AskUser "Second?" }}/{{ .AskUser "First?" }}')
-
-    async def scene(app: App) -> tuple[str, str]:
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
         first, second = await conversation.questions()
         waiting = await (await conversation.answer(second.id, "b")).result()
-        return waiting.error, (await (await conversation.answer(first.id, "a")).result()).output
-
-    waiting, output = play(scene, agent)
+        waiting, output = waiting.error, (await (await conversation.answer(first.id, "a")).result()).output
     assert waiting == "waiting for an answer: First?"
     assert output == "a/b/a"
 
 
-def test_agents_that_ask_for_the_same_sentence_keep_their_questions_apart():
+async def test_agents_that_ask_for_the_same_sentence_keep_their_questions_apart():
     """Two recruited agents ask the same words: each gets its own answer."""
     outer = Agent("outer", template='{{ .Get "a" }} {{ .Get "b" }}')
     agents = [Agent(name, template=f'{name}={{{{ .AskUser "Which?" }}}}') for name in "ab"]
-
-    async def scene(app: App) -> str:
+    async with App(outer, *agents) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
         first, second = await conversation.questions()
         assert first.id != second.id
         await (await conversation.answer(second.id, "2")).result()
-        return (await (await conversation.answer(first.id, "1")).result()).output
-
-    assert play(scene, outer, *agents) == "a=1 b=2"
+        assert (await (await conversation.answer(first.id, "1")).result()).output == "a=1 b=2"
 
 
-def test_an_answer_that_is_no_option_is_refused_and_the_question_stays_open():
+async def test_an_answer_that_is_no_option_is_refused_and_the_question_stays_open():
     agent = Agent("barkeeper", template='{{ .Options "Red or white?" "red" "white" }}')
-
-    async def scene(app: App) -> str:
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("hi")).result()
         (question,) = await conversation.questions()
         with pytest.raises(QuestionError, match="'beer' is not one of: red, white"):
             await conversation.answer(question.id, "beer")
-        return (await (await conversation.answer(question.id, " RED ")).result()).output
-
-    assert play(scene, agent).strip() == "RED"
+        assert (await (await conversation.answer(question.id, " RED ")).result()).output.strip() == "RED"
 
 
 def test_an_answer_to_a_question_that_is_closed_says_why():
@@ -118,7 +99,6 @@ def test_an_answer_to_a_question_that_is_closed_says_why():
 
     @tool(idempotent=True)
     async def ask_bob(context: CallContext) -> Hold | str:
-        "Ask Bob."
         if context.answer is not None:
             return context.answer.text
         return Hold(Question("bob", "ask", "Bob?", call_id=context.call.id, person="bob"))
@@ -153,72 +133,62 @@ def test_an_answer_to_a_question_that_is_closed_says_why():
 
     assert play(scene, agent, clock=clock) == [
         "question 'ask:nonsense' is not open: it was never asked here",
-        "question 'ask:q1' is not open: it has expired, nobody answered in time",
+        "question 'ask:q1' is not open: nobody answered in time",
         "question 'bob' is for 'bob', not for 'ann'",
         "question 'bob' is not open: it was answered already by bob",
         "question 'ask:q2' is not open: its turn was stopped",
     ]
 
 
-def test_a_question_that_nobody_answers_in_time_is_answered_by_its_default():
+async def test_a_question_that_nobody_answers_in_time_is_answered_by_its_default():
     """T09: a time-out; the turn goes on."""
     agent, engine = scripted(call("ask_user", "q1", question="Well?", timeout_s=60), "Then not.", tools=[ask_user])
     clock = VirtualClock()
-
-    async def scene(app: App) -> str:
+    async with App(agent, clock=clock) as app:
         conversation = app.conversation()
         await (await conversation.send("go")).result()
         clock.advance(61)
         await asyncio.sleep(0)
         await app.drain()
-        return (await conversation.transcript()).output
-
-    assert play(scene, agent, clock=clock) == "Then not."
-    assert engine.prompts[1].messages[-1].parts[0].text == "(nobody answered in time)"
+        assert (await conversation.transcript()).output == "Then not."
+    assert engine.prompts[1].messages[-1].parts[0].text == "(no answer in time)"
 
 
-def test_a_stop_in_the_middle_of_a_sentence_keeps_what_was_said_and_leaves_nothing_open():
+async def test_a_stop_in_the_middle_of_a_sentence_keeps_what_was_said_and_leaves_nothing_open():
     agent = Agent("host", template='Hello. {{ .AskUser "Name?" }}!')
-
-    async def scene(app: App) -> tuple[Any, ...]:
+    async with App(agent) as app:
         conversation = app.conversation()
         await (await conversation.send("hi")).result()
         await conversation.stop()
         transcript = await conversation.transcript()
-        return transcript.outcome, transcript.questions, transcript.unanswered, transcript.messages[-1].text
+        found = transcript.outcome, transcript.questions, transcript.unanswered, transcript.messages[-1].text
+    assert found == (Outcome.STOPPED, [], [], "Hello. ")
 
-    assert play(scene, agent) == (Outcome.STOPPED, [], [], "Hello. ")
 
-
-def test_a_conversation_that_waits_is_not_kept_in_memory():
+async def test_a_conversation_that_waits_is_not_kept_in_memory():
     """T09: waiting costs nothing."""
     agent = Agent("host", template='{{ .Get "inner" }}')
     inner = Agent("inner", template='{{ .AskUser "Name?" }}')
-
-    async def scene(app: App) -> tuple[bool, bool, str]:
+    async with App(agent, inner) as app:
         conversation = app.conversation("c")
         await (await conversation.send("hi")).result()
         await app.drain()
-        held = [app.open_journal(id) is not None for id in ("c", "c/d1.0")]
+        held = [app.journals.get(id) is not None for id in ("c", "c/d1.0")]
         (question,) = await conversation.questions()
-        return *held, (await (await conversation.answer(question.id, "Ann")).result()).output
+        found = *held, (await (await conversation.answer(question.id, "Ann")).result()).output
+    assert found == (False, False, "Ann")
 
-    assert play(scene, agent, inner) == (False, False, "Ann")
 
-
-def test_a_question_reaches_every_watcher():
+async def test_a_question_reaches_every_watcher():
     agent = Agent("host", template='{{ .AskUser "Name?" }}')
-
-    async def scene(app: App) -> list[int]:
+    async with App(agent) as app:
         conversation = app.conversation("c")
         watchers = [await conversation.watch() for _ in range(2)]
         await (await conversation.send("hi")).result()
-        held = [of(CallHeld, await watcher.batch()) for watcher in watchers]
+        held = [of(CallHeld, [event for _, event in await watcher.batch()]) for watcher in watchers]
         for watcher in watchers:
             watcher.close()
-        return [len(questions) for questions in held]
-
-    assert play(scene, agent) == [1, 1]
+        assert [len(questions) for questions in held] == [1, 1]
 
 
 def test_the_author_of_a_question_may_say_who_answers():
@@ -230,14 +200,11 @@ def test_the_author_of_a_question_may_say_who_answers():
         check_answer(question, Answer("q", "yes", by="bob"))
 
 
-def test_a_store_in_memory_forgets_nothing_that_waits():
+async def test_a_store_in_memory_forgets_nothing_that_waits():
     store = MemoryStore()
     agent = Agent("host", engine=Scripted(say('{{ .AskUser "Name?" }}!')), expands_output=True)
-
-    async def scene(app: App) -> str:
+    async with App(agent, store=store) as app:
         conversation = app.conversation("c")
         await (await conversation.send("hi")).result()
         (question,) = await conversation.questions()
-        return (await (await conversation.answer(question.id, "Ann")).result()).output
-
-    assert play(scene, agent, store=store) == "Ann!"
+        assert (await (await conversation.answer(question.id, "Ann")).result()).output == "Ann!"

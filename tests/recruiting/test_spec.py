@@ -12,13 +12,14 @@ import pytest
 
 from rondel import Agent, App
 from rondel.agent import Fact
-from rondel.agent_files import load_agents
-from rondel.config import load
 from rondel.events import CallFinished, Event
+from rondel.project.agents import load_agents
+from rondel.project.config import load
 from rondel.testing import Scripted, call
 from tests.config.files import sentence, write
 from tests.helpers import events_of, of, play
 
+FILLED_KINDS = ("template", "alias", "function")
 HOUSE = """
     # agents/weather.yaml
     agents:
@@ -110,10 +111,7 @@ def test_an_agent_of_each_kind_is_read_with_all_its_keys(tmp_path: Path):
         """,
     )
     asker, filler = agents["asker"], agents["filler"]
-    assert asker.facts == {
-        "name": Fact("the name", tags=("person",)),
-        "mood": Fact(type="integer", scope="local"),
-    }
+    assert asker.facts == {"name": Fact("the name", tags=("person",)), "mood": Fact(type="integer", scope="local")}
     assert (tuple(asker.listeners), tuple(asker.job)) == (("filler", "time.now"), ("filler",))
     assert asker.limits.rounds == 2
     assert asker.schedules[0].every_s == 7200
@@ -136,13 +134,13 @@ def test_an_agent_of_each_kind_is_read_with_all_its_keys(tmp_path: Path):
         ),
         ("agents:\n  x: {template: a, listners: []}", "a.yaml:2: 'agents.x.listners' is not known; did you mean"),
         ("agents:\n  x: {prompt: a}\n  x: {prompt: b}", "a.yaml:3: 'x' is given twice: on line 2 and here"),
-        ("agents:\n  time.now: {prompt: a}", "a.yaml:2: 'time.now' is no name for an agent"),
+        ("agents:\n  time.now: {prompt: a}", "a.yaml:2: 'time.now' is not a valid agent name"),
         ("agents:\n  x:\n    alias: x", "a.yaml:3: agent 'x' is an alias of itself; name another agent"),
         ("agents:\n  x:\n    alias: yy\n  y: {prompt: a}", "a.yaml:3: there is no agent 'yy'; did you mean 'y'?"),
         ("agents:\n  x:\n    alias: time.nwo", "a.yaml:3: there is no agent 'time.nwo'; did you mean 'time.now'?"),
         (
             "agents:\n  x:\n    alias: y\n  y: {alias: z}\n  z: {alias: x}",
-            "a.yaml:3: agent 'x' is an alias that comes back to itself: x -> y -> z -> x; name another agent",
+            "a.yaml:3: agent 'x' is an alias that leads back to itself: x -> y -> z -> x; name another agent",
         ),
         ("agents:\n  x:\n    prompt: a\n    job: [y]", "a.yaml:4: there is no agent 'y'; known are x"),
         (
@@ -153,20 +151,32 @@ def test_an_agent_of_each_kind_is_read_with_all_its_keys(tmp_path: Path):
             "agents:\n  x:\n    prompt: a\n    facts: {f: {scope: everywhere}}",
             "a.yaml:4: 'agents.x.facts.f.scope' must be one of 'global', 'local', not 'everywhere'",
         ),
-        ("agents:\n  x:\n    prompt: a\n    facts: {f: {type: text}}", "a.yaml:4: 'text' is no type; known are array"),
-        ("agents:\n  x:\n    prompt: a\n    inputs: {f: {type: strng}}", "a.yaml:4: 'strng' is no type; did you mean"),
+        (
+            "agents:\n  x:\n    prompt: a\n    facts: {f: {type: text}}",
+            "a.yaml:4: 'text' is not a type; known are array",
+        ),
+        (
+            "agents:\n  x:\n    prompt: a\n    inputs: {f: {type: strng}}",
+            "a.yaml:4: 'strng' is not a type; did you mean",
+        ),
         (
             "agents:\n  x:\n    prompt: a\n    inputs: {f: {required: yes}}",
-            "a.yaml:4: 'required' of the input 'f' is true",
+            "a.yaml:4: 'required' of input 'f' must be true",
         ),
         ("agents:\n  x:\n    prompt: a\n    schedules:\n    - {evry: 1h}", "a.yaml:5: a schedule has no key 'evry'"),
-        ("agents:\n  x:\n    function: nothing", "a.yaml:3: 'nothing' is no function; write it as module:attribute"),
-        ("agents:\n  x:\n    function: json:decoder", "a.yaml:3: 'json:decoder' is no function but 'module'"),
+        ("agents:\n  x:\n    function: nothing", "a.yaml:3: 'nothing' is not a function; write it as module:attribute"),
+        ("agents:\n  x:\n    function: json:decoder", "a.yaml:3: 'json:decoder' is not a function but 'module'"),
         (
             'agents:\n  x:\n    template: |\n      Hello\n      and {{ .Get "y }} and',
-            "a.yaml:5: column 11: '{{ .Get \"y }}' is no directive",
+            "a.yaml:5: column 11: '{{ .Get \"y }}' is not a directive",
         ),
         ('agents:\n  x:\n    template: "a {{ .Get"', "a.yaml:3: column 18: {{ .Get is cut off; end it with }}"),
+        *(
+            (f"agents:\n  x:\n    description: d\n    {kind}: {empty}", f"a.yaml:4: the {kind} of agent 'x' is empty; ")
+            for kind in ("template", "alias", "function")
+            for empty in ('""', "''", '"  "', "|\n      \n")
+        ),
+        *((f"agents:\n  x: {{{kind}: null}}", f"a.yaml:2: 'agents.x.{kind}' must be a text") for kind in FILLED_KINDS),
         (
             'agents:\n  x:\n    prompt:\n    - {id: a, text: "{{ .Options \\"which\\" }}"}',
             "a.yaml:4: column 22: {{ .Options }} takes a question and two or more options; it has 1 argument",
@@ -174,8 +184,73 @@ def test_an_agent_of_each_kind_is_read_with_all_its_keys(tmp_path: Path):
     ],
 )
 def test_what_is_wrong_in_a_spec_is_one_sentence_with_its_line(tmp_path: Path, text: str, said: str):
-    """S01, S05: errors name the agent; a cycle is refused with its path."""
+    """S01, S05, Trust 8: errors name the agent; a cycle is refused with its path; a kind that is empty is none."""
     assert said_of(tmp_path, text).startswith(said)
+
+
+@pytest.mark.parametrize("kind", FILLED_KINDS)
+def test_an_empty_kind_in_markdown_is_no_prompt_agent(tmp_path: Path, kind: str):
+    """Trust 8: it asked a model."""
+    write(tmp_path / "agents" / "x.md", f'---\n{kind}: ""\n---\n')
+    assert sentence(lambda: agents_in(tmp_path)).startswith(f"x.md:2: the {kind} of agent 'x' is empty; ")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("team.json", '{"agents": {"x": {"prompt": "You help."}}}'),
+        ("team.json", '{\n\t"agents": {\n\t\t"x": {"prompt": "You \\u0068elp.", "limits": {"rounds": 2}}\n\t}\n}\n'),
+        ("team.yml", "agents: {x: {prompt: You help.}}"),
+        ("team.YAML", "agents: {x: {prompt: You help.}}"),
+        ("x.MD", "---\n---\nYou help.\n"),
+    ],
+)
+def test_agents_are_read_from_every_kind_of_file(tmp_path: Path, file: str, text: str):
+    """Trust 8: agents/*.json was ignored, and so was a name in capitals."""
+    write(tmp_path / "agents" / file, text)
+    agents = agents_in(tmp_path)
+    assert [str(agent.prompt).strip() for agent in agents.values()] == ["You help."]
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (
+            "x.toml",
+            "x.toml: is not an agent's file: agents are in .yaml, .yml, .json or .md; rename it, or move it out of",
+        ),
+        ("x.txt", "x.txt: is not an agent's file"),
+        ("x.markdown", "x.markdown: is not an agent's file"),
+        ("x.yaml.old", "x.yaml.old: is not an agent's file"),
+        ("x", "x: is not an agent's file"),
+        ("deep/x.md", "deep: is a folder with agents, but only files directly in agents/ are read"),
+        ("empty.json", "empty.json: has no agents"),
+        ("empty.yaml", "empty.yaml: has no agents"),
+        ("empty.md", "empty.md: has no front matter"),
+        ("wrong.json", "wrong.json:1: 'prompt' is not known here; put agents below the key 'agents'"),
+    ],
+)
+def test_a_file_that_is_not_read_is_refused_loudly(tmp_path: Path, file: str, said: str):
+    """Trust 8: nothing in agents/ is ignored but what is clearly something else."""
+    write(tmp_path / "agents" / file, '{"prompt": "x"}' if file.startswith("wrong") else "")
+    assert sentence(lambda: agents_in(tmp_path)).startswith(said)
+
+
+def test_a_character_that_json_escapes_in_halves_is_one(tmp_path: Path):
+    """Trust 8: JSON is YAML, except for this and for tabs."""
+    write(tmp_path / "agents" / "a.json", r'{"agents": {"x": {"prompt": "\ud83d\ude00 \\ud83d \u00e9"}}}')
+    assert agents_in(tmp_path)["x"].prompt == "\U0001f600 \\ud83d \u00e9"
+
+
+def test_what_is_clearly_no_agent_is_left_alone(tmp_path: Path):
+    """Trust 8: notes for people, Python, and what editors and systems leave behind."""
+    for file in ("README.md", "readme.txt", "LICENSE", ".keep", "x.md~", "tools.py", "__pycache__/a.pyc", "data/a.csv"):
+        write(tmp_path / "agents" / file, "text")
+    write(tmp_path / "agents" / "a.yaml", "agents: {x: {prompt: You help.}}")
+    assert list(agents_in(tmp_path)) == ["x"]
 
 
 def test_the_text_of_a_markdown_file_is_a_prompt_with_directives(tmp_path: Path):
@@ -209,7 +284,7 @@ def test_every_listener_that_a_model_could_not_be_told_about_is_named_at_once(tm
     assert said == (
         "a.yaml:4: agent 'boss' cannot listen to 'mute' (it has no description), 'blind' (it has no inputs), "
         "'zebra' (there is no such agent; known are blind, boss, both, good, mute), "
-        "'both' (it has no description and inputs); a listener has a description and inputs"
+        "'both' (it has no description and inputs); listeners need a description and inputs"
     )
 
 
@@ -312,7 +387,7 @@ def test_a_function_says_itself_what_the_file_does_not(tmp_path: Path):
         ('function: "shop_of_test:prce"', "'shop_of_test' has no 'prce'; did you mean 'price'?"),
         ('function: "shop_of_test:marked"', "'shop_of_test:marked' is a tool; name a plain function"),
         ('function: "shop_of_test:price", inputs: {artcle: {}}', "has no parameter 'artcle'; did you mean 'article'?"),
-        ('function: "shop_of_test:price", inputs: {pieces: {}}', "needs 'article', which is none of the inputs"),
+        ('function: "shop_of_test:price", inputs: {pieces: {}}', "needs 'article', which is not one of the inputs"),
     ],
 )
 def test_a_function_that_does_not_fit_is_told(tmp_path: Path, keys: str, said: str):

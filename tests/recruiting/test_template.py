@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rondel import Agent, RondelError
-from rondel.template import TemplateError, escape, may_begin, parse, scan
+from rondel.text.template import TemplateError, escape, may_begin, parse, scan
 
 
 def test_directives_have_their_arguments_and_their_places():
@@ -66,8 +66,8 @@ def test_texts_in_quotes_may_have_quotes_and_line_breaks():
         ('{{ .Options "q" "a" }}', "takes a question and two or more options; it has 2 arguments"),
         ('{{ .Get "" }}', "{{ .Get }} takes an agent and, if you like, its input; the first argument is blank"),
         ('{{ .AskUser " " }}', "{{ .AskUser }} takes a question; the first argument is blank"),
-        ("{{ .Get weather }}", "behind .Get stand texts in double quotes and nothing else"),
-        ("{{ .Input.city }}", "'{{ .Input.city }}' is no directive"),
+        ("{{ .Get weather }}", "after .Get come only texts in double quotes"),
+        ("{{ .Input.city }}", "'{{ .Input.city }}' is not a directive"),
     ],
 )
 def test_a_wrong_directive_is_one_sentence_with_its_line_and_column(text: str, told: str):

@@ -14,12 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from rondel.contracts.clock import VirtualClock
+from rondel.contracts.runtime import Job
 from rondel.errors import StoreBusy, StoreDamaged, StoreError, StoreTooNew
 from rondel.events import MessageAdded
-from rondel.job import Job
 from rondel.stores.sqlite import SqliteStore
-from rondel.stores.sqlite.file import MIGRATIONS, open_file
-from rondel.stores.sqlite.reader import Read, Reader
+from rondel.stores.sqlite.file import MIGRATIONS, DatabaseFile
+from rondel.stores.sqlite.key_values import SWEEP_EVERY
+from rondel.stores.sqlite.log import entries
+from rondel.stores.sqlite.reader import Reader
+from rondel.stores.sqlite.requests import Call
 from rondel.values import user
 
 SAID = (MessageAdded(user("hello")),)
@@ -42,10 +46,9 @@ def test_making_a_store_touches_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_and_file_are_made_and_belong_to_the_owner_only(tmp_path: Path) -> None:
+async def test_folder_and_file_are_made_and_belong_to_the_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "rondel.db"
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         await append_one(store)
         await store.put_job(Job("j", "job", "k"))
         files = list(path.parent.iterdir())
@@ -53,8 +56,6 @@ def test_folder_and_file_are_made_and_belong_to_the_owner_only(tmp_path: Path) -
         if os.name == "posix":
             assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-    use(path, test)
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -66,7 +67,7 @@ def test_the_path_memory_is_a_file_like_any_other(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("normal", 1), ("full", 2)])
 def test_durability_is_what_the_file_is_opened_with(tmp_path: Path, durability: str, synchronous: int) -> None:
-    connection = open_file(tmp_path / "x.db", durability=durability, busy_timeout_s=1)  # type: ignore[arg-type]
+    connection = DatabaseFile(tmp_path / "x.db", durability=durability, busy_timeout_s=1).open()  # type: ignore[arg-type]
     assert connection.execute("pragma synchronous").fetchone() == (synchronous,)
     assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
     assert connection.execute("pragma foreign_keys").fetchone() == (1,)
@@ -82,8 +83,8 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> Non
     path = tmp_path / "rondel.db"
     use(path, append_one)
     newer = (*MIGRATIONS, ("alter table jobs add column note text not null default 'old'", "create table extra (x)"))
-    open_file(path, durability="normal", busy_timeout_s=1, migrations=newer).close()
-    connection = open_file(path, durability="normal", busy_timeout_s=1, migrations=newer)
+    DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=newer).open().close()
+    connection = DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=newer).open()
     assert connection.execute("pragma user_version").fetchone() == (len(newer),)
     assert connection.execute("select count(*) from entries").fetchone() == (1,)
     connection.execute("select note from jobs, extra")
@@ -95,7 +96,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     use(path, append_one)
     broken = (*MIGRATIONS, ("create table extra (x)", "this is no SQL"))
     with pytest.raises(sqlite3.OperationalError):
-        open_file(path, durability="normal", busy_timeout_s=1, migrations=broken)
+        DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=broken).open()
 
     async def test(store: SqliteStore) -> None:
         assert len(await store.read("c")) == 1
@@ -106,67 +107,52 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     connection.close()
 
 
-def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
     newest = len(MIGRATIONS)
-    open_file(path, durability="normal", busy_timeout_s=1, migrations=(*MIGRATIONS, (), ())).close()
-
-    async def test(store: SqliteStore) -> None:
+    DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=(*MIGRATIONS, (), ())).open().close()
+    async with SqliteStore(path) as store:
         for use_it in (append_one(store), store.read("c")):
             with pytest.raises(StoreTooNew, match=rf"{path} has version {newest + 2} .* up to {newest}: update Rondel"):
                 await use_it
 
-    use(path, test)
 
-
-def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "places.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("create table bookmarks (url)")
     connection.commit()
     connection.close()
     before = path.read_bytes()
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         with pytest.raises(StoreError, match="is the database of another program, it was left alone"):
             await append_one(store)
-
-    use(path, test)
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_named_and_kept(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_named_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
     path.write_text("Dear diary, " * 500)
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         with pytest.raises(StoreDamaged, match=rf"{path} is damaged \(file is not a database\).*move it") as caught:
             await append_one(store)
         assert f"a backup in its place at {path}" in str(caught.value)
-
-    use(path, test)
     assert path.read_text() == "Dear diary, " * 500
 
 
-def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(tmp_path: Path) -> None:
+async def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
-
-    async def fill(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         for seq in range(1, 200):
             await store.append("c", seq, (MessageAdded(user("x" * 500)),), at=1.0)
-
-    use(path, fill)
     # All pages but the first, which holds the schema.
     data = bytearray(path.read_bytes())
     data[2048:] = b"\xa5" * (len(data) - 2048)
     path.write_bytes(data)
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         for use_it in (store.read("c"), store.append("c", 200, SAID, at=1.0), store.conversations()):
             with pytest.raises(StoreDamaged, match="malformed"):
                 await use_it
-
-    use(path, test)
     assert path.read_bytes() == data
 
 
@@ -179,49 +165,46 @@ def test_an_entry_that_is_no_event_is_reported_as_damage(tmp_path: Path) -> None
     connection.close()
 
     async def test(store: SqliteStore) -> None:
-        with pytest.raises(StoreDamaged, match=r"conversation 'c' behind entry 0: Invalid value 'party'"):
+        with pytest.raises(StoreDamaged, match=r"conversation 'c' after entry 0: Invalid value 'party'"):
             await store.read("c")
 
     use(path, test)
 
 
-def test_entries_that_are_too_large_together_are_read_in_smaller_pieces(tmp_path: Path) -> None:
+async def test_entries_that_are_too_large_together_are_read_in_smaller_pieces(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
-
-    async def fill(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         for seq in range(1, 40):
             await store.append("c", seq, (MessageAdded(user("x" * 10_000)),), at=1.0)
+    reader = Reader(DatabaseFile(path, durability="normal", busy_timeout_s=1))
 
-    use(path, fill)
-    reader = Reader(path, durability="normal", busy_timeout_s=1)
-    assert reader.info("c") is not None
-    assert reader._connection is not None
-    reader._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 90_000)
-    assert [entry.seq for entry in reader.entries("c", 0)] == list(range(1, 40))
-    reader._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 9_000)
-    request = Read(lambda reader: reader.entries("c", 0))
-    reader.serve([request])
+    def read(length: int) -> Call:
+        def call(connection: sqlite3.Connection) -> list[int]:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
+            return [entry.seq for entry in entries(connection, "c", 0)]
+
+        request = Call(call)
+        reader.serve([request])
+        return request
+
+    assert read(90_000).result == list(range(1, 40))
+    request = read(9_000)
     reader.close()
     assert isinstance(request.error, StoreError)
     assert "too large for one entry" in str(request.error)
 
 
-def test_a_folder_is_not_taken_for_a_file(tmp_path: Path) -> None:
-    async def test(store: SqliteStore) -> None:
+async def test_a_folder_is_not_taken_for_a_file(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path) as store:
         with pytest.raises(StoreError, match=rf"{tmp_path} is a folder"):
             await append_one(store)
 
-    use(tmp_path, test)
 
-
-def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+async def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(tmp_path / "file" / "rondel.db") as store:
         with pytest.raises(StoreError, match=r"cannot be opened for writing \((Not a directory|File exists)\)"):
             await append_one(store)
-
-    use(tmp_path / "file" / "rondel.db", test)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
@@ -249,9 +232,7 @@ asyncio.run(main())
     assert "rondel.db cannot be opened for writing (Permission denied): check the permissions" in done.stdout
 
 
-def test_a_locked_file_is_busy_and_works_again_when_it_is_free(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_locked_file_is_busy_and_works_again_when_it_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = tmp_path / "rondel.db"
     use(path, append_one)
 
@@ -269,15 +250,14 @@ def test_a_locked_file_is_busy_and_works_again_when_it_is_free(
         await store.append("c", 3, SAID, at=1.0)
 
     use(path, test, busy_timeout_s=0.01)
-    assert "job 'j' could not be forgotten and may run again after a restart" in caplog.text
+    assert "job 'j' is finished and cannot be deleted yet" in caplog.text
 
 
-def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(tmp_path: Path) -> None:
+async def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin exclusive")
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path, busy_timeout_s=0.01) as store:
         with pytest.raises(StoreBusy):
             await append_one(store)
         with pytest.raises(StoreBusy):
@@ -287,26 +267,20 @@ def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(
         await append_one(store)
         assert len(await store.read("c")) == 1
 
-    use(path, test, busy_timeout_s=0.01)
 
-
-def test_two_stores_on_one_file_fence_each_other(tmp_path: Path) -> None:
+async def test_two_stores_on_one_file_fence_each_other(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
-
-    async def test(store: SqliteStore) -> None:
-        async with SqliteStore(path) as other:
-            await store.append("c", 1, SAID, at=1.0)
-            await other.append("c", 2, SAID, at=2.0)
-            with pytest.raises(StoreError, match="is at entry 2, so entry 2 cannot follow"):
-                await store.append("c", 2, SAID, at=2.0)
-            await store.append("c", 3, SAID, at=3.0)
-            assert await other.delete("c")
-            with pytest.raises(StoreError, match="is at entry 0, so entry 4 cannot follow"):
-                await store.append("c", 4, SAID, at=4.0)
-            info = await store.info("c")
-            assert info is None
-
-    use(path, test)
+    async with SqliteStore(path) as store, SqliteStore(path) as other:
+        await store.append("c", 1, SAID, at=1.0)
+        await other.append("c", 2, SAID, at=2.0)
+        with pytest.raises(StoreError, match="is at entry 2, so entry 2 cannot follow"):
+            await store.append("c", 2, SAID, at=2.0)
+        await store.append("c", 3, SAID, at=3.0)
+        assert await other.delete("c")
+        with pytest.raises(StoreError, match="is at entry 0, so entry 4 cannot follow"):
+            await store.append("c", 4, SAID, at=4.0)
+        info = await store.info("c")
+        assert info is None
 
 
 def test_a_store_belongs_to_one_event_loop(tmp_path: Path) -> None:
@@ -327,3 +301,23 @@ def test_a_store_belongs_to_one_event_loop(tmp_path: Path) -> None:
 def test_a_closed_store_leaves_no_thread(tmp_path: Path) -> None:
     use(tmp_path / "rondel.db", append_one)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rondel-store")]
+
+
+async def test_expired_values_are_swept_as_others_come(tmp_path: Path) -> None:
+    path = tmp_path / "rondel.db"
+    clock = VirtualClock()
+    async with SqliteStore(path, clock=clock) as store:
+        for number in range(3 * SWEEP_EVERY):
+            await store.put("responses", f"old{number}", b"x", until=clock.now() + 1)
+        clock.advance(2)
+        for number in range(SWEEP_EVERY):
+            await store.put("responses", f"new{number}", b"x", until=clock.now() + 1)
+        found = await store.reading(lambda c: c.execute("select count(*) from key_values").fetchone()[0])
+    assert found == SWEEP_EVERY
+
+
+async def test_a_value_survives_a_restart(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "rondel.db") as store:
+        await store.put("facts", "a", b"1")
+    async with SqliteStore(tmp_path / "rondel.db") as store:
+        assert await store.get("facts", "a") == b"1"

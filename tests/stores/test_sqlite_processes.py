@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rondel.contracts.runtime import Job
 from rondel.events import MessageAdded
-from rondel.job import Job
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import user
 
@@ -22,7 +21,7 @@ PROLOGUE = """
 import asyncio, sys
 from rondel.errors import *
 from rondel.events import MessageAdded
-from rondel.job import Job
+from rondel.contracts.runtime import Job
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import user
 path = sys.argv[1]
@@ -108,7 +107,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     """Q02: history survives the death of the process."""
     path = tmp_path / "rondel.db"
     with child(APPENDS_FOREVER, path) as process:
@@ -118,64 +117,53 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         assert process.stdout is not None
         acknowledged = int((process.stdout.read().split("\n")[-2:-1] or ["50"])[0])
 
-    async def test() -> None:
-        async with SqliteStore(path) as store:
-            entries = await store.read("c")
-            assert len(entries) in (acknowledged, acknowledged + 1)
-            assert [entry.event for entry in entries] == [
-                MessageAdded(user(f"message {number}")) for number in range(1, len(entries) + 1)
-            ]
-            info = await store.info("c")
-            assert info is not None
-            assert info.seq == info.messages == len(entries)
-            assert len(list(tmp_path.glob("*.worker-*"))) == 1
-            assert await store.orphaned_jobs() == [Job("first", "turn", "c", {"n": 1}), Job("second", "turn", "c")]
-            await store.append("c", len(entries) + 1, (MessageAdded(user("on")),), at=1.0)
-            assert len(list(tmp_path.glob("*.worker-*"))) == 1, "the dead one's is gone, this one's is there"
-
-    asyncio.run(test())
+    async with SqliteStore(path) as store:
+        entries = await store.read("c")
+        assert len(entries) in (acknowledged, acknowledged + 1)
+        assert [entry.event for entry in entries] == [
+            MessageAdded(user(f"message {number}")) for number in range(1, len(entries) + 1)
+        ]
+        info = await store.info("c")
+        assert info is not None
+        assert info.seq == info.messages == len(entries)
+        assert len(list(tmp_path.glob("*.worker-*"))) == 1
+        assert await store.orphaned_jobs() == [Job("first", "turn", "c", {"n": 1}), Job("second", "turn", "c")]
+        await store.append("c", len(entries) + 1, (MessageAdded(user("on")),), at=1.0)
+        assert len(list(tmp_path.glob("*.worker-*"))) == 1, "the dead one's is gone, this one's is there"
     connection = sqlite3.connect(path)
     assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
     assert connection.execute("pragma foreign_key_check").fetchall() == []
     connection.close()
 
 
-def test_the_jobs_of_a_living_process_are_no_orphans(tmp_path: Path) -> None:
+async def test_the_jobs_of_a_living_process_are_no_orphans(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
-
-    async def test() -> None:
-        async with SqliteStore(path) as store:
-            with child(HOLDS_A_JOB, path) as process:
-                assert line_of(process) == "ready"
-                assert await store.orphaned_jobs() == []
-                assert await store.put_job(Job("theirs", "turn", "c")) is False
-                store.finish_job("theirs")  # not ours to forget
-                assert await store.orphaned_jobs() == []
-                process.kill()
-                process.wait()
-                assert await store.orphaned_jobs() == [Job("theirs", "turn", "c")]
-                async with SqliteStore(path) as other:
-                    assert await other.orphaned_jobs() == [], "this store holds it now"
-            store.finish_job("theirs")
+    async with SqliteStore(path) as store:
+        with child(HOLDS_A_JOB, path) as process:
+            assert line_of(process) == "ready"
             assert await store.orphaned_jobs() == []
+            assert await store.put_job(Job("theirs", "turn", "c")) is False
+            store.finish_job("theirs")  # not ours to forget
+            assert await store.orphaned_jobs() == []
+            process.kill()
+            process.wait()
+            assert await store.orphaned_jobs() == [Job("theirs", "turn", "c")]
+            async with SqliteStore(path) as other:
+                assert await other.orphaned_jobs() == [], "this store holds it now"
+        store.finish_job("theirs")
+        assert await store.orphaned_jobs() == []
 
-    asyncio.run(test())
 
-
-def test_the_jobs_of_a_store_that_was_closed_are_orphans(tmp_path: Path) -> None:
+async def test_the_jobs_of_a_store_that_was_closed_are_orphans(tmp_path: Path) -> None:
     """Q02: pending jobs survive a restart."""
     path = tmp_path / "rondel.db"
-
-    async def test() -> None:
-        async with SqliteStore(path) as store:
-            await store.put_job(Job("a", "turn", "c"))
-            await store.put_job(Job("b", "job", "d", at=9.0))
-            store.finish_job("a")
-        async with SqliteStore(path) as store:
-            assert await store.put_job(Job("b", "job", "d")) is False
-            assert await store.orphaned_jobs() == [Job("b", "job", "d", at=9.0)]
-
-    asyncio.run(test())
+    async with SqliteStore(path) as store:
+        await store.put_job(Job("a", "turn", "c"))
+        await store.put_job(Job("b", "job", "d", at=9.0))
+        store.finish_job("a")
+    async with SqliteStore(path) as store:
+        assert await store.put_job(Job("b", "job", "d")) is False
+        assert await store.orphaned_jobs() == [Job("b", "job", "d", at=9.0)]
 
 
 def test_processes_that_start_at_once_on_a_new_file_all_work(tmp_path: Path) -> None:

@@ -26,11 +26,10 @@ def use(path: Path, test: Callable[[SqliteStore], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_the_loop_runs_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+async def test_the_loop_runs_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
     """The one that lets go runs on the same loop: were it blocked, this would end as busy."""
     path = tmp_path / "rondel.db"
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         await store.append("c", 1, SAID, at=1.0)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("begin immediate")
@@ -44,11 +43,9 @@ def test_the_loop_runs_on_while_another_process_holds_the_file(tmp_path: Path) -
         other.close()
         assert [entry.seq for entry in await store.read("c")] == [1, 2]
 
-    use(path, test)
 
-
-def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does(tmp_path: Path) -> None:
-    async def test(store: SqliteStore) -> None:
+async def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "rondel.db") as store:
         for seq in (1, 2, 3):
             await store.append("c", seq, SAID, at=1.0, wait=False)
         await store.append("c", 4, SAID, at=1.0)
@@ -56,43 +53,31 @@ def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does(tmp_p
         assert other.execute("select count(*) from entries").fetchone() == (4,)
         other.close()
 
-    use(tmp_path / "rondel.db", test)
 
-
-def test_what_nobody_waits_for_is_read_at_once_and_written_at_the_close(tmp_path: Path) -> None:
+async def test_what_nobody_waits_for_is_read_at_once_and_written_at_the_close(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
-
-    async def write(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         await store.append("c", 1, SAID, at=1.0, wait=False)
         assert [entry.seq for entry in await store.read("c")] == [1]
         await store.append("c", 2, SAID, at=1.0, wait=False)
-
-    async def read(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         assert [entry.seq for entry in await store.read("c")] == [1, 2]
 
-    use(path, write)
-    use(path, read)
 
-
-def test_why_an_append_failed_that_nobody_waited_for_is_told_to_the_next(tmp_path: Path) -> None:
-    async def test(store: SqliteStore) -> None:
+async def test_why_an_append_failed_that_nobody_waited_for_is_told_to_the_next(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "rondel.db") as store:
         await store.append("c", 1, SAID, at=1.0)
         await store.append("c", 5, SAID, at=1.0, wait=False)
         with pytest.raises(StoreConflict, match="is at entry 1, so entry 5 cannot follow"):
             await store.append("c", 6, SAID, at=1.0)
         await store.append("c", 2, SAID, at=1.0)
 
-    use(tmp_path / "rondel.db", test)
 
-
-def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(tmp_path: Path) -> None:
+async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "rondel.db"
-
-    async def test(store: SqliteStore) -> None:
+    async with SqliteStore(path) as store:
         for seq in range(1, 3 * AT_ONCE_COMMITS_MAX):
             await store.append("c", seq, SAID, at=1.0)
         # Without checkpoints the log would hold every page that was ever written, several for each commit.
         assert (tmp_path / "rondel.db-wal").stat().st_size < AT_ONCE_COMMITS_MAX * 6 * 2048
         assert len(await store.read("c")) == 3 * AT_ONCE_COMMITS_MAX - 1
-
-    use(path, test)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rondel.events import (
     CallFinished,
+    DurableEvent,
     Entry,
-    Kept,
     MessageAdded,
     Outcome,
     RoundFinished,
@@ -17,14 +17,14 @@ from rondel.values import Text, ToolCall, ToolResult, Usage, assistant, user
 BEGAN = 1_700_000_000.0
 
 
-def journal(*events: Kept, began: float = BEGAN, step_s: float = 1.0) -> list[Entry]:
+def journal(*events: DurableEvent, began: float = BEGAN, step_s: float = 1.0) -> list[Entry]:
     """One entry each second."""
     return [Entry(seq, began + seq * step_s, event) for seq, event in enumerate(events, 1)]
 
 
 def turn(
-    *events: Kept, id: str = "t1", agent: str = "helper", text: str = "hello", instructions: str = ""
-) -> list[Kept]:
+    *events: DurableEvent, id: str = "t1", agent: str = "helper", text: str = "hello", instructions: str = ""
+) -> list[DurableEvent]:
     """Events between the beginning and the end of a turn."""
     begin = (TurnStarted(id, agent, instructions), MessageAdded(user(text)))
     return [*begin, *events, TurnFinished(id, Outcome.DONE, seconds=1.0)]
@@ -35,17 +35,17 @@ def said(text: str, *calls: ToolCall, tokens: int = 0, engine: str = "x:model", 
     return RoundFinished(message, usage=Usage(tokens, tokens), engine=engine, agent="helper", seconds=seconds)
 
 
-def called(id: str, name: str, text: str, *, error: bool = False, seconds: float = 0.25) -> list[Kept]:
+def called(id: str, name: str, text: str, *, error: bool = False, seconds: float = 0.25) -> list[DurableEvent]:
     result = ToolResult(id, (Text(text),), name, is_error=error)
     return [CallFinished(result, seconds)]
 
 
 def long_conversation(entries: int) -> list[Entry]:
     """Turns of ten calls each, until there are so many entries."""
-    events: list[Kept] = []
+    events: list[DurableEvent] = []
     while len(events) < entries:
         number = len(events)
-        steps: list[Kept] = []
+        steps: list[DurableEvent] = []
         for index in range(10):
             id = f"c{number}_{index}"
             steps += [said("on it", ToolCall(id, "add", {"a": index}), tokens=10), *called(id, "add", "three\n" * 9)]

@@ -7,17 +7,16 @@ import typing
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.events import Kept
-from rondel.telemetry import spans_of
+from rondel.events import DurableEvent
 from rondel.trace import TraceNode, build, markdown
 from rondel.trace.page import page
+from rondel.trace.telemetry import spans_of
 from tests.trace.journals import journal
 
-IDS = st.sampled_from(["t1", "t1/c", "c", "t2", "", "digest:c"])
-"""Few, so that entries are often about the same thing."""
+IDS = st.sampled_from(["t1", "t1/c", "c", "t2", "", "digest:c"])  # Few, so that entries are often about the same thing
 TEXTS = IDS | st.text(max_size=20)
 NUMBERS = st.floats(0, 1e10)
 PLAIN = {
@@ -52,10 +51,9 @@ def some(kind: Any) -> st.SearchStrategy[Any]:
     return st.one_of([some(argument) for argument in arguments])
 
 
-EVENTS = st.one_of([some(kind) for kind in get_args(Kept)])
+EVENTS = st.one_of([some(kind) for kind in get_args(DurableEvent)])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(EVENTS, max_size=8), st.lists(EVENTS, max_size=4))
 def test_there_is_a_trace_of_any_journal_in_every_form(outer: list[Any], inner: list[Any]):
     root = build(journal(*outer), {"talk/c": journal(*inner), "talk/t1": journal(*inner)}, conversation="talk")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rondel.cli import main
+from rondel.cli.main import main
 
 OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -59,10 +59,10 @@ def test_it_is_written_to_a_file_that_is_named(tmp_path: Path, capfd: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--json", "--html"], "--json, --markdown, --html and --watch exclude each other; give one of them"),
-        (["--watch", "--turn", "1"], "--watch goes with no other option; it shows every line as it comes"),
+        (["--json", "--html"], "use only one of --json, --markdown, --html and --watch"),
+        (["--watch", "--turn", "1"], "--watch shows everything as it happens and takes no other option"),
         (["-o", "no/such/folder.md"], "cannot be written to 'no/such/folder.md': No such file or directory"),
-        (["-o", "."], "cannot be written to '.': Is a directory; name another file"),
+        (["-o", "."], "cannot be written to '.': Is a directory"),
     ],
 )
 def test_what_does_not_go_together_is_said_in_a_sentence(

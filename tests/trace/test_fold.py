@@ -13,6 +13,7 @@ from rondel.events import (
     CallFinished,
     CallHeld,
     Digest,
+    DurableEvent,
     EngineChanged,
     Entry,
     FactsLearned,
@@ -21,7 +22,6 @@ from rondel.events import (
     InputsRead,
     JobFinished,
     JobStarted,
-    Kept,
     Learned,
     LimitHit,
     MessageAdded,
@@ -42,7 +42,7 @@ from rondel.values import Message, Text, ToolCall, ToolResult, Usage, Value, ass
 from tests.trace.journals import BEGAN, called, journal, said, turn
 
 
-def notes(*events: Kept) -> list[tuple[str, str]]:
+def notes(*events: DurableEvent) -> list[tuple[str, str]]:
     (only,) = build(journal(*turn(said("hm"), *events)), {}).children
     return [(node.name, node.output) for node in only.children if node.kind == "note"]
 
@@ -167,7 +167,7 @@ def test_the_last_word_of_a_tool_is_told_once_and_an_error_once():
 
 
 def test_what_nobody_heard_yet_and_a_foreign_history_are_told():
-    assert notes(MessageQueued(user("and faster", id="m"))) == [("not heard yet", "and faster")]
+    assert notes(MessageQueued(user("and faster", id="m"))) == [("not read yet", "and faster")]
     given = HistoryGiven((user("hi"), assistant("hello"), user("what is 2 + 2?")))
     (only,) = build(journal(TurnStarted("t1", "helper"), given, said("4")), {}).children
     assert (only.input, only.children[0].output) == ("what is 2 + 2?", "3 messages")
@@ -189,7 +189,7 @@ def dollars(engine: str, model: str, usage: Usage, at: float) -> Decimal | None:
     return Decimal(usage.tokens_in) / 1000 if engine == "x:model" else None
 
 
-def priced(*events: Kept) -> TraceNode:
+def priced(*events: DurableEvent) -> TraceNode:
     inner = journal(*turn(said("sunny", tokens=30), id="t1/c", agent="weather"))
     return build(journal(*turn(*events)), {"talk/c": inner}, conversation="talk", price=dollars)
 
@@ -245,11 +245,11 @@ def test_rounds_and_calls_begin_when_they_began_and_not_when_they_were_written()
 def test_a_time_line_draws_days_of_waiting_short():
     day = 86_400.0
     scale = Scale([(0.0, 10.0), (5.0, 20.0), (day, day + 20.0)])
-    assert scale.place(0.0) == 0.0
-    assert scale.place(20.0) == pytest.approx(20 / 41.6)
-    assert scale.place(day) == pytest.approx(21.6 / 41.6)
-    assert scale.place(day + 20.0) == scale.place(day * 9) == 1.0
-    assert Scale([]).place(5.0) == 0.0
+    assert scale.position(0.0) == 0.0
+    assert scale.position(20.0) == pytest.approx(20 / 41.6)
+    assert scale.position(day) == pytest.approx(21.6 / 41.6)
+    assert scale.position(day + 20.0) == scale.position(day * 9) == 1.0
+    assert Scale([]).position(5.0) == 0.0
     assert interval(TraceNode("turn", "helper", at=0.0, ended_at=9.0, seconds=1.0)) is None
 
 
@@ -266,5 +266,5 @@ def test_a_round_says_which_engine_was_asked_and_which_model_answered_where_that
 def test_another_model_for_a_conversation_is_a_note():
     assert notes(EngineChanged("other"), EngineChanged("")) == [
         ("model changed", "other answers from here on"),
-        ("model changed", "each agent asks its own again"),
+        ("model changed", "each agent uses its own engine again"),
     ]

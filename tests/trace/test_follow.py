@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rondel.events import Kept
+from rondel.events import DurableEvent
 from rondel.stores.memory import MemoryStore
 from rondel.trace.follow import follow
 from rondel.values import ToolCall
@@ -13,34 +13,23 @@ from tests.trace.journals import called, said, turn
 
 def test_lines_come_as_they_happen_and_again_when_they_change():
     begin, hello, *_, end = turn(text="look it up")
-    steps: list[list[Kept]] = [
-        [begin, hello],
-        [said("", ToolCall("c", "look", {"at": "it"}))],
-        [*called("c", "look", "nowhere", error=True), said("Sorry."), end],
-        [],
+    steps: list[tuple[list[DurableEvent], int]] = [
+        ([begin, hello], 1),
+        ([said("", ToolCall("c", "look", {"at": "it"}))], 2),
+        ([*called("c", "look", "nowhere", error=True), said("Sorry."), end], 3),
     ]
 
     async def main() -> list[list[str]]:
-        store, seq, heard = MemoryStore(), 1, [[]]
-
-        async def wait() -> None:
-            nonlocal seq
-            heard.append([])
-            if not steps:
-                raise EOFError
-            if events := tuple(steps.pop(0)):
-                await store.append("talk", seq, events, at=float(seq))
+        store, seq, lines = MemoryStore(), 1, list[list[str]]()
+        following = follow(store, "talk")
+        async with asyncio.timeout(10):
+            for events, expected in steps:
+                await store.append("talk", seq, tuple(events), at=float(seq))
                 seq += len(events)
+                lines.append([await anext(following) for _ in range(expected)])
+        return lines
 
-        try:
-            async for line in follow(store, "talk", wait):
-                heard[-1].append(line)
-        except EOFError:
-            return heard
-        raise AssertionError("it ends when nobody waits any more")
-
-    nothing, first, second, third, fourth, *_ = asyncio.run(main())
-    assert nothing == []
+    first, second, third = asyncio.run(main())
     assert first == ["Depth 0: agent helper was asked 'look it up': at work"]
     assert second == ["Depth 0: asked x:model (500 ms)", 'Depth 1: called tool look with args {"at":"it"}']
     assert third == [
@@ -48,4 +37,3 @@ def test_lines_come_as_they_happen_and_again_when_they_change():
         'Depth 1: called tool look with args {"at":"it"}, failed: nowhere',
         "Depth 0: asked x:model (500 ms)",
     ]
-    assert fourth == []

@@ -102,7 +102,7 @@ def test_control_characters_half_characters_and_turned_lines_are_shown_and_not_c
 
 def test_a_text_that_is_too_long_is_cut_and_says_so():
     html = page(build(journal(*turn(said("x" * (TEXT_CHARS_MAX + 1234)))), {}))
-    assert "1,234 characters more are left out here; rondel trace --json has them." in html
+    assert "1,234 more characters are left out here; rondel trace --json has them." in html
     assert len(html) < 3 * TEXT_CHARS_MAX
 
 
@@ -145,7 +145,7 @@ def test_of_a_long_trace_only_the_last_turn_stands_open():
 
 
 def test_nothing_yet_is_a_page_that_says_so():
-    assert "Nothing happened in this conversation yet." in page(build([], {}, conversation="c"))
+    assert "Nothing has happened in this conversation yet." in page(build([], {}, conversation="c"))
 
 
 # --- in a browser -----------------------------------------------------------------------------------------------------

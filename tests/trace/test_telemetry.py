@@ -10,17 +10,14 @@ import sys
 from typing import Any
 
 import pytest
-from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
-from opentelemetry.semconv.attributes import error_attributes
 
 from rondel import Agent, App, tool
 from rondel.events import Outcome, TurnFinished, Warned
-from rondel.lookup import find_plugin
 from rondel.plugins.telemetry import Telemetry
-from rondel.telemetry import Sender, names, spans_of
+from rondel.project.lookup import find_plugin
 from rondel.testing import Scripted, call, calls, say
 from rondel.tools.ask_user import ask_user
-from rondel.trace import build
+from rondel.trace.telemetry import Sender, names
 from rondel.values import ToolCall, Usage
 from tests.helpers import events_of, of, play
 from tests.trace.collector import attributes_of, collector
@@ -35,13 +32,11 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @tool
 def add(a: int, b: int) -> int:
-    """Add."""
     return a + b
 
 
 @tool
 def fail() -> str:
-    """Fail."""
     raise ValueError("it is a secret failure")
 
 
@@ -165,7 +160,7 @@ def _closed_port() -> int:
 def test_a_collector_that_is_gone_costs_a_turn_nothing_and_is_told_of_once(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rondel.telemetry.sender.SEND_S", 0.5)
+    monkeypatch.setattr("rondel.trace.telemetry.sender.SEND_S", 0.5)
     telemetry = Telemetry(f"http://user:pass@127.0.0.1:{_closed_port()}/key-123")
     agent = Agent("helper", engine=Scripted("one", "two", "three"), plugins=[telemetry])
 
@@ -225,41 +220,3 @@ asyncio.run(main())
     assert done.stdout.strip().splitlines() == [
         "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
     ], done.stderr
-
-
-def test_opentelemetry_is_imported_with_the_first_turn_that_is_sent_and_not_before():
-    script = """
-import sys
-import rondel
-from rondel.plugins.telemetry import Telemetry
-Telemetry("http://127.0.0.1:9")
-assert not [name for name in sys.modules if name.startswith("opentelemetry")]
-"""
-    subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
-
-
-# --- names and shapes -------------------------------------------------------------------------------------------------
-
-
-def test_every_name_of_the_conventions_is_spelled_as_opentelemetry_spells_it():
-    official = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
-    official |= {error_attributes.ERROR_TYPE}
-    ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
-    attributes = {value for value in ours if value.startswith(("gen_ai.", "error."))}
-    assert attributes <= official
-    operations = {operation.value for operation in gen_ai_attributes.GenAiOperationNameValues}
-    assert {names.INVOKE_AGENT, names.CHAT, names.EXECUTE_TOOL} <= operations
-    providers = {provider.value for provider in gen_ai_attributes.GenAiProviderNameValues}
-    assert set(names.PROVIDERS.values()) <= providers
-
-
-def test_the_same_turn_gives_the_same_ids_and_other_turns_others():
-    def ids(conversation: str) -> list[tuple[int, int]]:
-        entries = journal(*turn(said("", ToolCall("c", "add")), *called("c", "add", "3")), *turn(said("b"), id="t2"))
-        return [(span.trace_id, span.id) for span in spans_of(build(entries, {}, conversation=conversation))]
-
-    first = ids("one")
-    assert first == ids("one")
-    assert len(set(first)) == 5
-    assert len({trace for trace, _ in first}) == 2
-    assert not set(first) & set(ids("two"))

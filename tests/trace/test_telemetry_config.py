@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rondel.cli import main
-from rondel.config import explain, load, plugins_of
+from rondel.cli.main import main
 from rondel.errors import ConfigError
 from rondel.plugins.telemetry import Telemetry
+from rondel.project.config import explain, load, plugins_of
 from tests.trace.collector import collector
 
 VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -47,7 +47,7 @@ def test_a_plugin_of_that_name_in_the_list_stands_for_it(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('endpoint = "localhost:4318"', "rondel.toml:2: 'localhost:4318' is no web address"),
+        ('endpoint = "localhost:4318"', "rondel.toml:2: 'localhost:4318' is not a web address"),
         ("endpoint = 7", "rondel.toml:2: 'telemetry.endpoint' "),
         ('endpiont = "http://x"', "rondel.toml:2: .*did you mean 'endpoint'"),
         ('content = "yes"', "rondel.toml:2: 'telemetry.content' "),
@@ -59,11 +59,11 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, sentence: st
 
 
 def test_no_header_is_shown_anywhere(tmp_path: Path):
-    text = '[telemetry]\nendpoint = "http://ann:pass@127.0.0.1:4318"\nheaders = {x-team = "hush-hush"}\n'
+    text = '[telemetry]\nendpoint = "http://ann:sesame@127.0.0.1:4318"\nheaders = {x-team = "hush-hush"}\n'
     config = load(written(tmp_path, text), {})
     for shown in (repr(config), str(explain(config)), repr(config.telemetry)):
         assert "hush-hush" not in shown
-        assert "pass" not in shown
+        assert "sesame" not in shown
 
 
 def test_a_run_of_the_command_line_is_sent_before_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,13 +19,11 @@ from tests.jobs.workbench import Bench, app_of, tell
 
 @tool
 def add(a: int, b: int) -> int:
-    """Add."""
     return a + b
 
 
 @tool
 def fail() -> str:
-    """Fail."""
     raise ValueError("it is broken")
 
 
@@ -80,16 +78,14 @@ def test_json_has_no_cycle_and_reads_back_the_same():
     assert msgspec.json.decode(root.to_json(), type=TraceNode) == root
 
 
-def test_a_held_question_and_its_answer_are_in_the_trace_of_one_turn():
-    async def scene(app: App):
+async def test_a_held_question_and_its_answer_are_in_the_trace_of_one_turn():
+    agent, _ = scripted(call("ask_user", "q", question="Which colour?"), "Red it is.", tools=[ask_user])
+    async with App(agent) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("paint it"))
         waiting = await read(app.store, conversation.id)
         await events_of(await conversation.answer("ask:q", "red", by="ann"))
-        return waiting, await read(app.store, conversation.id)
-
-    agent, _ = scripted(call("ask_user", "q", question="Which colour?"), "Red it is.", tools=[ask_user])
-    waiting, done = play(scene, agent)
+        done = await read(app.store, conversation.id)
     held = waiting.children[0].children[0].children[0]
     assert (waiting.outcome, held.outcome, held.question, held.answer) == ("waiting", "waiting", "Which colour?", "")
     (turn,) = done.children
@@ -97,8 +93,9 @@ def test_a_held_question_and_its_answer_are_in_the_trace_of_one_turn():
     assert (turn.outcome, held.answer, held.output) == ("done", "red (by ann)", "red")
 
 
-def test_a_failure_a_steering_line_and_a_turn_at_work_are_told():
-    async def scene(app: App):
+async def test_a_failure_a_steering_line_and_a_turn_at_work_are_told():
+    agent, engine = scripted(ValueError("no luck"))
+    async with App(agent) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("fail"))
         pause = Pause("I ", "am")
@@ -109,10 +106,7 @@ def test_a_failure_a_steering_line_and_a_turn_at_work_are_told():
         under_way = await read(app.store, conversation.id)
         pause.release()
         assert of(TurnFinished, await events_of(view))[0].outcome is Outcome.DONE
-        return under_way, await read(app.store, conversation.id)
-
-    agent, engine = scripted(ValueError("no luck"))
-    under_way, done = play(scene, agent)
+        done = await read(app.store, conversation.id)
     assert under_way.children[1].outcome == CUT_OFF
     failed, worked = done.children
     assert (failed.outcome, "no luck" in failed.error) == ("failed", True)
@@ -181,19 +175,19 @@ def test_a_round_that_asks_no_model_says_what_was_done_in_it():
     almanac = Agent("almanac", template="Mild.")
     weather = Agent("weather", function=lookup, expands_output=True, recruits=["almanac"])
     plain = play(lambda app: trace_of(app, "Rome"), weather, almanac, engine=Echo())
-    assert own_words(plain) == ["ran its function + weather", "said what its function gave"]
+    assert own_words(plain) == ["ran its function + weather", "answered with its function's result"]
     interrupted = play(lambda app: trace_of(app, "Paris"), weather, almanac, engine=Echo())
     assert own_words(interrupted) == [
         "ran its function + weather",
-        "carried out the directives in what its function gave + almanac",
-        "went on with what it had begun to say",
+        "carried out the directives in its function's result + almanac",
+        "resumed its reply",
     ]
     speaker, _ = scripted(WEATHER, prompt='{{ .Get "almanac" }}', expands_output=True, recruits=["almanac"])
     spoken = play(lambda app: trace_of(app, "hi"), speaker, almanac)
     assert own_words(spoken) == [
         "carried out the directives of its prompt + almanac",
         "asked scripted:test + almanac",
-        "went on with what it had begun to say",
+        "resumed its reply",
     ]
     assert [node.name for _, node in spoken.walk() if node.asked] == ["scripted:test"]
     assert interrupted.children[0].output == "Unknown. Mild. Enjoy!"
@@ -217,6 +211,9 @@ def test_work_in_the_background_and_who_hears_of_it_are_in_the_trace():
     assert (job.name, job.outcome, "all about tea" in job.output) == ("slow", "done", True)
     assert 'called tool slow with args {"topic":"tea"}' in "".join(job.lines())
     rounds = [node for _, node in job.walk() if node.kind == "round"]
-    assert [node.did for node in rounds] == ["took the next step of the job", "said what the last step of the job gave"]
+    assert [node.did for node in rounds] == [
+        "ran the next step of the job",
+        "answered with the result of the job's last step",
+    ]
     heard = second.children[0]
-    assert (heard.name, heard.output.splitlines()[-1]) == ("heard of a job", "slow completed: all about tea")
+    assert (heard.name, heard.output.splitlines()[-1]) == ("job result", "slow completed: all about tea")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..dialect import Dialect
+from ..contracts.dialect import Dialect
 
 
 def _openai_chat() -> Dialect:

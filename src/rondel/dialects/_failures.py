@@ -1,6 +1,6 @@
-"""Errors of model servers, as all dialects tell them: an answer with a status, an envelope with a type and a message.
+"""Errors of model servers, which all dialects write alike: a status, and an envelope with a type and a message.
 
-Knows no network; what a status or an error's type means is the same everywhere.
+Knows no network. A status, or the type of an error, means the same in all dialects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from ..dialect import Json
+from ..contracts.dialect import Json
 from ..errors import (
     EngineDenied,
     EngineError,
@@ -21,8 +21,7 @@ from ..errors import (
 )
 from ._wire import as_object, decode_json
 
-QUOTE_MAX = 500
-"""How many characters of a server's own words an error quotes."""
+QUOTE_MAX = 500  # how many characters of a server's own words an error quotes
 
 _KINDS: tuple[tuple[type[EngineError], tuple[str, ...]], ...] = (
     (EngineDenied, ("auth", "permission", "api_key", "forbidden", "billing")),
@@ -31,27 +30,30 @@ _KINDS: tuple[tuple[type[EngineError], tuple[str, ...]], ...] = (
     (PromptRejected, ("invalid", "not_found", "too_large", "too_small", "policy", "context_length", "unsupported")),
 )
 
+_NO_CAPACITY = (429, 503, 529)
 _REJECTED = {"404": 404, "413": 413, "422": 422, "not_found_error": 404, "request_too_large": 413}
 
 
 def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> EngineError:
-    """The error that an HTTP answer means, with the server's own words and what to do."""
+    """Return the error that an HTTP answer means, with the server's message and what to do."""
     who = provider or "the model server"
     said, code = _words(body)
-    said = said.removesuffix(".") if not said.endswith("..") else said  # the sentence goes on
+    said = said.removesuffix(".") if not said.endswith("..") else said  # it is quoted in a longer sentence
     quoted = f": {said}" if said else ""
     code = code or str(status)
     if status in (401, 403):
         message = f"{who} refused the key (status {status}){quoted}; check that the key is right and may use {model!r}"
         return EngineDenied(message, provider=provider, model=model, code=code)
     if status == 402:
-        message = f"{who} wants to be paid first (status 402){quoted}; check the account that the key belongs to"
+        message = f"{who} requires payment (status 402){quoted}; check the account that the key belongs to"
         return EngineDenied(message, provider=provider, model=model, code=code)
     if status == 408:
         message = f"{who} gave up waiting (status 408){quoted}; try again"
         return EngineTimeout(message, provider=provider, model=model, code=code)
     if status == 429 or status >= 500:
-        message = f"{who} has no capacity now (status {status}){quoted}; try again later"
+        has_capacity = status not in _NO_CAPACITY and "overloaded" not in code
+        what = "failed with an error of its own" if has_capacity else "has no capacity now"
+        message = f"{who} {what} (status {status}){quoted}; try again later"
         return EngineOverloaded(message, provider=provider, model=model, code=code)
     if status >= 400:
         message = f"{who} rejected the request (status {status}){quoted}; change what is asked"
@@ -61,7 +63,7 @@ def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> E
 
 
 def error_in_stream(error: object, *, fallback: str = "") -> EngineError:
-    """The error that a server wrote into its stream, from its `error` object (or its plain words)."""
+    """Return the error that a server wrote into its stream, from its `error` object or text."""
     said, code = _words_of(error)
     number = _status_of(error)
     kind = next((kind for kind, marks in _KINDS if any(mark in code.lower() for mark in marks)), None)
@@ -73,12 +75,11 @@ def error_in_stream(error: object, *, fallback: str = "") -> EngineError:
 
 
 def status_of(error: EngineError) -> int:
-    """The HTTP status with which a gateway passes an error on.
+    """Return the HTTP status with which the gateway passes an error on.
 
-    A provider that refuses the key has refused ours (it is named in the error): the caller's own key is good, and a
-    client that is told 401 asks its person to log in again. So that is 502, a fault behind the gateway. Only a refusal
-    by the gateway itself, which is no provider's, is the caller's 401 or 403. What a provider says of the request
-    itself, or of its load, keeps its status: clients know what to do about 413 or 429.
+    If a provider refuses the key (the error then names the provider), it is the gateway's key and not the caller's.
+    Clients that get 401 ask people to log in again, so this is 502. Only what the gateway itself refuses is 401 or 403.
+    Errors about the request or the load keep the provider's status: clients know what to do about 413 or 429.
     """
     if isinstance(error, EngineDenied):
         if error.provider:
@@ -100,7 +101,7 @@ def status_of(error: EngineError) -> int:
 
 
 def _words(body: bytes) -> tuple[str, str]:
-    """What an answer's body says, and its error code."""
+    """Return the message in an answer's body, and its error code."""
     if _is_html(body):
         return "it answered an HTML page, not JSON; is the base URL right?" + _title(body), ""
     try:

@@ -1,8 +1,8 @@
-"""Names of tools as a vendor's API takes them: letters, digits, `_` and `-`, and not too many.
+"""Names of tools in the form that providers accept: letters, digits, `_` and `-`, up to a length.
 
-A name that would be refused has a substitute on the wire, which is made of the name alone and so is the same in every
-request. Whoever reads the reply knows the tools that were on offer, and gives a call its own name back: neither the
-caller nor what runs the tool sees the substitute. Knows no single wire format.
+A name that would be refused is replaced on the wire by one derived from it alone, so it is the same in every request.
+The reader of the reply knows the tools of the prompt and restores the names of calls: neither the caller nor the tool
+sees the replacement. Knows no single wire format.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from hashlib import sha256
 
 import msgspec
 
-from ..dialect import ReplyReader
+from ..contracts.dialect import Json, ReplyReader
 from ..errors import EngineError
 from ..values import Delta, Part, PartFinished, PartStarted, Reply, ToolCall, ToolSpec
 
-DIGITS = 8
-"""So many digits tell the substitutes of names apart that begin alike."""
+DIGITS = 8  # digits of a hash that tell names apart that begin alike
 _GOOD = re.compile(r"[a-zA-Z0-9_-]+")
 _BAD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def name_sent(name: str, length_max: int) -> str:
-    """A tool's name, or its substitute where it is too long or has other characters."""
+    """Return a tool's name, or its replacement if it is too long or has other characters."""
     if len(name) <= length_max and ((name.isidentifier() and name.isascii()) or _GOOD.fullmatch(name)):
         return name
     digest = sha256(name.encode("utf-8", "replace")).hexdigest()[:DIGITS]
@@ -32,27 +31,12 @@ def name_sent(name: str, length_max: int) -> str:
 
 
 def choice_sent(choice: str, length_max: int) -> str:
-    """The name in a `tool:<name>`, as it is sent."""
     return name_sent(choice.removeprefix("tool:"), length_max)
 
 
 def reader_for(reader: ReplyReader, tools: Iterable[ToolSpec], length_max: int) -> ReplyReader:
-    """The reader of an answer to a prompt with these tools."""
-    names = _substituted(tools, length_max)
+    names = {sent: spec.name for spec in tools if (sent := name_sent(spec.name, length_max)) != spec.name}
     return _OwnNames(reader, names) if names else reader
-
-
-def with_own_names(reply: Reply, tools: Iterable[ToolSpec], length_max: int) -> Reply:
-    names = _substituted(tools, length_max)
-    if not names:
-        return reply
-    parts = tuple(_named(part, names) for part in reply.message.parts)
-    return msgspec.structs.replace(reply, message=msgspec.structs.replace(reply.message, parts=parts))
-
-
-def _substituted(tools: Iterable[ToolSpec], length_max: int) -> dict[str, str]:
-    """The names that have a substitute, by that."""
-    return {sent: spec.name for spec in tools if (sent := name_sent(spec.name, length_max)) != spec.name}
 
 
 def _named(part: Part, names: Mapping[str, str]) -> Part:
@@ -62,7 +46,7 @@ def _named(part: Part, names: Mapping[str, str]) -> Part:
 
 
 class _OwnNames:
-    """A reader whose calls have their own names again."""
+    """A reader that restores the names of tools in calls."""
 
     __slots__ = ("_names", "_reader")
 
@@ -74,6 +58,14 @@ class _OwnNames:
 
     def finish(self) -> list[Delta]:
         return [self._restored(delta) for delta in self._reader.finish()]
+
+    def read_whole(self, body: Json) -> Reply:
+        reply = self._reader.read_whole(body)
+        parts = tuple(_named(part, self._names) for part in reply.message.parts)
+        return msgspec.structs.replace(reply, message=msgspec.structs.replace(reply.message, parts=parts))
+
+    def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
+        return self._reader.read_error(status, body, provider=provider, model=model)
 
     @property
     def failure(self) -> EngineError | None:

@@ -5,21 +5,21 @@ Knows neither dialect's messages nor streams.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..dialect import Json
+from ..contracts.dialect import Json
+from ..contracts.fitting import level_of
 from ..errors import EngineError, PromptRejected
 from ..prompt import Prompt
-from ..values import Options, Part, ToolCall
+from ..values import Message, Options, OutputSchema, Part, StopReason, Text, ThinkingLevel, ToolCall
 from ._failures import status_of
-from ._wire import encode_json, extras, own, text_field
+from ._names import choice_sent
+from ._wire import encode_json, extras, maybe, merge, object_field, own, text_field
 
-Level: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
-
-_LEVELS: dict[str, Level] = {
+_LEVELS: dict[str, ThinkingLevel] = {
     "none": "off",
     "minimal": "minimal",
     "low": "low",
@@ -28,15 +28,13 @@ _LEVELS: dict[str, Level] = {
     "xhigh": "high",
     "max": "high",
 }
-_EFFORTS: dict[Level | None, str] = {
+_EFFORTS: dict[ThinkingLevel | None, str] = {
     "off": "none",
     "minimal": "minimal",
     "low": "low",
     "medium": "medium",
     "high": "high",
 }
-_BUDGETS = ((4_096, "low"), (16_384, "medium"))
-"""Below so many tokens of thinking it is this effort."""
 _ERRORS = {
     401: "authentication_error",
     403: "permission_error",
@@ -44,11 +42,15 @@ _ERRORS = {
     429: "rate_limit_error",
 }
 
+HEADERS: Mapping[str, str] = {"authorization": "Bearer {key}"}
+
+_CHOICES = ("auto", "none", "required")
+
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 AUDIO_MIMES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
-def read_effort(raw: Json, key: str, kept: Json) -> Level | None:
+def read_effort(raw: Json, key: str, kept: Json) -> ThinkingLevel | None:
     """How much to think; a word that says more than our levels is put into `kept` under the same key."""
     word = text_field(raw, key, "")
     level = _LEVELS.get(word)
@@ -64,12 +66,11 @@ def write_effort(options: Options, said: object) -> str | None:
     if isinstance(said, str) and _LEVELS.get(said) == level:
         return said
     if level is None and tokens_max is not None:
-        return next((word for most, word in _BUDGETS if tokens_max < most), "high")
+        return level_of(tokens_max)
     return _EFFORTS.get(level)
 
 
-TOOL_NAME_MAX = 64
-"""How long the name of a tool may be here."""
+TOOL_NAME_MAX = 64  # how long the name of a tool may be here
 USER_LENGTH_MAX = 64
 """How long a `user` may be here. Other dialects' may be longer: they are told apart by what is made of them."""
 
@@ -85,6 +86,56 @@ def write_user(user: str, said: object) -> str | None:
     if len(user) <= USER_LENGTH_MAX or user == said:
         return user or None
     return sha256(user.encode()).hexdigest()
+
+
+# --- settings that both write alike ---------------------------------------------------------------------------------
+
+
+def write_plain(message: Message, content: str | list[Json], dialect: str) -> Json:
+    kept = own(message, dialect) if message.opaque else {}
+    role = kept.get("role", "system") if message.role == "system" else "user"
+    return merge(kept, {"role": role, "content": content})
+
+
+def write_choice(options: Options, choice: str | None, *, nested: bool) -> Json:
+    """How to choose among the tools. Chat nests a tool's name in `function`."""
+    wire: object = choice
+    if choice and choice.startswith("tool:"):
+        named = {"name": choice_sent(choice, TOOL_NAME_MAX)}
+        wire = {"type": "function", **({"function": named} if nested else named)}
+    return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
+
+
+def read_choice(body: Json, kept: Json, *, nested: bool) -> str | None:
+    choice = body.get("tool_choice")
+    if choice is None or choice in _CHOICES:
+        return choice
+    raw = object_field(body, "tool_choice")
+    if raw.get("type") == "function":
+        return f"tool:{text_field(object_field(raw, 'function') if nested else raw, 'name')}"
+    kept["tool_choice"] = raw
+    return None
+
+
+def write_schema(output: OutputSchema) -> Json:
+    described = {"name": output.name, "schema": output.schema, "description": output.description or None}
+    return extras({**described, "strict": output.strict})
+
+
+def read_schema(raw: Json) -> OutputSchema:
+    return OutputSchema(
+        object_field(raw, "schema"),
+        text_field(raw, "name"),
+        text_field(raw, "description", ""),
+        maybe(raw, "strict", bool),
+    )
+
+
+def natural_stop(parts: Iterable[Part]) -> StopReason:
+    held = list(parts)
+    if any(isinstance(part, ToolCall) for part in held):
+        return "calls"
+    return "refusal" if any(isinstance(part, Text) and part.refusal for part in held) else "end"
 
 
 # --- custom tools: their input is any text. To other dialects that is a function with the single argument `input` -----
@@ -107,7 +158,6 @@ def custom_input(call: ToolCall) -> str:
 
 
 def customs_of(prompt: Prompt | None, dialect: str) -> frozenset[str]:
-    """The names of a caller's custom tools."""
     tools = () if prompt is None else prompt.tools
     return frozenset(spec.name for spec in tools if own(spec, dialect).get("type") == "custom")
 
@@ -126,7 +176,6 @@ def error_status(error: EngineError) -> int:
 
 
 def error_fields(error: EngineError) -> Json:
-    """The inner object of an error's envelope."""
     default = "invalid_request_error" if isinstance(error, PromptRejected) else "server_error"
     kind = _ERRORS.get(status_of(error), default)
     return {"message": str(error), "type": kind, "param": None, "code": error.code or None}

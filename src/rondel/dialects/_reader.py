@@ -1,42 +1,49 @@
-"""Reads a streamed answer event by event: the part that is the same for all dialects.
+"""Reads a streamed answer event by event: what all dialects share.
 
-What is found wrong behind good events of the same bytes is told after those: nobody loses words because an error came
-in one piece with them. Knows no single wire format, no network and no clock.
+An error in the same bytes as good events is reported after those, so that no text is lost. Knows no single wire
+format, no network and no clock.
 """
 
 from __future__ import annotations
 
+from ..contracts.dialect import Json
 from ..errors import EngineError, EngineGarbled
-from ..sse import SseDecoder
-from ..values import Delta, PartDelta
-from ._wire import WireError
+from ..values import Delta, PartDelta, Reply
+from ._failures import error_of_answer
+from ._sse import SseDecoder
+from ._wire import WireError, reading_reply
 
 
 class EventReader:
-    """A dialect says what an event means."""
+    """A subclass says what an event means."""
 
     name = ""
-    ends_with = ""
-    """The event that ends an answer, for the error when it does not come."""
+    ends_with = ""  # the event that ends an answer, named in the error if it is missing
 
     def __init__(self) -> None:
         self._sse = SseDecoder()
         self._done = False
         self.failure: EngineError | None = None
 
-    # --- what a dialect says ------------------------------------------------------------------------------------------
-
-    def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        """Read the data of an event that is only one more piece of a part, as nearly all are; False for any other."""
-        raise NotImplementedError
+    # --- what a dialect defines ---------------------------------------------------------------------------------------
 
     def _event(self, data: bytes, out: list[Delta]) -> None:
-        """Read the data of any other event. Raises WireError for nonsense, and the error that it may be."""
+        """Read the data of an event. Raises WireError for nonsense, or the error that the event is."""
+        raise NotImplementedError
+
+    def _whole(self, body: Json) -> Reply:
+        """Read a reply that did not stream. Raises as `_event` does."""
         raise NotImplementedError
 
     def _missing_end(self, out: list[Delta]) -> None:
-        """The upstream closed without its last event."""
         raise EngineGarbled(f"the answer broke off before its {self.ends_with}; ask again")
+
+    def read_whole(self, body: Json) -> Reply:
+        with reading_reply(self.name):
+            return self._whole(body)
+
+    def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
+        return error_of_answer(status, body, provider=provider, model=model)
 
     # --- bytes --------------------------------------------------------------------------------------------------------
 
@@ -55,10 +62,9 @@ class EventReader:
         out: list[Delta] = []
         try:
             for data in events:
-                if self._done:  # whatever comes after the end is no part of the answer
+                if self._done:  # anything after the end does not belong to the answer
                     break
-                if not self._plain(data, out):
-                    self._event(data, out)
+                self._event(data, out)
         except EngineError as error:
             self._fail(error, out)
         except WireError as error:
@@ -67,5 +73,5 @@ class EventReader:
 
     def _fail(self, error: EngineError, out: list[Delta]) -> None:
         self.failure = error
-        if not any(type(delta) is PartDelta for delta in out):  # no words are lost
+        if not any(type(delta) is PartDelta for delta in out):  # no text is lost
             raise error from None

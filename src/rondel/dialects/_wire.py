@@ -1,8 +1,8 @@
-"""What the dialects share: reading JSON that strangers wrote, and the few shapes that all wire formats have.
+"""What the dialects share: reading untrusted JSON with clear errors, and the few shapes that all wire formats have.
 
-The rule of opaque data: `opaque[dialect]` holds the wire fields that our values have no place for. Reading takes the
-known fields and keeps the rest (`extras`); writing puts the rest back under the known ones (`merge`), so that our
-values win where both speak. A part that a dialect does not know at all is a Foreign with the whole block as its opaque.
+How opaque data works: `opaque[dialect]` holds the wire fields that our values have no field for. Reading takes the
+known fields and keeps the rest (`extras`); writing adds the rest again (`merge`), and our values win if both have a
+field. A part of an unknown kind is a Foreign with the whole block as its opaque.
 
 Knows no single wire format, no network and no clock.
 """
@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..dialect import Again, Json
+from ..contracts.dialect import Json
 from ..errors import EngineGarbled, PromptRejected
 from ..values import (
     Delta,
@@ -30,6 +30,7 @@ from ..values import (
     Text,
     Thinking,
     ToolCall,
+    ToolResult,
     ToolSpec,
 )
 
@@ -39,7 +40,6 @@ encode_json: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 T = TypeVar("T")
 _OBJECT: type[Json] = dict
 _LIST: type[list[Any]] = list
-_OBJECTS = frozenset((dict,))
 _MISSING: Any = object()
 
 
@@ -54,39 +54,49 @@ class WireError(Exception):
         return f"{self.path!r} {self.problem}" if self.path else f"the body {self.problem}"
 
     def inside(self, step: str) -> WireError:
-        """The same error, told from one step further out."""
+        """Return the same error, with its path from one level further out."""
         self.path = step + self.path if self.path.startswith("[") else f"{step}.{self.path}".removesuffix(".")
         return self
 
 
 @contextmanager
 def at(step: str) -> Generator[None]:
-    """Names where we are: errors from inside say `step.inner`."""
+    """Add a step to the path of errors that are raised inside: `step.inner`."""
     try:
         yield
     except WireError as error:
         raise error.inside(step) from None
 
 
-def each(raws: Iterable[Json], where: str, read: Callable[[Json], T]) -> list[T]:
-    """What is read of each object. An error says in which place it was, which costs nothing while there is none."""
-    values: list[T] = raws.made if type(raws) is Again else []
+def each(raws: object, where: str, read: Callable[[Json], T]) -> list[T]:
+    """Read each object of a list; none if it is missing. An error names the index."""
+    values: list[T] = []
+    if raws is None:
+        return values
+    if not isinstance(raws, list):
+        raise WireError(where, f"must be a list, got {shown(raws)}")
     try:
-        for raw in raws:
-            values.append(read(raw))
+        for raw in cast("list[Any]", raws):
+            if type(raw) is not dict:
+                raise WireError("", f"must be an object, got {shown(raw)}")
+            values.append(read(raw))  # pyright: ignore[reportUnknownArgumentType]
     except WireError as error:
         raise error.inside(f"{where}[{len(values)}]") from None
-    return values.copy() if type(raws) is Again else values
+    return values
 
 
-def refused(dialect: str, error: WireError) -> PromptRejected:
-    """What is wrong with a prompt is its sender's mistake."""
-    return PromptRejected(f"this is no {dialect} request: {error}", code="invalid_request")
+@contextmanager
+def reading_prompt(dialect: str) -> Generator[None]:
+    """Blame the sender of a prompt for what is wrong in it."""
+    try:
+        yield
+    except WireError as error:
+        raise PromptRejected(f"this is no {dialect} request: {error}", code="invalid_request") from None
 
 
 @contextmanager
 def reading_reply(dialect: str) -> Generator[None]:
-    """What is wrong inside is the model server's mistake."""
+    """Blame the model server for what is wrong in a reply."""
     try:
         yield
     except WireError as error:
@@ -151,12 +161,17 @@ def maybe(raw: Json, key: str, kind: type[T]) -> T | None:
     return None if raw.get(key) is None else field(raw, key, kind)
 
 
-def objects(raw: Json, key: str, *, required: bool = False) -> list[Json]:
+def list_field(raw: Json, key: str) -> list[Any]:
+    return field(raw, key, _LIST)
+
+
+def objects(raw: Json, key: str) -> list[Json]:
     """`raw[key]` as a list of objects; empty when it is missing."""
-    values = raw.get(key)
-    if values is None:
-        return field(raw, key, _LIST) if required else []
-    return as_objects(values, key)
+    values = field(raw, key, _LIST, [])
+    for index, value in enumerate(values):
+        if type(value) is not dict:
+            raise WireError(f"{key}[{index}]", f"must be an object, got {shown(value)}")
+    return values
 
 
 def strings(raw: Json, key: str) -> tuple[str, ...]:
@@ -168,18 +183,6 @@ def strings(raw: Json, key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def as_objects(values: Any, where: str) -> list[Json]:
-    if type(values) is Again:  # whoever made it has looked
-        return values
-    if not isinstance(values, list):
-        raise WireError(where, f"must be a list, got {shown(values)}")
-    found = cast("list[Any]", values)
-    if not _OBJECTS.issuperset(map(type, found)):
-        index, value = next((index, value) for index, value in enumerate(found) if type(value) is not dict)
-        raise WireError(f"{where}[{index}]", f"must be an object, got {shown(value)}")
-    return cast("list[Json]", found)
-
-
 def as_object(value: object, where: str = "") -> Json:
     if not isinstance(value, dict):
         raise WireError(where, f"must be an object, got {shown(value)}")
@@ -187,7 +190,6 @@ def as_object(value: object, where: str = "") -> Json:
 
 
 def parse_object(data: str | bytes) -> Json:
-    """One event's or body's JSON object."""
     try:
         value = decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -212,7 +214,6 @@ def opaque(dialect: str, fields: Json) -> Opaque:
 
 
 def own(holder: Any, dialect: str) -> Json:
-    """What this dialect once kept in a value's opaque."""
     kept = holder.opaque and holder.opaque.get(dialect)
     return cast(Json, kept) if type(kept) is dict else {}
 
@@ -231,14 +232,14 @@ def merge(kept: Mapping[str, Any], base: Json) -> Json:
 
 
 def is_server_tool(spec: ToolSpec) -> bool:
-    """Run by a provider: it has no schema, and its definition is one dialect's own, which a `type` there tells."""
+    """Whether a provider runs this tool: it has no schema, and one dialect's own definition with a `type`."""
     return not spec.schema and any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
 
 
 def write_tools(
     tools: Iterable[ToolSpec], choice: str | None, write: Callable[[ToolSpec], Json | None]
 ) -> tuple[list[Json], str | None]:
-    """The tools that can be offered, and the choice among them: one that names a tool falls away with that tool."""
+    """Return the tools that can be offered, and the choice, unless it names a tool that cannot."""
     wire: list[Json] = []
     for spec in tools:
         if (tool := write(spec)) is not None:
@@ -249,7 +250,7 @@ def write_tools(
 
 
 def exact_word(said: object, meant: T, means: Callable[[str], T], plain: Mapping[T, str]) -> str:
-    """The wire word for `meant`: the one that was once read, while it still means that, else the plain one."""
+    """Return the wire word for `meant`: the one that was read, if it still means that, else the usual one."""
     if isinstance(said, str) and means(said) == meant:
         return said
     return plain[meant]
@@ -259,7 +260,7 @@ def exact_word(said: object, meant: T, means: Callable[[str], T], plain: Mapping
 
 
 def read_arguments(text: str) -> tuple[Json, str]:
-    """A call's arguments from their JSON text, and the text itself when it is no JSON object."""
+    """Return a call's arguments from their JSON text; or the text itself if it is not a JSON object."""
     if not text.strip():
         return {}, ""
     try:
@@ -298,21 +299,31 @@ def write_base64(data: bytes) -> str:
 
 
 def mention(media: Media) -> str:
-    """Words in place of a medium that a wire format cannot carry, so that the model knows that there was one."""
+    """Return a note that replaces a medium that a wire format cannot carry, so that the model knows of it."""
     name = media.name or media.url or media.file_id or media.mime or "without a name"
     return f"[{media.kind} left out, it cannot be sent here: {name}]"
 
 
 def moved_media_text(call_id: str) -> str:
-    """The words before the media of a tool's result that had to move into a user message."""
+    """Return the text before media of a tool's result that moved into a user message."""
     return f"The media of the result of tool call {call_id}:"
+
+
+def error_parts(result: ToolResult) -> tuple[Text | Media, ...]:
+    """Return the result of a failed call for wire formats without a field for failure: its text says so, once."""
+    parts = tuple(part for part in result.parts if part != Text(""))
+    if not parts or result.text.lstrip()[:5].lower() == "error":
+        return parts or (Text("Error"),)
+    if isinstance(first := parts[0], Text):
+        return (msgspec.structs.replace(first, text=f"Error: {first.text}"), *parts[1:])
+    return (Text("Error:"), *parts)
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
 def streamed_tail(part: object, length: int) -> str:
-    """What a finished part has beyond the `length` characters that its deltas brought."""
+    """Return what a finished part has beyond the first `length` characters, which its deltas had."""
     if isinstance(part, (Text, Thinking)):
         return part.text[length:]
     if isinstance(part, ToolCall) and not length:
@@ -321,7 +332,7 @@ def streamed_tail(part: object, length: int) -> str:
 
 
 class PartsInOrder:
-    """Lines up parts that overlap, for wire formats that write one part after the other.
+    """Puts parts that overlap in order, for wire formats that write one part after the other.
 
     The part that started first passes at once; the deltas of the others wait until it has finished.
     """
@@ -329,8 +340,7 @@ class PartsInOrder:
     __slots__ = ("_waiting", "current")
 
     def __init__(self) -> None:
-        self.current: int | None = None
-        """The part that passes at once."""
+        self.current: int | None = None  # the part that passes at once
         self._waiting: dict[int, list[Delta]] = {}
 
     def feed(self, delta: Delta) -> Iterable[Delta]:

@@ -1,1 +1,1 @@
-"""Engines: ways to ask a model, and wrappers around them. Nothing is imported until its own module is."""
+"""Engines that call a model, and wrappers around them. Importing this package imports none of them."""

@@ -1,32 +1,26 @@
-"""Asks an engine again when it failed in a way that may pass: overloaded, unreachable, too slow, garbled.
-
-Never after the first token: what somebody has seen is not taken back. Knows no network; time and chance are passed in.
-"""
+"""Calls an engine again after an error that may pass; never after the first token, which cannot be taken back."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
-from ..engine import Engine, Relayed, RelayEngine, Wrapper
+from ..engine import Engine, Relayed, Relays, Wrapper, close, dialect_of
 from ..errors import EngineError
 from ..prompt import Prompt
 from ..values import Delta, Notice, ReplyStarted
 
-RETRY_AFTER_MAX_S = 60.0
-"""A server that asks for more patience than this is given up at once."""
+RETRY_AFTER_MAX_S = 60.0  # if a server asks for a longer wait, there is no further attempt
 
 
 class Retry(Wrapper):
-    """An engine that is asked up to `attempts` times. Before each wait it says why, as a notice.
-
-    It waits as long as the server asks for. Otherwise it waits a random time below `base_s`, then below twice that,
-    four times that, and never above `cap_s`: many that failed together do not come back together.
-    """
+    """Calls an engine up to `attempts` times, with a notice before each wait. It waits as long as the server asks for.
+    Otherwise it waits a random time below `base_s`, then below twice that, four times that, and never above `cap_s`, so
+    that calls which failed together are not repeated together."""
 
     def __init__(
         self,
@@ -48,16 +42,16 @@ class Retry(Wrapper):
 
     @property
     def dialect(self) -> str:
-        return getattr(self._engine, "dialect", "")
+        return dialect_of(self._engine)
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         for attempt in range(1, self._attempts + 1):
             started: ReplyStarted | None = None
             shown = False
-            deltas: Any = self._engine.stream(prompt)
+            deltas = self._engine.stream(prompt)
             try:
                 async for delta in deltas:
-                    # A reply that has only started is held back, so that no watcher sees one start twice.
+                    # ReplyStarted is held back until there is content, so that no watcher sees a reply start twice.
                     if not shown and isinstance(delta, ReplyStarted):
                         started = delta
                         continue
@@ -72,27 +66,30 @@ class Retry(Wrapper):
                     raise
                 failure = error
             finally:
-                if hasattr(deltas, "aclose"):
-                    await deltas.aclose()
+                await close(deltas)
             wait_s = self._wait_s(failure, attempt)
-            yield Notice(f"{failure} (attempt {attempt} of {self._attempts}; the next in {wait_s:.1f} s)")
+            text = f"{failure} (attempt {attempt} of {self._attempts}; the next in {wait_s:.1f} s)"
+            yield Notice(text, lost=int(failure.may_have_spent))
             await self._sleep(wait_s)
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
-        """An answer that is there has shown its first token: what breaks after that is not asked again."""
-        engine, attempt = cast(RelayEngine, self._engine), 1
+        """Relay, with further attempts until an answer begins; one that breaks off later is not repeated."""
+        engine, attempt, lost = cast(Relays, self._engine), 1, 0
         while True:
             try:
-                return await engine.relay(fields, headers, path=path)
+                relayed = await engine.relay(fields, headers, path=path)
+                relayed.lost += lost
+                return relayed
             except EngineError as error:
+                error.lost += lost
                 if not self._may_pass(error, attempt):
                     raise
-                failure = error
+                failure, lost = error, error.lost + error.may_have_spent
             await self._sleep(self._wait_s(failure, attempt))
             attempt += 1
 
     def _may_pass(self, error: EngineError, attempt: int) -> bool:
-        """Whether to ask again; an error that ends the attempts says how many there were, or how long to wait."""
+        """Whether to try again. If not, the error says how many attempts there were, or how long to wait."""
         if not error.retryable:
             return False
         if error.retry_after_s is not None and error.retry_after_s > RETRY_AFTER_MAX_S:

@@ -1,7 +1,6 @@
-"""Fetching what an address on the web names: the contract, and prompts whose images are fetched.
+"""Fetches images from web addresses: the contract, and replacing addresses in prompts by data.
 
-Addresses come from callers, people and models, so whoever implements this trusts none of them: see http.py. Nothing is
-fetched unless somebody asks. Knows no HTTP client.
+Addresses come from callers, people and models, so implementations must not trust them: see http.py.
 """
 
 from __future__ import annotations
@@ -12,27 +11,26 @@ from typing import Protocol, TypeAlias, cast
 import msgspec
 
 from ..errors import RondelError
+from ..machine.rewriting import rewrite_runs
 from ..prompt import Prompt
-from ..rewriting import rewrite_runs
 from ..values import Media, Message, Part, Text, ToolResult
 
 
 class FetchError(RondelError):
-    """Something was not fetched: it may not be, or it could not be, or it is no image."""
+    """Fetching was not allowed, failed, or returned something that is not an image."""
 
 
 class Fetcher(Protocol):
     async def image(self, url: str) -> Media:
-        """The image at this address, as data; raises FetchError with one sentence that says why not."""
+        """Return the image at this address as data, or raise a FetchError of one sentence."""
         ...
 
 
-Found: TypeAlias = Mapping[str, Media | FetchError]
-"""By its address, each image, or why it was not fetched."""
+Found: TypeAlias = Mapping[str, Media | FetchError]  # each image, or why it was not fetched, by its address
 
 
 def not_fetched(url: str, why: str, what: str = "image") -> FetchError:
-    """Names the address without its query, as addresses that are signed carry their keys there, and without a user."""
+    # Without the query, which contains the key of a signed address, and without the user.
     shown = url.partition("?")[0].partition("#")[0]
     scheme, mark, rest = shown.partition("://")
     host, slash, path = rest.partition("/")
@@ -41,12 +39,10 @@ def not_fetched(url: str, why: str, what: str = "image") -> FetchError:
 
 
 def needs_fetching(part: object) -> bool:
-    """Whether this is an image of which only the address is known."""
     return isinstance(part, Media) and part.kind == "image" and bool(part.url) and not part.data and not part.file_id
 
 
 async def fetched(part: Media, fetcher: Fetcher) -> Media:
-    """The same image with its data in the place of its address; what only a dialect knows of it stays."""
     return with_data(part, await fetcher.image(part.url))
 
 
@@ -54,11 +50,7 @@ def with_data(part: Media, found: Media) -> Media:
     return msgspec.structs.replace(part, data=found.data, mime=found.mime, url="")
 
 
-# --- prompts ----------------------------------------------------------------------------------------------------------
-
-
 def image_urls(prompt: Prompt) -> list[str]:
-    """The addresses of images that would have to be fetched, each once, in their order."""
     urls: dict[str, None] = {}
     for message in prompt.messages:
         for part in message.parts:
@@ -70,13 +62,13 @@ def image_urls(prompt: Prompt) -> list[str]:
 
 
 def with_images(prompt: Prompt, found: Found) -> Prompt:
-    """The prompt with the images that were found as data. One that was not becomes a sentence that says so: the rest of
-    the prompt is still worth an answer."""
+    """Return the prompt with the fetched images as data. A sentence replaces an image that could not be fetched, so
+    that the rest of the prompt can still be answered."""
 
     def leaf(part: Part) -> Part:
         if not (isinstance(part, Media) and needs_fetching(part)) or (made := found.get(part.url)) is None:
             return part
-        return with_data(part, made) if isinstance(made, Media) else Text(f"(An image stood here: {made}.)")
+        return with_data(part, made) if isinstance(made, Media) else Text(f"(There was an image here: {made}.)")
 
     return rewrite_runs(prompt, lambda run: tuple(_mapped(message, leaf) for message in run))
 

@@ -1,7 +1,6 @@
-"""Which addresses are on the public Internet. Pure.
+"""Tells which addresses are on the public Internet, by IANA's registries of special-purpose addresses. Pure.
 
-The lists are the IANA registries of special-purpose addresses, written out: the standard library's differ from one
-version of Python to the next, and what it calls global has addresses in it that lead inside.
+Those of the standard library differ between versions, and its "global" includes ways into private networks.
 """
 
 from __future__ import annotations
@@ -46,12 +45,10 @@ _KINDS_6: tuple[tuple[str, str], ...] = (
 _SPECIAL_4 = tuple((IPv4Network(network), kind) for network, kind in _KINDS_4)
 _SPECIAL_6 = tuple((IPv6Network(network), kind) for network, kind in _KINDS_6)
 _UNICAST = IPv6Network("2000::/3")
-_TRANSLATED = IPv6Network("64:ff9b::/96")
-"""IPv4 seen from a network that has none; its last 32 bits are the address that is really meant."""
+_TRANSLATED = IPv6Network("64:ff9b::/96")  # NAT64: the last 32 bits are the IPv4 address that is meant
 
 
 def as_address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address that a text is, if it is one."""
     try:
         return ip_address(text)
     except ValueError:
@@ -59,7 +56,7 @@ def as_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def why_not_public(address: IPv4Address | IPv6Address) -> str:
-    """What kind of address this is that must not be fetched from; nothing for a public one."""
+    """Return the kind of an address that must not be fetched from; empty for a public one."""
     if isinstance(address, IPv4Address):
         return next((kind for network, kind in _SPECIAL_4 if address in network), "")
     if address.scope_id is not None:

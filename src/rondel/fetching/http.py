@@ -1,9 +1,7 @@
 """Fetches images and pages over HTTP from the public Internet, and from nowhere else.
 
-An address may be chosen by anybody, so a name is resolved once, every address that it stands for must be public, and
-the connection goes to one of those: there is no second resolution in which a name could come to mean something else.
-The same holds for every redirect. No cookies, no proxy, no compression; time and size are bounded. Knows no plugin and
-no model.
+Anyone may choose an address, so a name is resolved once, all its addresses must be public, and the connection goes to
+one of them: no second lookup could give another result. The same holds for every redirect.
 """
 
 from __future__ import annotations
@@ -29,13 +27,12 @@ SECONDS_MAX = 15.0
 REDIRECTS_MAX = 3
 _REDIRECTS = (301, 302, 303, 307, 308)
 
-Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses that a name stands for, as texts."""
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]  # returns the IP addresses of a host
 
 
 class HttpFetcher:
-    """Public addresses only. `allowed` are networks that may be fetched from all the same, such as that of a host of
-    images inside; `resolve` is what looks names up, the system's own when none is given."""
+    """Fetches from public addresses only. `allowed` are private networks that may be fetched from, too; `resolve` looks
+    up names, by default with the system's resolver."""
 
     _what, _accept = "image", "image/png, image/jpeg, image/gif, image/webp"
 
@@ -54,7 +51,7 @@ class HttpFetcher:
     async def image(self, url: str) -> Media:
         data = await self._bytes(url)
         if not (mime := image_type(data)):
-            raise self._error(url, f"what came is no image that a model can see; {KINDS} are")
+            raise self._error(url, f"it is not an image that models can see ({KINDS})")
         return Media("image", mime, data)
 
     async def _bytes(self, url: str) -> bytes:
@@ -62,10 +59,9 @@ class HttpFetcher:
             async with asyncio.timeout(self._seconds_max):
                 return await self._follow(url)
         except TimeoutError:
-            raise self._error(url, f"it did not come within {self._seconds_max:g} seconds") from None
+            raise self._error(url, f"it took longer than {self._seconds_max:g} seconds") from None
 
     async def _follow(self, url: str) -> bytes:
-        """The bytes at an address, or where it redirects to; each step is checked like the first."""
         target = self._parsed(url, url)
         for _ in range(REDIRECTS_MAX + 1):
             got = await self._get(target, url)
@@ -81,18 +77,12 @@ class HttpFetcher:
             raise self._error(url, str(error)) from None
 
     async def _get(self, target: Url, url: str) -> bytes | str:
-        """The bytes, or the address to look at next."""
+        """Return the bytes, or the address of a redirect."""
         from ..http import Client, Head, HttpError
 
         addresses = await self._checked(target, url)
-        head = Head(
-            {
-                "accept": self._accept,
-                "accept-encoding": "identity",
-                "connection": "close",
-                "user-agent": f"rondel/{__version__}",
-            }
-        )
+        fixed = {"accept-encoding": "identity", "connection": "close", "user-agent": f"rondel/{__version__}"}
+        head = Head({"accept": self._accept, **fixed})
         client = Client(target.origin, addresses=addresses, connect_s=self._seconds_max)
         try:
             return await self._read(await client.ask("GET", target.path, head), target, url)
@@ -116,7 +106,7 @@ class HttpFetcher:
     # --- which addresses may be connected to --------------------------------------------------------------------------
 
     async def _checked(self, target: Url, url: str) -> list[str]:
-        """The addresses of a host. One that is not public is enough to refuse them all."""
+        """Return the addresses of a host. One that is not public is enough to refuse the host."""
         host, port = target.host, target.port
         if as_address(host) is not None:
             found = [host]
@@ -129,13 +119,12 @@ class HttpFetcher:
             raise self._error(url, f"there is no host {host[:200]!r}")
         for text in found:
             if why := self._refused(text):
-                raise self._error(url, f"{host[:200]!r} is {why}, and only public ones are fetched from")
+                raise self._error(url, f"{host[:200]!r} is {why}, and only public addresses are allowed")
         return found
 
     def _refused(self, text: str) -> str:
-        address = as_address(text)
-        if address is None:
-            return "no address"
+        if (address := as_address(text)) is None:
+            return "not an address"
         if any(address in network for network in self._allowed if network.version == address.version):
             return ""
         return why_not_public(address)
@@ -145,12 +134,9 @@ class HttpFetcher:
 
 
 class PageFetcher(HttpFetcher):
-    """The same for pages and other texts."""
-
     _what, _accept = "page", "text/html, text/plain, application/xhtml+xml, */*;q=0.5"
 
     async def page(self, url: str) -> bytes:
-        """What stands at this address, whatever it is: who asks has to look at it."""
         return await self._bytes(url)
 
 

@@ -1,13 +1,12 @@
-"""What kind of image some bytes are, by what they begin with: labels come from whoever sent them. Pure."""
+"""Detects an image's type from its first bytes: the declared type cannot be trusted. Pure."""
 
 from __future__ import annotations
 
-KINDS = "PNG, JPEG, GIF and WebP"
-"""The kinds that models can see."""
+KINDS = "PNG, JPEG, GIF and WebP"  # the kinds that models can see
 
 
 def image_type(data: bytes) -> str:
-    """The media type of an image that models can see; nothing for anything else."""
+    """Return the media type of an image that models can see, or an empty text."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

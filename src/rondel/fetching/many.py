@@ -1,7 +1,4 @@
-"""Fetches the images of one request: several at once, each address once, within bounds for all of them together.
-
-Knows no HTTP client and no prompt.
-"""
+"""Fetches the images of one request: several at once, each address once, within limits for all of them together."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from . import Fetcher, FetchError, Found, not_fetched
 
 
 class Bounds(Value, frozen=True):
-    """For one request. Each image has bounds of its own, too: those of the fetcher."""
+    """The limits of one request. The fetcher limits each image."""
 
     images: int = 50
     size_bytes: int = 50_000_000
@@ -22,9 +19,8 @@ class Bounds(Value, frozen=True):
 
 
 async def fetch_all(urls: Sequence[str], fetcher: Fetcher, bounds: Bounds | None = None) -> Found:
-    """What came of each address. Of too many, the last are fetched: those that a conversation is about."""
-    batch = _Batch(fetcher, bounds or Bounds())
-    return await batch.fetch(list(dict.fromkeys(urls)))
+    """Fetch all addresses. If there are too many, only the last are fetched, which are the most recent."""
+    return await _Batch(fetcher, bounds or Bounds()).fetch(list(dict.fromkeys(urls)))
 
 
 class _Batch:
@@ -42,9 +38,9 @@ class _Batch:
                 for url in wanted:
                     group.create_task(self._one(url))
         except TimeoutError:
-            late = f"the images of this request did not come within {bounds.seconds:g} seconds"
+            late = f"the images of this request took longer than {bounds.seconds:g} seconds"
             self._found |= {url: not_fetched(url, late) for url in wanted if url not in self._found}
-        many = f"{len(urls):,} images stand in this request by their address, and {bounds.images:,} are fetched"
+        many = f"this request has {len(urls):,} images as addresses, and at most {bounds.images:,} are fetched"
         return {url: self._found.get(url) or not_fetched(url, many) for url in urls}
 
     async def _one(self, url: str) -> None:

@@ -1,8 +1,7 @@
-"""Web addresses that anybody may have written, read so that there is one way to understand them.
+"""Parses untrusted web addresses in exactly one way. Pure.
 
-Programs differ in how they read an odd address, and what one of them checks another one connects to. Here the host that
-is checked, connected to and named to the server is one field of one value, and an address with anything odd before its
-path is refused. Pure.
+Parsers differ on odd addresses, so that one checks one host and another connects to another. Here the host that is
+checked, connected to and sent is one field, and an address with anything odd before its path is refused.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ _UNREADABLE = "its address cannot be read"
 
 class Url(NamedTuple):
     scheme: str
-    host: str
-    """As names are looked up: in lower case, in ASCII, an IPv6 address without its brackets."""
+    host: str  # in lower case, in ASCII, an IPv6 address without its brackets
     port: int
-    path: str
-    """With the query, as it is sent."""
+    path: str  # with the query
 
     @classmethod
     def of(cls, text: str) -> Url:
-        """Raises ValueError with the reason, for the end of a sentence."""
+        """Parse an address, or raise a ValueError with the reason."""
         if _CONTROL.search(text):
             raise ValueError(_UNREADABLE)
         try:
@@ -41,8 +38,8 @@ class Url(NamedTuple):
         if parts.scheme not in _PORTS or not parts.netloc:
             raise ValueError("only http and https addresses are fetched")
         if "@" in parts.netloc:
-            raise ValueError("its address holds a user name; leave it out")
-        host, port = _place(parts.netloc)
+            raise ValueError("its address contains a user name; leave it out")
+        host, port = _host_and_port(parts.netloc)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return cls(parts.scheme, host, port or _PORTS[parts.scheme], _sendable(path))
 
@@ -52,18 +49,17 @@ class Url(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
     def joined(self, location: str) -> str:
-        """The address that a redirect from here means. Headers come as latin-1; in an address that is UTF-8 nearly
-        always."""
+        """Return the target of a redirect. Headers are decoded as latin-1, but addresses in them are nearly always
+        UTF-8."""
         with suppress(ValueError):
             location = location.encode("latin-1").decode()
         try:
             return urljoin(self.origin + self.path, location)
         except ValueError:
-            return location  # which is refused for what it is
+            return location  # `of` refuses it
 
 
-def _place(netloc: str) -> tuple[str, int]:
-    """Host and port; 0 where none is named."""
+def _host_and_port(netloc: str) -> tuple[str, int]:
     found = _PLACE.fullmatch(netloc)
     if found is None or (found["port"] and not 0 < int(found["port"]) < 65536):
         raise ValueError(_UNREADABLE)
@@ -78,7 +74,7 @@ def _place(netloc: str) -> tuple[str, int]:
 
 
 def _sendable(path: str) -> str:
-    """What cannot stand in a request is written as browsers write it; all else is left, as it may be signed."""
+    # Only characters that a request cannot contain are quoted; the rest stays, because the address may be signed.
     try:
         return _UNSENDABLE.sub(lambda odd: quote(odd[0]), path)
     except UnicodeEncodeError:

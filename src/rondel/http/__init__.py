@@ -1,13 +1,13 @@
-"""HTTP/1.1 as a client, as small as what models' servers need: one request, one answer while it comes. `server` is the
-other side of it.
+"""The only HTTP client: HTTP/1.1, one request and its answer while it arrives.
 
-Parsing is httptools', the C parser that the gateway's server has too. Connections are kept and used again; proxies, TLS
-and several addresses are `dialing`'s. There are no cookies, no redirects and no compression: nobody here wants them.
-Knows no model and no wire format above HTTP.
+httptools parses. Connections are kept and used again; `dialing` knows proxies, TLS and hosts with several addresses.
+There are no cookies, no redirects and no compression: no caller needs them. Knows no model and no wire format above
+HTTP.
 """
 
-from .client import Client, Head
+from .client import Client, Head, get
 from .connection import Answer
+from .dialing import environment_proxy
 from .errors import Broken, ConnectTimeout, HttpError, NoAddress, NotHttp, ProxyFailed, Refused, Silence, TlsFailed
 
 __all__ = [
@@ -23,4 +23,6 @@ __all__ = [
     "Refused",
     "Silence",
     "TlsFailed",
+    "environment_proxy",
+    "get",
 ]

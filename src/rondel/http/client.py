@@ -1,7 +1,7 @@
-"""Connections to one server, kept and used again.
+"""A client with a pool of connections to one server.
 
-The one that was used last is taken first, so that those which a burst needed grow old and are closed. A server may
-close a connection just as it is used again: where nothing of an answer came, it is asked once more, on a new one.
+The connection that was used last is used first, so that those of a burst become idle and are closed. A server may close
+a connection just as it is used again: if nothing of the answer arrived, the request is sent once more on a new one.
 """
 
 from __future__ import annotations
@@ -9,38 +9,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from ..deadline import Deadlines
+from ..contracts.deadline import Deadlines
 from .connection import FOREVER, PIECE_BYTES, Answer, Connection
-from .dialing import Place, Proxy, dial, resolve
-from .errors import Broken, ConnectTimeout, HttpError
+from .dialing import Origin, Proxy, dial, resolve
+from .errors import Broken, ConnectTimeout, HttpError, Silence
 
 if TYPE_CHECKING:
     import ssl
 
-IDLE_S = 45.0
-"""How long a connection that nobody uses stays open."""
-ADDRESSES_S = 60.0
-"""How long a name's addresses are taken for known."""
+IDLE_S = 45.0  # how long an idle connection stays open
+ADDRESSES_S = 60.0  # how long resolved addresses are used
 
 
 class Head:
-    """Headers as they are sent, written once for many requests. Raises HttpError for what no header can be."""
+    """Headers as bytes on the wire, encoded once for many requests. Raises HttpError for an invalid header."""
 
     __slots__ = ("lines",)
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
-            raise HttpError("a header has a line break in it")
+            raise HttpError("a header contains a line break or NUL")
         self.lines = lines
 
 
 class Client:
-    """Asks one server. Belongs to the event loop in which it was made, and is closed there.
+    """Sends requests to one server. Belongs to the event loop in which it was made, and is closed there.
 
-    `proxy` is a proxy's URL; `addresses` are connected to instead of whatever the URL's host stands for; `tls` says
-    which certificates are trusted, the machine's own when nothing is given.
+    `proxy` is a proxy's URL. `addresses` replace the resolution of the URL's host. `tls` defaults to the certificates
+    that this machine trusts.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Client:
         addresses: Sequence[str] = (),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._place, self._proxy = Place.of(url), Proxy.of(proxy) if proxy else None
+        self._origin, self._proxy = Origin.of(url), Proxy.of(proxy) if proxy else None
         self._connect_s, self._tls = connect_s, tls
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
@@ -61,10 +60,10 @@ class Client:
         self._open: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
-        self._before, self._host = "", f"host: {self._place.authority}\r\n"
-        if self._proxy is not None and not self._place.is_secure:
-            # A proxy for plain HTTP is told the whole address.
-            self._before = f"{self._place.scheme}://{self._place.authority}"
+        self._before, self._host = "", f"host: {self._origin.authority}\r\n"
+        if self._proxy is not None and not self._origin.is_secure:
+            # A proxy for plain HTTP expects the whole URL in the request line.
+            self._before = f"{self._origin.scheme}://{self._origin.authority}"
             if self._proxy.authorization:
                 self._host += f"proxy-authorization: {self._proxy.authorization}\r\n"
 
@@ -78,9 +77,8 @@ class Client:
         wait_s: float = FOREVER,
         idle_s: float = FOREVER,
     ) -> Answer:
-        """The answer, as soon as its head is there. `target` is path and query. Raises HttpError.
-
-        Something has to come within `wait_s`, and then again and again within `idle_s`.
+        """Send a request and return the answer as soon as its head has arrived. `target` is path and query. Raises
+        HttpError, also when the first bytes take longer than `wait_s`, or later ones longer than `idle_s`.
         """
         first_due = self._loop.time() + wait_s
         asked = self._asked(method, target, head, len(body))
@@ -94,11 +92,10 @@ class Client:
 
     @property
     def is_here(self) -> bool:
-        """Whether it belongs to the running loop."""
         return not self._closed and self._loop is asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Close all connections, whoever waits for an answer."""
+        """Close all connections, also those with a request under way."""
         self._closed = True
         self._deadlines.close()
         if self._sweeper is not None:
@@ -108,7 +105,7 @@ class Client:
 
     def _asked(self, method: str, target: str, head: Head, size: int) -> bytes:
         if not target.isascii() or not target.isprintable() or " " in target:
-            raise HttpError("the address has a character in it that no address has")
+            raise HttpError("the address contains an invalid character")
         length = f"content-length: {size}\r\n" if size or method != "GET" else ""
         asked = f"{method} {self._before}{target} HTTP/1.1\r\n{self._host}{head.lines}{length}\r\n"
         try:
@@ -131,11 +128,11 @@ class Client:
         try:
             async with asyncio.timeout(self._connect_s):
                 addresses = await self._addresses()
-                connection = await dial(self._make, self._place, addresses, proxy=self._proxy, tls=self._tls)
+                connection = await dial(self._make, self._origin, addresses, proxy=self._proxy, tls=self._tls)
         except TimeoutError:
             raise ConnectTimeout(f"no connection within {self._connect_s:g} s") from None
         except HttpError:
-            self._known = []  # it may be somewhere else by now
+            self._known = []  # resolve again next time: it may have moved
             raise
         if self._closed:
             connection.abort()
@@ -151,13 +148,13 @@ class Client:
             return self._given
         now = self._loop.time()
         if not self._known or now > self._known_until:
-            whom = self._proxy.place if self._proxy is not None else self._place
+            whom = self._proxy.origin if self._proxy is not None else self._origin
             self._known = await resolve(whom.host, whom.port)
             self._known_until = now + ADDRESSES_S
         return self._known
 
     def _freed(self, connection: Connection) -> None:
-        """A connection has brought its answer, or is no more."""
+        """Called when a connection is free for the next request, or closed."""
         if not connection.is_open:
             self._open.discard(connection)
             if connection in self._free:
@@ -169,7 +166,7 @@ class Client:
             self._sweeper = self._loop.call_later(IDLE_S, self._sweep)
 
     def _sweep(self) -> None:
-        """Close the connections that were not used for too long; those stand first."""
+        """Close the connections that have been idle for too long; the oldest are first in the list."""
         self._sweeper = None
         old = self._loop.time() - IDLE_S
         while self._free and self._free[0].free_since <= old:
@@ -177,6 +174,24 @@ class Client:
         if self._free:
             wait_s = max(0.1, self._free[0].free_since - old)
             self._sweeper = self._loop.call_later(wait_s, self._sweep)
+
+
+async def get(
+    url: str, headers: Mapping[str, str] | None = None, *, timeout_s: float, bytes_max: int
+) -> tuple[int, bytes]:
+    """Status and body of a small answer, without a proxy. A longer body is cut off. Raises HttpError."""
+    client, head = Client(url, connect_s=timeout_s), Head({"connection": "close", **(headers or {})})
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await client.ask("GET", urlsplit(url).path or "/", head)
+            body = bytearray()
+            while len(body) < bytes_max and (piece := await answer.read()):
+                body += piece
+            return answer.status, bytes(body[:bytes_max])
+    except TimeoutError:
+        raise Silence(f"no answer within {timeout_s:g} s") from None
+    finally:
+        client.close()
 
 
 async def _answer(connection: Connection, asked: bytes, body: bytes, first_due: float, idle_s: float) -> Answer:

@@ -1,7 +1,7 @@
-"""One connection to a server, and the answer that comes over it. One request at a time.
+"""One connection to a server, with one request at a time, and the answer that arrives over it.
 
-A read is one future, and only where it has to wait. Who reads slowly holds the server back: what has arrived and was
-not read is bounded. Knows no addresses and no pool; whoever made the connection is told when it is free again.
+A read creates a future only if it has to wait. Backpressure: when too much has arrived that was not read, the transport
+stops reading. Knows no addresses and no pool; `on_free` is called when the connection can be used again.
 """
 
 from __future__ import annotations
@@ -12,25 +12,22 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from ..deadline import Deadlines
+from ..contracts.deadline import Deadlines
 from .errors import Broken, HttpError, NotHttp, Silence
 
-HEAD_BYTES_MAX = 256 * 1024
-"""So much may come without being body: heads, trailers, and what chunks say of themselves."""
-BUFFERED_BYTES_MAX = 256 * 1024
-"""So much may wait to be read before the server is told to wait."""
-PIECE_BYTES = 256 * 1024
-"""Bodies are written in pieces of this size, so that a large one does not hold up the loop."""
+HEAD_BYTES_MAX = 256 * 1024  # limit on what is not body: heads, trailers, chunk sizes and extensions
+BUFFERED_BYTES_MAX = 256 * 1024  # reading pauses when this much has arrived and was not read
+PIECE_BYTES = 256 * 1024  # bodies are written in pieces of this size, so that a large one does not block the loop
 FOREVER = float("inf")
-LINGER_S = 0.5
-"""How long a server may take to end an answer whose rest nobody wants; then its connection is not used again."""
+LINGER_S = 0.5  # how long a server may take to finish an answer that is no longer read; then the connection is closed
 
 
 class Answer:
-    """What a server answers, while it comes: first the head, then the body in pieces.
+    """An answer while it arrives: first the head, then the body in pieces.
 
-    It may take until `first_due` (a time of the loop) for something to come, and `idle_s` from one piece to the next.
-    Pieces that say nothing do not count as an answer: until somebody sets `begun`, the later of the two holds.
+    The first bytes must arrive before `first_due` (a time of the loop), and each piece within `idle_s` of the one
+    before. Pieces without content, such as pings, do not count: until the reader calls `expect_more`, the later of the
+    two holds.
     """
 
     __slots__ = (
@@ -55,22 +52,18 @@ class Answer:
         self._connection = connection
         self.first_due, self.idle_s = first_due, idle_s
         self.status = 0
-        self.headers: dict[str, str] = {}
-        """By name, in lower case; what comes in several lines is one list."""
-        self.ended = self.begun = False
-        """Whether all of it has arrived; whether it has said something, which is for the reader to know."""
-        self.at = first_due
-        """When it is looked at next; never, when 0."""
+        self.headers: dict[str, str] = {}  # by lower-case name; repeated headers are joined with commas
+        self.ended = self.begun = False  # whether all of it has arrived; whether the reader has seen content
+        self.at = first_due  # when the deadline is checked next; 0 means that none is set
         self._pieces: list[bytes] = []
         self._size = 0
         self._held_back = self._bytes_seen = False
         self._failure: HttpError | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self.waiting_since: float | None = None
-        """Since when somebody has been waiting for it."""
+        self.waiting_since: float | None = None  # since when a read has been waiting
 
     async def read(self) -> bytes:
-        """What has arrived, as soon as anything has; nothing at the end."""
+        """Wait for the next bytes of the body; empty at the end."""
         while not self._pieces:
             if self._failure is not None:
                 raise self._failure
@@ -80,16 +73,16 @@ class Answer:
         pieces, self._pieces = self._pieces, []
         self._size, self._bytes_seen = 0, True
         if self._held_back:
-            self.go_on()
+            self.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Give the rest up, and close the connection at once, unless the answer has ended or was let go."""
+        """Discard the rest and close the connection, unless the answer has ended or was let go."""
         if not self.ended and not self._connection.discard:
             self._connection.abort()
 
     def let_go(self) -> None:
-        """Let the server end its answer, which nobody reads on: soon, and the connection can be used again."""
+        """Stop reading, but give the server `LINGER_S` to finish, so that the connection can be used again."""
         if self.ended or self._failure is not None:
             return
         connection = self._connection
@@ -99,7 +92,7 @@ class Answer:
         self.at = self.waiting_since + LINGER_S
         connection.deadlines.add(self)
         connection.discard = True
-        self.go_on()
+        self.resume()
 
     async def wait_for_head(self) -> None:
         while not self.status:
@@ -119,14 +112,14 @@ class Answer:
         finally:
             self._waiter = self.waiting_since = None
 
-    # --- what the connection tells ------------------------------------------------------------------------------------
+    # --- called by the connection -------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def take(self, piece: bytes) -> bool:
-        """Keep what has arrived. Says whether that is enough for now."""
+        """Buffer a piece. Returns whether to pause reading."""
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > BUFFERED_BYTES_MAX and not self._held_back:
@@ -134,11 +127,10 @@ class Answer:
             return True
         return False
 
-    def go_on(self) -> None:
-        """Hold the server back no longer."""
+    def resume(self) -> None:
         if self._held_back:
             self._held_back = False
-            self._connection.go_on()
+            self._connection.resume()
 
     def fail(self, failure: HttpError) -> None:
         if self._failure is None:
@@ -148,7 +140,7 @@ class Answer:
     # --- patience -----------------------------------------------------------------------------------------------------
 
     def expect_more(self) -> None:
-        """It has said something: from now on a wait is for the next piece, and may be due earlier than was thought."""
+        """The answer has content: from now on the deadline is `idle_s` after the last piece, which may be earlier."""
         self.begun = True
         self.at = 0.0
 
@@ -158,23 +150,23 @@ class Answer:
         return max(self.first_due, since + self.idle_s) if self._bytes_seen else self.first_due
 
     def expire(self) -> None:
-        """For the deadlines: one timer serves the whole answer. When it goes off it looks since when a read has been
-        waiting, so that a piece costs two assignments, and who reads slowly is not taken for a silent server."""
+        """Called by the deadlines. One timer serves the whole answer: when it goes off, it checks since when a read has
+        been waiting. So a piece costs two assignments, and a slow reader is not mistaken for a silent server."""
         self.at = 0.0
         if self.waiting_since is None or self.ended:
-            return  # nobody waits; the next read says when
+            return  # no read is waiting; the next one sets the deadline
         connection = self._connection
         due = self._due(self.waiting_since)
         if connection.time() < due:
             self.at = due
             connection.deadlines.add(self)
         else:
-            self.fail(Silence("nothing came for too long"))
+            self.fail(Silence("no data arrived for too long"))
             connection.abort()
 
 
 class Connection(asyncio.Protocol):
-    """A connection that is used again and again, until either side closes it."""
+    """A connection that is used for one request after the other, until either side closes it."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, on_free: Callable[[Connection], None]
@@ -183,14 +175,10 @@ class Connection(asyncio.Protocol):
         self._on_free = on_free
         self.transport: asyncio.Transport | None = None
         self.free_since = 0.0
-        self.used = False
-        """Whether it has brought an answer before."""
-        self.discard = False
-        """Whether nobody wants the rest of the answer."""
-        self.tunnels = False
-        """Whether a proxy was asked for a tunnel, so that what follows the head of its answer is no body."""
-        self.head_size = 0
-        """How much has come that is no body, since the last piece of one; none, when nothing came at all."""
+        self.used = False  # whether it has completed an answer before
+        self.discard = False  # whether the rest of the answer is thrown away
+        self.tunnels = False  # whether it was asked for a tunnel: what follows the head of that answer is not a body
+        self.head_size = 0  # bytes since the last piece of a body; 0 if nothing has arrived at all
         self._parser = HttpResponseParser(self)
         self._answer: Answer | None = None
         self._head: list[tuple[bytes, bytes]] = []
@@ -219,7 +207,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def send_rest(self, body: bytes) -> None:
-        """Send a large body, piece by piece, until it is sent or the server has answered already."""
+        """Send a large body in pieces. Stops early if the server answers before it is complete."""
         answer, view = self._answer, memoryview(body)
         for at in range(0, len(view), PIECE_BYTES):
             if self._can_write is not None and answer is not None:
@@ -232,7 +220,7 @@ class Connection(asyncio.Protocol):
         self._sent = True
 
     def hand_over(self) -> asyncio.Transport:
-        """The transport, which is somebody else's from now on."""
+        """Give up the transport, and return it."""
         assert self.transport is not None
         transport, self.transport = self.transport, None
         if self._answer is not None:
@@ -240,17 +228,16 @@ class Connection(asyncio.Protocol):
             self._answer = None
         return transport
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self.is_open:
             cast(asyncio.Transport, self.transport).resume_reading()
 
     def abort(self) -> None:
-        """Close it at once."""
         if self.transport is not None:
             self.transport.abort()
         self._end(Broken("the connection was closed"))
 
-    # --- what the transport tells -------------------------------------------------------------------------------------
+    # --- the transport's callbacks ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -265,21 +252,21 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # nobody asked: whatever it is, it must not be taken for the next answer
+        if answer is None:  # not asked for: it must not be mistaken for the next answer
             return self.abort()
         self.head_size += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            return self._fail(NotHttp("the server wants to speak something else"))
+            return self._fail(NotHttp("the server switched to another protocol"))
         except HttpParserError as error:
             if not answer.ended:
                 return self._fail(NotHttp(str(error)))
-            self.abort()  # what broke stands behind the end of an answer that is whole
+            self.abort()  # the answer is complete; what follows it is broken
         if self._stray:
             self.abort()
         elif self.head_size > HEAD_BYTES_MAX and not answer.ended:
-            return self._fail(NotHttp("the head of the answer does not end"))
+            return self._fail(NotHttp("the head of the answer is too long"))
         answer.wake()
 
     def eof_received(self) -> bool:
@@ -292,20 +279,22 @@ class Connection(asyncio.Protocol):
             return self._end(None)
         self._end(Broken(f"the connection broke: {exc}" if exc else "the server closed the connection"))
 
-    # --- what the parser tells ----------------------------------------------------------------------------------------
+    # --- the parser's callbacks ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._stray = self._answer is None  # what follows an answer must not be taken for the next one
+        self._stray = self._answer is None  # what follows an answer must not be mistaken for the next one
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._answer is not None and not self._answer.status:  # else it is a trailer, which nobody reads
+        if self._answer is not None and not self._answer.status:  # else it is a trailer, which is ignored
             self._head.append((name, value))
 
     def on_headers_complete(self) -> None:
         lines, self._head = self._head, []
         status = self._parser.get_status_code()
         answer = self._answer
-        if answer is None or status < 200:  # on the way to the real one
+        if not 100 <= status < 600:
+            return self._fail(NotHttp(f"{status:03} is not a status"))
+        if answer is None or status < 200:  # informational; the real one follows
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in lines}
         if len(headers) < len(lines):
@@ -315,7 +304,7 @@ class Connection(asyncio.Protocol):
         )
         answer.headers, answer.status = headers, status
         if not self._sent:
-            self.resume_writing()  # who answers already may not read the rest
+            self.resume_writing()  # a server that has answered may not read the rest
 
     def on_body(self, body: bytes) -> None:
         self.head_size = 0
@@ -325,15 +314,15 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         answer = self._answer
-        if answer is None or not answer.status or self.tunnels:  # an answer on the way to the real one has ended
+        if answer is None or not answer.status or self.tunnels:  # an informational answer has ended
             return
         answer.ended = True
         self._answer = None
         self.used = True
         self.deadlines.remove(answer)
         if not (self._sent and self._parser.should_keep_alive() and self.is_open):
-            return self.abort()  # nothing that is still to be sent matters
-        answer.go_on()  # whoever is next must not wait for this one's reader
+            return self.abort()  # the rest of the request is not sent
+        answer.resume()  # the next request must not wait for this one's reader
         self._on_free(self)
 
     def _fail(self, failure: HttpError) -> None:
@@ -343,7 +332,7 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _end(self, failure: HttpError | None) -> None:
-        """The connection is no more: what had not arrived will not come."""
+        """The connection is closed: end or fail the answer that was under way."""
         answer, self._answer = self._answer, None
         self._on_free(self)
         if answer is None:

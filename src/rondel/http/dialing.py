@@ -1,7 +1,4 @@
-"""How a connection comes about: a name's addresses, one after the other; a proxy; TLS.
-
-Knows no requests but the one that asks a proxy for a tunnel.
-"""
+"""Opens connections: resolves a name, tries its addresses in turn, asks a proxy for a tunnel, starts TLS."""
 
 from __future__ import annotations
 
@@ -21,33 +18,32 @@ from .errors import Broken, NoAddress, NotHttp, ProxyFailed, Refused, TlsFailed
 if TYPE_CHECKING:
     import ssl
 
-ADDRESS_S = 1.0
-"""An address that does not answer within so long is passed over while there is another one."""
+ADDRESS_S = 1.0  # how long to wait for an address while there is another one to try
 _PORTS = {"http": 80, "https": 443}
 
 Make: TypeAlias = Callable[[], Connection]
 
 
-class Place(NamedTuple):
-    """Where a server is."""
+class Origin(NamedTuple):
+    """Scheme, host and port of a server."""
 
     scheme: str
     host: str
     port: int
 
     @classmethod
-    def of(cls, url: str) -> Place:
-        """Raises HttpError for what is no web address."""
+    def of(cls, url: str) -> Origin:
+        """Raises NoAddress for a text that is not an HTTP URL."""
         try:
             parts = urlsplit(url)
             host = parts.hostname or ""
             host = host if host.isascii() else host.encode("idna").decode()
-            place = cls(parts.scheme, host, parts.port or _PORTS[parts.scheme])
+            origin = cls(parts.scheme, host, parts.port or _PORTS[parts.scheme])
         except (ValueError, LookupError):  # a UnicodeError is a ValueError
-            raise NoAddress("the address cannot be read") from None
+            raise NoAddress("the address cannot be parsed") from None
         if not host:
             raise NoAddress("the address names no host")
-        return place
+        return origin
 
     @property
     def is_secure(self) -> bool:
@@ -55,32 +51,43 @@ class Place(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port as a request names them; a port that goes without saying is not said."""
+        """The value of the Host header, without a default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if _PORTS.get(self.scheme) == self.port else f"{host}:{self.port}"
 
 
 class Proxy(NamedTuple):
-    place: Place
+    origin: Origin
     authorization: str = ""
 
     def __repr__(self) -> str:
-        return f"Proxy({self.place!r})"
+        return f"Proxy({self.origin!r})"
 
     @classmethod
     def of(cls, url: str) -> Proxy:
         parts = urlsplit(url)
         if parts.username is None:
-            return cls(Place.of(url))
+            return cls(Origin.of(url))
         person = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return cls(Place.of(url), "Basic " + base64.b64encode(person.encode()).decode())
+        return cls(Origin.of(url), "Basic " + base64.b64encode(person.encode()).decode())
+
+
+def environment_proxy(url: str) -> str:
+    """The proxy that the environment names for this URL, if any. Loopback is never reached through one."""
+    origin = Origin.of(url)
+    with contextlib.suppress(ValueError):
+        if origin.host == "localhost" or ip_address(origin.host).is_loopback:
+            return ""
+    from urllib.request import getproxies, proxy_bypass  # slow to import, and seldom needed
+
+    return "" if proxy_bypass(origin.host) else getproxies().get(origin.scheme, "")
 
 
 _trusted: ssl.SSLContext | None = None
 
 
 async def trusted() -> ssl.SSLContext:
-    """The certificates that this machine trusts; they take a while to read, so it is done once, and by a thread."""
+    """The certificates that this machine trusts. Reading them is slow: it is done once, in a thread."""
     global _trusted
     if _trusted is None:
         import ssl
@@ -90,7 +97,7 @@ async def trusted() -> ssl.SSLContext:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses that a name stands for. One that is an address already stands for itself."""
+    """The addresses of a host; an IP address is its own."""
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
     try:
@@ -101,29 +108,34 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 async def dial(
-    make: Make, place: Place, addresses: Sequence[str], *, proxy: Proxy | None = None, tls: ssl.SSLContext | None = None
+    make: Make,
+    origin: Origin,
+    addresses: Sequence[str],
+    *,
+    proxy: Proxy | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """A connection to a server, or to it through a proxy. `addresses` are those of whom we connect to."""
+    """A connection to a server, directly or through a proxy. `addresses` are those of the host to connect to."""
     if proxy is None:
-        return await _open(make, place, addresses, tls)
+        return await _open(make, origin, addresses, tls)
     try:
-        connection = await _open(make, proxy.place, addresses, tls)
+        connection = await _open(make, proxy.origin, addresses, tls)
     except (Refused, TlsFailed) as error:
-        raise ProxyFailed(f"there is no connection to the proxy: {error}") from None
-    return await _tunnelled(make, connection, place, proxy, tls) if place.is_secure else connection
+        raise ProxyFailed(f"cannot connect to the proxy: {error}") from None
+    return await _tunnelled(make, connection, origin, proxy, tls) if origin.is_secure else connection
 
 
-async def _open(make: Make, place: Place, addresses: Sequence[str], tls: ssl.SSLContext | None) -> Connection:
-    sock = await _connected(addresses, place.port)
+async def _open(make: Make, origin: Origin, addresses: Sequence[str], tls: ssl.SSLContext | None) -> Connection:
+    sock = await _connected(addresses, origin.port)
     loop = asyncio.get_running_loop()
     try:
-        if not place.is_secure:
+        if not origin.is_secure:
             return (await loop.create_connection(make, sock=sock))[1]
         tls = tls or await trusted()
-        return (await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=place.host))[1]
+        return (await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=origin.host))[1]
     except OSError as error:  # those of TLS among them
         sock.close()
-        if place.is_secure:
+        if origin.is_secure:
             raise TlsFailed(_why(error)) from None
         raise Refused(_why(error)) from None
     except BaseException:
@@ -132,14 +144,14 @@ async def _open(make: Make, place: Place, addresses: Sequence[str], tls: ssl.SSL
 
 
 async def _connected(addresses: Sequence[str], port: int) -> socket.socket:
-    """A socket to the first address that lets us in."""
+    """A socket to the first address that accepts a connection."""
     loop = asyncio.get_running_loop()
     failure: Exception = Refused("there is no address to connect to")
-    for place, address in enumerate(addresses, 1):
+    for number, address in enumerate(addresses, 1):
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
-            async with asyncio.timeout(ADDRESS_S if place < len(addresses) else None):
+            async with asyncio.timeout(ADDRESS_S if number < len(addresses) else None):
                 await loop.sock_connect(sock, (address, port))
             return sock
         except (OSError, TimeoutError) as error:
@@ -152,14 +164,14 @@ async def _connected(addresses: Sequence[str], port: int) -> socket.socket:
 
 
 async def _tunnelled(
-    make: Make, connection: Connection, place: Place, proxy: Proxy, tls: ssl.SSLContext | None
+    make: Make, connection: Connection, origin: Origin, proxy: Proxy, tls: ssl.SSLContext | None
 ) -> Connection:
-    """A connection to the server itself, inside one to the proxy."""
-    transport = await _tunnel(connection, place, proxy)
+    """A TLS connection to the server through the proxy's tunnel."""
+    transport = await _tunnel(connection, origin, proxy)
     inner = make()
     try:
         secure = await asyncio.get_running_loop().start_tls(
-            transport, inner, tls or await trusted(), server_hostname=place.host
+            transport, inner, tls or await trusted(), server_hostname=origin.host
         )
         if secure is None:
             raise ProxyFailed("the proxy closed the tunnel")
@@ -173,9 +185,9 @@ async def _tunnelled(
         raise
 
 
-async def _tunnel(connection: Connection, place: Place, proxy: Proxy) -> asyncio.Transport:
-    """Ask a proxy to pass on what follows."""
-    where = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
+async def _tunnel(connection: Connection, origin: Origin, proxy: Proxy) -> asyncio.Transport:
+    """Ask a proxy for a tunnel, and return the transport that it runs over."""
+    where = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
     head = f"CONNECT {where} HTTP/1.1\r\nhost: {where}\r\n"
     if proxy.authorization:
         head += f"proxy-authorization: {proxy.authorization}\r\n"

@@ -1,39 +1,39 @@
-"""What goes wrong between a client and a server. No message holds a header, because one of them may be a key."""
+"""Errors of the HTTP client. No message contains a header, because one of them may be a key."""
 
 from __future__ import annotations
 
 
 class HttpError(Exception):
-    """Something that went wrong on the way to a server, or back."""
+    """A request failed without an answer that could be read."""
 
 
 class NoAddress(HttpError):
-    """The server's name stands for no address."""
+    """The URL is invalid, or its host has no address."""
 
 
 class Refused(HttpError):
-    """Nothing listens there, or nobody may go there."""
+    """The server does not accept connections."""
 
 
 class ConnectTimeout(HttpError):
-    """No connection came about in time."""
+    """Connecting took too long."""
 
 
 class TlsFailed(HttpError):
-    """The server showed no certificate that is trusted, or does not speak TLS."""
+    """The server's certificate is not trusted, or it does not speak TLS."""
 
 
 class ProxyFailed(HttpError):
-    """The proxy is not there, or does not let us through."""
+    """The proxy cannot be reached, or refused."""
 
 
 class Broken(HttpError):
-    """The connection ended before the answer did."""
+    """The connection was closed before the answer was complete."""
 
 
 class NotHttp(HttpError):
-    """What came is no answer in HTTP."""
+    """The server's answer is not valid HTTP."""
 
 
 class Silence(HttpError):
-    """Nothing came for too long."""
+    """No data arrived for too long."""

@@ -1,9 +1,7 @@
 """Agents that come with Rondel, in libraries: `time.now`, `math.evaluate`, `text.upper` and others.
 
-Each is a Python function with an agent around it, so any agent can recruit it, listen to it or have it as a tool; a
-name with one dot is looked up here. Importing this imports no library. A library is one module of this folder with its
-functions in `AGENTS`; the first paragraph of a function's docstring is what models are told, and its parameters are its
-inputs. Knows no app.
+A library is one module of this folder with its functions in `AGENTS`; the first paragraph of a function's docstring is
+its description, and its parameters are its inputs. Importing this package imports no library.
 """
 
 from __future__ import annotations
@@ -17,31 +15,22 @@ from typing import Any
 
 from ..agent import Agent
 from ..errors import RondelError, nearest
-from ..inputs import described_by
+from ..text.inputs import described_by
 
-LIBRARIES: dict[str, str] = {
-    "knowledge": "rondel.libraries.knowledge",
-    "math": "rondel.libraries.math",
-    "text": "rondel.libraries.text",
-    "time": "rondel.libraries.time",
-    "web": "rondel.libraries.web",
-}
+LIBRARIES = {name: f"rondel.libraries.{name}" for name in ("knowledge", "math", "text", "time", "web")}
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+\.[a-zA-Z0-9_-]+")
 
 
 def is_library_name(name: str) -> bool:
-    """Whether a name is one of a library's agents by its form: `library.agent`."""
     return _NAME.fullmatch(name) is not None
 
 
 def agent_names() -> tuple[str, ...]:
-    """Every agent of every library."""
     return tuple(f"{library}.{name}" for library in LIBRARIES for name in _functions(library))
 
 
 def find_agent(name: str, *, project: str = "") -> Agent:
-    """The agent of this name. `project` is the folder that relative paths begin at: the one with rondel.toml."""
     library, _, short = name.partition(".")
     if library not in LIBRARIES:
         raise RondelError(f"there is no library {library!r} for the agent {name!r}{nearest(library, tuple(LIBRARIES))}")
@@ -56,7 +45,7 @@ def find_agent(name: str, *, project: str = "") -> Agent:
 
 
 def _bound(function: Callable[..., Any], project: str) -> Callable[..., Any]:
-    """The function with its project given: no person's and no model's words have a say in where paths begin."""
+    """Bind the project, so that neither a person nor a model can choose the folder."""
 
     @functools.wraps(function)
     async def bound(**values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`math.evaluate`: an arithmetic expression, read by a parser of its own; no code is ever evaluated."""
+"""`math.evaluate`: computes an arithmetic expression. No code is ever evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`text.upper` and other small work on texts. Pure; lengths count characters, and nothing grows beyond a bound."""
+"""`text.upper` and other functions on texts. Pure. Lengths count characters, and results have a limit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Literal
 
 from ..errors import ToolError
 
-CHARS_MAX = 1_000_000
-"""What a text may grow to: a short word can stand for a long one a million times."""
+CHARS_MAX = 1_000_000  # the longest result: replacing a short word can make a text a million times longer
 
 
 def upper(text: str) -> str:
@@ -32,15 +31,15 @@ def trim(text: str) -> str:
 
 
 def truncate(text: str, length: int, mark: str = "…") -> str:
-    """The beginning of the text, at most so many characters, with a mark where something is left out.
+    """The beginning of the text, with a mark if something is left out.
 
     Args:
         text: the text
         length: how many characters at most, the mark included
-        mark: what stands in the place of the rest
+        mark: what replaces the rest
     """
     if length < 0:
-        raise ToolError(f"length is {length}; it is 0 or more")
+        raise ToolError(f"length is {length}; it must be 0 or more")
     if len(text) <= length:
         return text
     mark = mark[:length]
@@ -52,8 +51,8 @@ def replace(text: str, find: str, by: str = "") -> str:
 
     Args:
         text: the text
-        find: what is replaced; it is taken as it is written
-        by: what stands in its place; nothing when it is left out
+        find: what is replaced, literally
+        by: what replaces it; nothing if it is left out
     """
     if not find:
         raise ToolError("find is empty; say what is to be replaced")
@@ -81,7 +80,7 @@ def lines(text: str, first: int = 1, last: int = 0) -> str:
         last: the last line; 0 is the end of the text
     """
     if first < 1 or last < 0:
-        raise ToolError(f"lines count from 1: from {first} to {last} is none")
+        raise ToolError(f"lines count from 1: there are none from {first} to {last}")
     return "\n".join(text.splitlines()[first - 1 : last or None])
 
 
@@ -90,10 +89,10 @@ def split(text: str, at: str = ",") -> list[str]:
 
     Args:
         text: the text
-        at: the separator; it is taken as it is written
+        at: the separator, literally
     """
     if not at:
-        raise ToolError("at is empty; say which separator parts the pieces")
+        raise ToolError("at is empty; give a separator")
     return [piece for part in text.split(at) if (piece := part.strip())]
 
 
@@ -102,7 +101,7 @@ def join(pieces: list[str], by: str = ", ") -> str:
 
     Args:
         pieces: the texts, in order
-        by: what stands between them
+        by: what goes between them
     """
     if sum(map(len, pieces)) + len(by) * len(pieces) > CHARS_MAX:
         raise ToolError(f"the text would have more than {CHARS_MAX:,} characters; join less")

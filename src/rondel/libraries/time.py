@@ -1,11 +1,11 @@
-"""`time.now`, `time.today`, `time.add`: the clock is that of the turn which asks, so a test can set it."""
+"""`time.now`, `time.today`, `time.add`, by the clock of the turn, which a test can set."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..errors import ToolError
+from ..text.zone import zone_of
 from ..tool import CallContext
 
 _UNITS = {"minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
@@ -31,7 +31,7 @@ async def today(context: CallContext, zone: str = "UTC") -> str:
 
 
 async def add(context: CallContext, amount: float, unit: str = "days", zone: str = "UTC") -> str:
-    """The date and the time so long from now, or ago for a negative amount, as ISO 8601.
+    """The date and the time that far from now, or ago for a negative amount, as ISO 8601.
 
     Args:
         amount: how many
@@ -45,7 +45,7 @@ async def add(context: CallContext, amount: float, unit: str = "days", zone: str
         moment = _now(context, "UTC") + timedelta(seconds=amount * seconds)
         return moment.astimezone(_zone(zone)).isoformat(timespec="seconds")
     except (OverflowError, ValueError):
-        raise ToolError(f"{amount:g} {unit} from now is no date; use a smaller amount") from None
+        raise ToolError(f"{amount:g} {unit} from now is out of range; use a smaller amount") from None
 
 
 def _now(context: CallContext, zone: str) -> datetime:
@@ -53,12 +53,7 @@ def _now(context: CallContext, zone: str) -> datetime:
 
 
 def _zone(name: str) -> tzinfo:
-    if name.strip().upper() in ("", "UTC"):
-        return UTC
-    try:
-        return ZoneInfo(name.strip())
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ToolError(f"there is no time zone {name!r}; write it as in 'Europe/Berlin' or 'UTC'") from None
+    return UTC if name.strip().upper() in ("", "UTC") else zone_of(name.strip(), ToolError)
 
 
 AGENTS = (now, today, add)

@@ -1,7 +1,6 @@
-"""`web.fetch`: a page of the public web as plain text. Only http and https, and no address inside of a network.
+"""`web.fetch`: a page of the public web as plain text. Only http and https, and no private addresses.
 
-What comes is data from anybody: tags, scripts and styles are left out, and nothing in it is expanded. How addresses are
-checked is fetching/'s. Knows no model.
+A page is untrusted data: tags, scripts and styles are removed, and directives in it are not expanded.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ async def fetch(url: str) -> str:
 
 
 def page_text(data: bytes) -> str:
-    """What a page says, as lines of plain text, cut at a bound that the cut states."""
+    """Return a page as lines of plain text. A note says so if it was cut."""
     text = _decoded(data)
     if _LOOKS_LIKE_HTML.match(text[:2_000]) or re.search(r"<(?:p|div|span|a|br|h[1-6])\b[^>]*>", text[:10_000], re.I):
-        reader = _Reader()
+        reader = _PageText()
         reader.feed(text)
         reader.close()
         text = reader.text()
@@ -52,7 +51,7 @@ def page_text(data: bytes) -> str:
 
 def _decoded(data: bytes) -> str:
     if b"\0" in data[:1_000] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ToolError("what came is no text; only pages of text can be read")
+        raise ToolError("the page is not text")
     found = _CHARSET.search(data[:2_048])
     named = found[1].decode("ascii") if found else ""
     for charset in ("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "", named, "utf-8"):
@@ -64,8 +63,8 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-class _Reader(HTMLParser):
-    """Keeps what a reader would see: a line for each block."""
+class _PageText(HTMLParser):
+    """Collects the visible text, with a line for each block."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

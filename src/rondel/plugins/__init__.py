@@ -1,1 +1,1 @@
-"""The plugins that come with Rondel. Each stands alone; `default_plugins()` in app.py is their order."""
+"""The plugins that come with Rondel. `default_plugins()` in app/registry.py has their order."""

@@ -1,37 +1,34 @@
-"""Asks a person before a call runs, where the tool, the agent or its author says so. Required: it fails closed.
+"""Asks a person before a call runs, if the tool or the agent requires it. Required: it fails closed.
 
-Deny patterns come first, in every mode, then allow patterns, then the mode. Each call is judged on its own parameters.
-It must stand before any plugin that changes or holds calls. Knows no surface: a question is all it makes.
+Deny rules apply first, in every mode, then allow rules, then the mode. An answer holds for exactly the arguments shown.
 """
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
+from ..agent import Agent
+from ..machine.turn import Turn
 from ..plugin import Plugin
-from ..question import ALWAYS, NO, YES, Answer, Hold, Question
-from ..tool import Approval, error_of
-from ..turn import Turn
+from ..question import ALWAYS, NO, QUOTE_BAR, YES, Answer, Hold, Question, is_yes
+from ..text.printable import visible_line, visible_lines
+from ..text.rules import allows, check_names, denies
+from ..tool import Approval, Tool, error_of
 from ..values import ToolCall, ToolResult
 
-log = logging.getLogger("rondel.approval")
+LINE_CHARS_MAX = 200  # arguments that are not longer are shown on one line
+READ_CHARS_PER_S = 25
+SHELL = "shell"  # the tag of tools whose arguments are command lines
 
-SHOWN_CHARS_MAX = 500
-"""How much of the arguments a person is shown."""
-
-_YES = frozenset((YES, "y", "true", "ok", "allow"))
 _NO = re.compile(r"(?:no|n|nope|false|deny|denied)\b[\s,.;:!-]*", re.IGNORECASE)
 
 
 class ApprovalGate(Plugin):
-    """`tools` says more than a tool says of itself; `default` is for tools about which nobody says anything.
-
-    The deny patterns of `default` hold for every tool.
-    """
+    """`tools` adds to a tool's own policy; `default` is for tools without one, whose deny rules hold for all tools."""
 
     name = "approval"
     required = True
@@ -39,91 +36,89 @@ class ApprovalGate(Plugin):
     def __init__(self, tools: Mapping[str, Approval] | None = None, default: Approval | None = None) -> None:
         self._tools = dict(tools or {})
         self._default = default
-        self._compiled: dict[str, re.Pattern[str] | None] = {}
+
+    @property
+    def named(self) -> frozenset[str]:
+        return frozenset(self._tools)
+
+    def check(self, agent: Agent) -> None:
+        for tool in agent.tools:
+            if isinstance(tool, Tool) and (policy := self._tools.get(tool.name)) is not None:
+                check_names(policy.rules, tool.schema, tool.name)
 
     async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult | Hold:
         tool = turn.tools.get(call.name)
         if tool is None or call.broken:
-            return call  # nothing would run
+            return call  # a call that cannot run needs no approval
         policy = self._tools.get(call.name) or tool.approval or self._default
         if policy is None:
             return call
-        written = _written(call)
-        if (pattern := self._match((*policy.deny, *self._denied_everywhere), written)) is not None:
-            return error_of(call, f"denied by the approval policy: the call matches the pattern {pattern!r}")
-        if self._match(policy.allow, written) is not None or policy.mode == "auto":
+        everywhere = self._default.deny if self._default is not None else ()
+        for rule in (*policy.deny, *everywhere):
+            if denies(rule, call.arguments):
+                written = repr(rule) if isinstance(rule, str) else msgspec.json.encode(rule).decode()
+                return error_of(call, f"denied by the approval policy: the call matches the rule {written}")
+        if policy.mode == "auto" or any(
+            allows(rule, call.arguments, shell=SHELL in tool.tags) for rule in policy.allow
+        ):
             return call
-        if call.name in turn.transcript.always_allowed:
+        return await self._ask(turn, tool, call, policy)
+
+    async def _ask(self, turn: Turn, tool: Tool, call: ToolCall, policy: Approval) -> ToolCall | ToolResult | Hold:
+        try:
+            shown, covers = _shown(call), _digest(turn.agent.name, tool, call)
+        except (TypeError, ValueError, RecursionError):
+            return error_of(call, "not run: its arguments cannot be shown to the person who would have to allow it")
+        if covers in turn.transcript.always_allowed or covers in (await turn.root()).transcript.always_allowed:
             return call
-        answer = turn.answer_to(call.id, _question_id(call))
+        if len(shown) > policy.chars_max:
+            return error_of(
+                call,
+                f"not run: a person has to allow this call and read all of it, and its arguments take {len(shown):,} "
+                f"characters; at most {policy.chars_max:,} can be allowed (chars_max): make them shorter",
+            )
+        id = f"approve:{call.id}:{covers[:16]}"
+        answer = turn.answer_to(call.id, id)
         if answer is None:
-            return Hold(_question(turn, call, policy))
-        if _is_yes(answer):
+            deadline = turn.now() + _patience_s(policy, shown) if policy.timeout_s > 0 else None
+            again = f"{turn.agent.name} may run {visible_line(call.name)} with exactly these arguments again"
+            text = f"{shown}\n({ALWAYS}: {again}, in this conversation)"
+            return Hold(Question(id, "approve", text, (YES, NO, ALWAYS), False, call.id, deadline, NO, covers=covers))
+        if answer.by not in ("deadline", "stop") and is_yes(answer.text):
             return call
-        return error_of(call, _denial(answer, policy))
-
-    @property
-    def _denied_everywhere(self) -> tuple[str, ...]:
-        return self._default.deny if self._default is not None else ()
-
-    def _match(self, patterns: Iterable[str], written: str) -> str | None:
-        for pattern in patterns:
-            if pattern not in self._compiled:
-                self._compiled[pattern] = _compile(pattern)
-            compiled = self._compiled[pattern]
-            if compiled is not None and compiled.search(written):
-                return pattern
-        return None
+        return error_of(call, _denial(answer, _patience_s(policy, shown)))
 
 
-def _compile(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern, re.IGNORECASE)
-    except re.error as error:
-        log.warning("the approval pattern %r is no regular expression and is ignored: %s", pattern, error)
-        return None
+def _shown(call: ToolCall) -> str:
+    """Return the question with all arguments; invisible characters are named."""
+    name, written = visible_line(call.name), msgspec.json.encode(call.arguments).decode()
+    if not call.arguments:
+        return f"May {name} run?"
+    if len(written) <= LINE_CHARS_MAX and r"\n" not in written:
+        return f"May {name} run with {visible_line(written)}?"
+    lines = [f"May {name} run with these arguments?"]
+    for argument, value in call.arguments.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        # With the bar, no text can look like another argument or like the end of the question.
+        lines += [f"{visible_line(argument)}:", *(f"{QUOTE_BAR}{line}" for line in visible_lines(text))]
+    return "\n".join(lines)
 
 
-def _written(call: ToolCall) -> str:
-    """The call as canonical JSON: what patterns are matched against."""
-    name, parameters = msgspec.json.encode(call.name), msgspec.json.encode(call.arguments, order="deterministic")
-    return f'{{"tool":{name.decode()},"parameters":{parameters.decode()}}}'
+def _digest(agent: str, tool: Tool, call: ToolCall) -> str:
+    """Return a hash that identifies agent, tool and arguments, the same in every process."""
+    origin = tool.origin or f"{tool.run.__module__}:{tool.run.__qualname__}"
+    about = (agent, tool.name, origin, tool.description, tool.schema, call.arguments)
+    return hashlib.sha256(msgspec.json.encode(about, order="deterministic")).hexdigest()
 
 
-def _question_id(call: ToolCall) -> str:
-    return f"approve:{call.id}"
+def _patience_s(policy: Approval, shown: str) -> float:
+    # A longer question takes longer to read.
+    return policy.timeout_s + max(0, len(shown) - LINE_CHARS_MAX) // READ_CHARS_PER_S
 
 
-def _question(turn: Turn, call: ToolCall, policy: Approval) -> Question:
-    shown = _printable(msgspec.json.encode(call.arguments).decode())
-    if len(shown) > SHOWN_CHARS_MAX:
-        shown = f"{shown[:SHOWN_CHARS_MAX]}… ({len(shown) - SHOWN_CHARS_MAX:,} more characters)"
-    return Question(
-        _question_id(call),
-        kind="approve",
-        text=f"May {call.name} run with {shown}?" if call.arguments else f"May {call.name} run?",
-        options=(YES, NO, ALWAYS),
-        free_text=False,
-        call_id=call.id,
-        deadline=turn.now() + policy.timeout_s if policy.timeout_s > 0 else None,
-        default=NO,
-    )
-
-
-def _printable(text: str) -> str:
-    """No character that could hide or turn around what a person reads."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-
-
-def _is_yes(answer: Answer) -> bool:
-    return answer.by not in ("deadline", "stop") and answer.text.strip().rstrip(".!").casefold() in _YES
-
-
-def _denial(answer: Answer, policy: Approval) -> str:
+def _denial(answer: Answer, patience_s: float) -> str:
     if answer.by == "deadline":
-        return f"denied: nobody answered within {policy.timeout_s:g} s"
+        return f"denied: no answer within {patience_s:g} s"
     if answer.by == "stop":
         return "denied: the turn was stopped"
     said = _NO.sub("", answer.text.strip(), count=1) if _NO.match(answer.text.strip()) else answer.text.strip()

@@ -1,7 +1,6 @@
-"""Lets models read what people attach: the text of files goes into the message under a heading, images stay images.
+"""Lets models read attachments: the text of files goes into the message under a heading, images stay images.
 
-Text comes with the attachment, or from a file below one of the named folders: a message may come from anybody, and
-naming a path must not be enough to read it. Knows no surface and no wire format.
+Only files below an allowed folder are read: a message may come from anyone, so naming a path must not be enough.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from ..errors import RondelError
-from ..growing import Growing
+from ..errors import ConfigError, RondelError
+from ..files.regular import read_regular
+from ..machine.prefix_cache import PrefixCache
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import Prompt
-from ..turn import Turn
 from ..values import Media, Message, Part, Text
 
-READ_MAX = 1_000
-"""Files whose content is remembered: what a message brought stays the same for as long as it is sent."""
+READ_MAX = 1_000  # how many files are cached: an attachment must not change while its message is still sent
 BYTES_MAX = 20_000_000
 
 _TEXT_MIMES = frozenset(
@@ -36,25 +35,22 @@ _TEXT_SUFFIXES = (
     *(".php", ".sh", ".sql", ".tex", ".diff", ".patch"),
 )
 
-Key: TypeAlias = tuple[str, str, str]
-"""A file in a message of a conversation."""
+Key: TypeAlias = tuple[str, str, str]  # the conversation, the message and the file
 
 
 class Attachments(Plugin):
-    """Each text file of a message is appended to its text under a heading, at most `chars_max` characters of it.
-
-    What cannot be read is a sentence that says so. Files that are no text stay for models that read them.
-    """
+    """Appends each text file of a message to its text under a heading, at most `chars_max` characters. A sentence
+    replaces a file that cannot be read. Other files stay as they are, for models that can read them."""
 
     name = "attachments"
 
     def __init__(self, *, heading: str = "Attachment", folders: Sequence[str] = (), chars_max: int = 50_000) -> None:
         if chars_max < 1:
-            raise RondelError(f"chars_max is {chars_max!r}; let at least 1 character of an attachment through")
+            raise RondelError(f"chars_max is {chars_max!r}; it must be at least 1")
         self._heading, self._chars_max = heading, chars_max
         self._folders = tuple(Path(folder).expanduser().resolve() for folder in folders)
         self._read: dict[Key, bytes | str] = {}
-        self._attached = Growing[tuple[int, tuple[int, ...]]]((0, ()), _places)
+        self._attached = PrefixCache[tuple[int, tuple[int, ...]]]((0, ()), _indexes)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         history = prompt.history
@@ -62,8 +58,8 @@ class Attachments(Plugin):
         if not attached:
             return prompt
         messages = list(history)
-        for place in attached:
-            messages[place] = await self._written_out(messages[place], turn.conversation)
+        for index in attached:
+            messages[index] = await self._written_out(messages[index], turn.conversation)
         return prompt.with_history(messages)
 
     async def _written_out(self, message: Message, conversation: str) -> Message:
@@ -83,8 +79,7 @@ class Attachments(Plugin):
         return msgspec.structs.replace(message, parts=_with_text(parts, added))
 
     def _under_heading(self, media: Media) -> str:
-        name = _name(media)
-        text = _decoded(media.data)
+        name, text = _name(media), _decoded(media.data)
         if text is None:
             return f"(The attachment {name!r} could not be read: it is not text in UTF-8.)"
         if len(text) > self._chars_max:
@@ -95,7 +90,6 @@ class Attachments(Plugin):
         return f'---\n**{self._heading} "{name}":**\n{text}'
 
     async def _loaded(self, media: Media, key: Key) -> Media | str:
-        """The attachment with its content, or why there is none."""
         if key not in self._read:
             while len(self._read) >= READ_MAX:
                 del self._read[next(iter(self._read))]
@@ -109,21 +103,23 @@ class Attachments(Plugin):
         try:
             path = Path(unquote(urlsplit(url).path)).resolve()
             if not any(path.is_relative_to(folder) for folder in self._folders):
-                return "it is in none of the folders that may be read"
-            if not path.is_file():
+                return "it is not in a folder that may be read"
+            if not path.exists():
                 return "there is no such file"
-            if path.stat().st_size > BYTES_MAX:
-                return f"it has more than {BYTES_MAX:,} bytes"
-            return path.read_bytes()
+            # SQLite may have this file open in this process; opening and closing it would release SQLite's locks.
+            if path.name.endswith(("-wal", "-shm")) or path.with_name(f"{path.name}-wal").exists():
+                return "it is a database that is in use"
+            return read_regular(path, BYTES_MAX)
+        except ConfigError as error:
+            return f"it {str(error).partition(': ')[2] or error}"
         except (OSError, ValueError) as error:
-            return getattr(error, "strerror", None) or "its path is no path"
+            return getattr(error, "strerror", None) or "its path is not valid"
 
 
-def _places(known: tuple[int, tuple[int, ...]], messages: tuple[Message, ...]) -> tuple[int, tuple[int, ...]]:
-    """How many messages there are, and the places of those with something to read."""
-    count, places = known
+def _indexes(known: tuple[int, tuple[int, ...]], messages: tuple[Message, ...]) -> tuple[int, tuple[int, ...]]:
+    count, indexes = known
     more = [n for n, message in enumerate(messages, count) if message.role == "user" and _has_attachment(message)]
-    return count + len(messages), (*places, *more)
+    return count + len(messages), (*indexes, *more)
 
 
 def _has_attachment(message: Message) -> bool:
@@ -135,7 +131,7 @@ def _is_path(media: Media) -> bool:
 
 
 def _is_text(media: Media) -> bool:
-    """A file with content of its own that is text by its type, or by its name where it has no type."""
+    """Return whether a file is text by its type, or by its name if it has no type."""
     if media.kind != "file" or not media.data:
         return False
     mime = media.mime.partition(";")[0].strip().lower()
@@ -145,7 +141,7 @@ def _is_text(media: Media) -> bool:
 
 
 def _name(media: Media) -> str:
-    """The attachment's name on one line: it stands in a heading."""
+    # On one line, because it is part of a heading.
     name = media.name or Path(unquote(urlsplit(media.url).path)).name or media.kind
     return " ".join(name.split())
 
@@ -160,7 +156,6 @@ def _decoded(data: bytes) -> str | None:
 
 
 def _with_text(parts: list[Part], added: list[str]) -> tuple[Part, ...]:
-    """The parts with this at the end of their last text, or as a text of its own."""
     if not added:
         return tuple(parts)
     more = "\n\n".join(added)

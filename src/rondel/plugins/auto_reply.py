@@ -1,8 +1,8 @@
-"""Answers in the user's place when a reply would end the turn: a writer goes on by itself, a form is filled in.
+"""Answers instead of the user when a reply would end the turn, for example to let a writer continue.
 
     plugins: [{auto_reply: {text: "Go on.", trigger: {search: "to be continued"}, max: 5}}]
 
-The text is a user message like any other, said by the plugin, and it starts a round. Knows no other plugin.
+The text is an ordinary user message, with the plugin as its author, and starts another round.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import RondelError
+from ..machine.trigger import Trigger
+from ..machine.turn import Turn
 from ..plugin import Plugin
-from ..trigger import Trigger
-from ..turn import Turn
 from ..values import Reply, user
 
 
 class AutoReply(Plugin):
-    """Says `text` when the trigger holds for the reply, at most `max` times for each message of a person.
+    """Says `text` when the trigger holds for the reply, at most `max` times for each message of a person. Does nothing
+    if the reply calls tools, or if another plugin has redirected control."""
 
-    It stays silent when the reply calls tools, and when another plugin has said where control goes.
-    """
+    holds_stream = False
 
     def __init__(self, *, text: str, trigger: Trigger | None = None, max: int = 5) -> None:
         if not text.strip():
-            raise RondelError("the text of an auto reply is blank; write what is said in the user's place")
+            raise RondelError("the text of an auto reply is blank; write what to answer instead of the user")
         if max < 1:
-            raise RondelError(f"max is {max!r}; an auto reply is sent 1 time or more")
+            raise RondelError(f"max is {max!r}; it must be at least 1")
         self._text, self._trigger, self._max = text, trigger or Trigger(), max
 
     async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
@@ -38,7 +38,6 @@ class AutoReply(Plugin):
         return msgspec.structs.replace(reply, next="self", next_message=user(self._text, author=f"plugin:{by}"))
 
     def _said(self, turn: Turn, by: str) -> int:
-        """How often it has spoken since a person did."""
         count = 0
         for message in reversed(turn.transcript.messages):
             if message.role == "user" and not message.author.startswith("plugin:"):

@@ -1,68 +1,51 @@
-"""Tells the model what time it is, by the clock of the turn.
+"""Tells the model the time, by the clock of the turn.
 
-At the end of the prompt, unless it is given a place: the time changes from round to round, and what stands before a
-change need not be read anew by the model. Knows no calendar but the common one.
+By default at the end of the prompt: a provider's cache only covers what comes before the first change.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
 from ..errors import RondelError, nearest
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import HISTORY, Node, Position, Prompt, position_of
-from ..turn import Turn
+from ..text.zone import zone_of
 
-PRECISIONS = {
-    "minute": "%A, %d %B %Y, %H:%M",
-    "hour": "%A, %d %B %Y, %H:00",
-    "day": "%A, %d %B %Y",
-}
+PRECISIONS = {"minute": "%A, %d %B %Y, %H:%M", "hour": "%A, %d %B %Y, %H:00", "day": "%A, %d %B %Y"}
 
 
 class Clock(Plugin):
-    """`zone` is a time zone such as `Europe/Berlin`; without it, the one of the machine that runs this."""
+    """`zone` is a time zone such as `Europe/Berlin`; the default is this machine's."""
 
     name = "clock"
 
     def __init__(self, *, zone: str = "", target: str = "", position: str = "after", precision: str = "minute") -> None:
         if precision not in PRECISIONS:
-            raise RondelError(f"{precision!r} is no precision{nearest(precision, tuple(PRECISIONS))}")
-        self._zone = _zone(zone)
+            raise RondelError(f"{precision!r} is not a precision{nearest(precision, tuple(PRECISIONS))}")
+        self._zone = zone_of(zone) if zone else None
         self._target, self._form = target, PRECISIONS[precision]
         self._position: Position = position_of(position)
-        # Only behind the conversation does it move nothing.
+        # Only after the conversation does it leave the cached prefix as it is.
         self.moves_prefix = bool(target) and (target, position) != (HISTORY, "after")
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        told, source = self._told(turn.now()), ("plugins", self.entry or self.name)
-        node = Node(self.name, text=told, role="system", source=source)
+        entry = self.entry or self.name
+        node = Node(self.name, text=self._text(turn.now()), role="system", source=("plugins", entry))
         if not self._target:
             return prompt.replace(nodes=(*prompt.nodes, node))
-        edited = self._insert(prompt, node)
+        if self._position == "child":  # inside another node it becomes part of that node's text
+            node = msgspec.structs.replace(node, role=None, text=f"\n{node.text}")
+        edited = prompt.insert(node, self._position, self._target)
         if edited is prompt:
-            await turn.warn(
-                self.entry or self.name,
-                f"there is no node {self._target!r} in the prompt, so the time is not told; give the id of one",
-            )
+            told = f"there is no node {self._target!r} in the prompt, so the time is left out; give the id of a node"
+            await turn.warn(entry, told)
         return edited
 
-    def _insert(self, prompt: Prompt, node: Node) -> Prompt:
-        if self._position == "child":  # inside another node it is a line of that node's text
-            node = msgspec.structs.replace(node, role=None, text=f"\n{node.text}")
-        return prompt.insert(node, self._position, self._target)
-
-    def _told(self, now: float) -> str:
+    def _text(self, now: float) -> str:
         moment = datetime.fromtimestamp(now, tz=self._zone).astimezone(self._zone)
         zone = self._zone.key if self._zone else moment.strftime("%Z")
         return f"It is {moment.strftime(self._form)} ({zone})."
-
-
-def _zone(name: str) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(name) if name else None
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise RondelError(f"there is no time zone {name!r}; write it as in 'Europe/Berlin' or 'UTC'") from None

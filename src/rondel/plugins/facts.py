@@ -1,7 +1,6 @@
-"""Keeps what an agent has learned when it is done: its declared facts, read out of its answer.
+"""Stores an agent's declared facts at the end of a turn, extracted from its answer.
 
-An answer that is a JSON object says them itself; of any other a model is asked once, for all facts together. They are
-kept once for each turn, in the conversation that people see, whoever the agent worked for. Knows no template.
+An answer that is a JSON object contains them; for any other answer a model is asked once, for all facts together.
 """
 
 from __future__ import annotations
@@ -9,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..events import FactsLearned, Outcome, Spent
-from ..extract import Extraction, extract
-from ..facts import fields_of, learned, structured
+from ..machine.turn import Turn
 from ..plugin import Plugin
-from ..turn import Turn
+from ..templates.extract import Extraction, extract
+from ..templates.facts import fields_of, learned
+from ..text.lenient import parse_object
 
 TASK = "Read facts out of what was asked and answered."
 
@@ -24,7 +24,7 @@ class Facts(Plugin):
         return bool(turn.agent.facts)
 
     async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
-        if outcome is not Outcome.DONE or turn.reason or not turn.transcript.ran:
+        if outcome is not Outcome.DONE or not turn.transcript.ran:
             return
         root = await turn.root()
         if turn.id in root.transcript.turns_learned:
@@ -47,18 +47,18 @@ class Facts(Plugin):
 
     async def _found(self, turn: Turn) -> Extraction:
         output = turn.transcript.output
-        if (values := structured(output)) is not None:
+        if (values := parse_object(output)) is not None:
             return Extraction(values)
         if not output.strip():
             return Extraction({})
-        text = "\n\n".join((*_told(turn), f"Answered: {output}"))
+        text = "\n\n".join((*_inputs(turn), f"Answered: {output}"))
         found = await extract(turn.engine_named("", kind="facts"), fields_of(turn.agent.facts), text, task=TASK)
         turn.budget.spent += Spent(tokens=found.usage.tokens_in + found.usage.tokens_out)
         return found
 
 
-def _told(turn: Turn) -> Iterator[str]:
-    """What the agent was told: the message, and what a person answered to the questions in its words."""
+def _inputs(turn: Turn) -> Iterator[str]:
+    """Yield the agent's input: the message, and a person's answers to the questions in its template."""
     transcript = turn.transcript
     yield f"Asked: {next((m.text for m in reversed(transcript.messages) if m.role == 'user'), '')}"
     for done in transcript.carried_out:

@@ -1,7 +1,6 @@
-"""Puts the conversation into a node of the prompt, instead of whatever the node held: full replacement.
+"""Puts the conversation into a node of the prompt and replaces what the node contained.
 
-Without this plugin the conversation stands in the node `history`, or at the end of the prompt. Reads the conversation
-from the prompt, so that what other plugins left out stays out. Knows no wire format and no model.
+Reads the conversation from the prompt, so that what other plugins left out stays out.
 """
 
 from __future__ import annotations
@@ -11,42 +10,36 @@ from collections.abc import Iterator
 import msgspec
 
 from ..errors import RondelError, nearest
-from ..growing import Growing
+from ..machine.prefix_cache import PrefixCache
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import HISTORY, Node, Prompt
-from ..turn import Turn
 from ..values import Media, Message, Messages, Part, Text, ToolCall, ToolResult
 
 ROLES = ("native", "plain")
 
 
 class History(Plugin):
-    """The target's children become the messages `history-0`, `history-1`, …; its own text goes.
-
-    While nothing was said before the present turn, `empty` is the target's text. Roles are `native` (calls and their
-    results as the model's own tools) or `plain` (calls are text of the assistant, results are text of the user).
-    Errors go as user messages either way.
-    """
+    """The target's children become the messages `history-0`, `history-1`, …, and its own text is removed. `empty` is
+    the target's text as long as there is no earlier turn. Roles are `native` (calls and results stay tool calls) or
+    `plain` (calls are text of the assistant, results text of the user). Errors are user messages either way."""
 
     name = "history"
 
     def __init__(self, *, target: str = HISTORY, empty: str = "", roles: str = "native") -> None:
         if roles not in ROLES:
-            raise RondelError(f"{roles!r} is no way to map roles{nearest(roles, ROLES)}")
+            raise RondelError(f"{roles!r} is not a way to map roles{nearest(roles, ROLES)}")
         self._target, self._empty = target, empty
         self._is_plain = roles == "plain"
-        self._named = Growing[Messages](Messages(), self._add)
-        # The placeholder stands before the conversation, and goes when there is one.
+        self._named = PrefixCache[Messages](Messages(), self._add)
+        # The placeholder comes before the conversation and is removed once there is one.
         self.moves_prefix = bool(empty)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         found = prompt.find(self._target)
         if found is None or not isinstance(found.child, Node):
-            await turn.warn(
-                self.entry or self.name,
-                f"there is no node {self._target!r} in the prompt, so the conversation stays where it was; "
-                f"give the id of one",
-            )
+            told = f"there is no node {self._target!r} in the prompt, so the conversation stays where it was"
+            await turn.warn(self.entry or self.name, f"{told}; give the id of one")
             return prompt
         messages = self._named.of(prompt.history)
         if self._target != HISTORY or found.siblings is not prompt.nodes:
@@ -69,14 +62,14 @@ class History(Plugin):
 
 
 def _in_words(parts: tuple[Part, ...]) -> Iterator[Part]:
-    """Calls and results as text; the images of a result stay images."""
+    """Turn calls and results into text; images in a result stay images."""
     for part in parts:
         if isinstance(part, ToolCall):
             body = part.broken or msgspec.json.encode(part.arguments).decode()
             yield Text(f'\n<tool_use name="{part.name}">{body}</tool_use>')
         elif isinstance(part, ToolResult):
             kind = "Error" if part.is_error else "Result"
-            text = part.text.replace("</functions_result>", "<\\/functions_result>")  # a result cannot end itself
+            text = part.text.replace("</functions_result>", "<\\/functions_result>")  # must not close early
             yield Text(f"<functions_result>\nTool: {part.name}\n{kind}: {text}\n</functions_result>\n")
             yield from (inner for inner in part.parts if isinstance(inner, Media))
         else:

@@ -1,29 +1,29 @@
-"""Reads an agent's inputs out of what it is told, when that is a text and the agent makes use of them.
+"""Extracts an agent's inputs from the message it gets, if that is text and the agent uses its inputs.
 
-Arguments of a call are values already and are only checked. A text is asked about once a turn, and what came of it is
-kept: a turn that goes on finds it in the transcript. What an earlier message said stays known until a later one says
-otherwise. Required, because an agent must not run on inputs that are not there. Knows no app.
+A model is asked once a turn, and the result is stored for a resumed turn. Inputs stay known until a later message
+changes them. Required, because an agent must not run without its required inputs.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from ..agent import Agent
 from ..errors import InputError, ToolError
 from ..events import InputsRead, Spent
-from ..extract import Extraction, extract
-from ..inputs import check, from_text, is_required
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import Node
-from ..template import scan
-from ..turn import Turn
+from ..templates.extract import Extraction, extract
+from ..text.inputs import check, from_text, is_required
+from ..text.template import scan
 from ..values import Message
 
 TASK = "Read the inputs of a program out of what a person wrote to it."
 _USES = (("Input", 1), ("Input", 2), ("Inputs", 0), ("Get", 1))
-"""Directives by their names and how many arguments they have. `.Input` alone is the text itself."""
+"""Directives that use inputs, by name and number of arguments. `.Input` without arguments is the text itself."""
 
 
 class Inputs(Plugin):
@@ -46,7 +46,7 @@ class Inputs(Plugin):
         text = "" if _needs_nothing(turn) else said(turn)
         if (values := from_text(fields, text)) is None:
             if turn.previewing:
-                await turn.warn(self.name, "a model would read the inputs out of the text, and nobody is asked here")
+                await turn.warn(self.name, "the inputs are left out: a model would have to extract them from the text")
                 return
             began = turn.now()
             found = await _asked(turn, text)
@@ -62,16 +62,15 @@ class Inputs(Plugin):
 
 
 def _needs_nothing(turn: Turn) -> bool:
-    """A function with one input that need not be given is not given what was only handed on: `time.now` takes a zone,
-    not what its recruiter was told."""
+    # A function with one optional input does not get a text that was only passed on: `time.now` takes a zone, not the
+    # message to the agent that calls it.
     fields = turn.agent.inputs
     handed_on = "input" in turn.inputs and "input" not in fields
     return handed_on and turn.agent.function is not None and not any(map(is_required, fields.values()))
 
 
 def uses_inputs(agent: Agent) -> bool:
-    """Whether an agent does anything with its inputs but being called with them: its words speak of them, or hand them
-    on."""
+    """Return whether an agent's texts use its inputs or pass them on."""
     return agent.function is not None or any(map(_speaks_of_inputs, (agent.template, *_texts(agent.nodes))))
 
 
@@ -82,16 +81,13 @@ def _speaks_of_inputs(text: str) -> bool:
 
 
 def _texts(nodes: tuple[Any, ...]) -> list[str]:
-    found: list[str] = []
-    for node in nodes:
-        if isinstance(node, Node):
-            found += [node.text, *_texts(node.children)]
-    return found
+    inner = [node for node in nodes if isinstance(node, Node)]
+    return [text for node in inner for text in (node.text, *_texts(node.children))]
 
 
 def said(turn: Turn) -> str:
-    """What this turn was told; a turn that goes on has it in the transcript only."""
-    messages: tuple[Message, ...] = turn.messages or tuple(turn.transcript.messages)
+    """Return the turn's input text; in a resumed turn, only the transcript has it."""
+    messages: Sequence[Message] = turn.messages or turn.transcript.messages
     people = (m.text for m in reversed(messages) if m.role == "user" and not m.author.startswith("plugin:"))
     return next(people, "")
 

@@ -1,7 +1,6 @@
-"""A structured log: one JSON line for each finished round, and one for whatever failed. Secrets are hidden.
+"""A structured log: one JSON line for each finished round and for each failure. Secrets are masked.
 
-The lines go to the logger `rondel.log` at INFO; where nobody listens, nothing is made. Knows no file and no format but
-JSON.
+The lines go to the logger `rondel.log` at INFO; if that level is off, no line is made.
 """
 
 from __future__ import annotations
@@ -12,23 +11,13 @@ from typing import Any
 
 import msgspec
 
-from ..events import (
-    CallFinished,
-    Event,
-    Failure,
-    LimitHit,
-    PluginFailed,
-    RoundFinished,
-    RoundStarted,
-    TurnFinished,
-)
+from ..events import CallFinished, Event, LimitHit, PluginFailed, RoundFinished, RoundStarted, TurnFinished
+from ..machine.turn import Turn
 from ..plugin import Key, Plugin
-from ..turn import Turn
+from ..text.redaction import HIDDEN
 from ..values import Notice, PartDelta
 
 log = logging.getLogger("rondel.log")
-
-HIDDEN = "***"
 
 _PREFIXED = r"\b(?:sk|pk|rk|gsk|hf|xai|r8|ghp|gho|ghs|ghu|github_pat|glpat|xox[abeprs])[-_][\w-]{6,}"
 _NAMED = r"(?:api[_-]?key|key|token|secret|passwd|password|pwd|authorization)"
@@ -40,28 +29,16 @@ _SECRETS = (
         re.compile(rf"""(?i)((?:\b|[_-]){_NAMED}["']?\s*[=:]\s*["']?)(?!bearer |basic )[^\s"',;&}}\])]+"""),
         rf"\1{HIDDEN}",
     ),
-)
-"""Keys by their prefix, what follows `Bearer`, a URL's password, and whatever a telling name is set to."""
+)  # keys by their prefix, what follows `Bearer`, a URL's password, and the value of a name such as `api_key`
 
 
 def mask(text: str) -> str:
-    """The text without its secrets."""
     for secret, shown in _SECRETS:
         text = secret.sub(shown, text)
     return text
 
 
-class _Round:
-    """What a round said of itself while it ran."""
-
-    __slots__ = ("notices", "number")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.notices: list[str] = []
-
-
-_ROUND = Key("log.round", _Round)
+_ROUND, _NOTICES = Key("log.round", int), Key("log.notices", list[str])
 
 
 class Log(Plugin):
@@ -71,16 +48,14 @@ class Log(Plugin):
         return log.isEnabledFor(logging.INFO)
 
     def on_event(self, turn: Turn, event: Event) -> None:
-        kind = type(event)
-        if kind is PartDelta:  # nearly all of them
+        if type(event) is PartDelta:  # nearly all of them
             return
         if isinstance(event, RoundStarted):
-            turn.state[_ROUND] = started = _Round()
-            started.number = event.round
+            turn.state[_ROUND], turn.state[_NOTICES] = event.round, []
         elif isinstance(event, Notice):
-            turn.state[_ROUND].notices.append(event.text)
+            turn.state[_NOTICES].append(event.text)
         elif isinstance(event, RoundFinished):
-            _write(turn, "round", **_round_fields(event, turn.state[_ROUND]))
+            _write(turn, "round", **_round_fields(event, turn.state[_ROUND], turn.state[_NOTICES]))
         elif isinstance(event, CallFinished) and event.result.is_error:
             _write(turn, "call_failed", call=event.result.call_id, tool=event.result.name, message=event.result.text)
         elif isinstance(event, PluginFailed):
@@ -88,15 +63,17 @@ class Log(Plugin):
         elif isinstance(event, LimitHit):
             _write(turn, "limit_hit", limit=event.name, message=event.message)
         elif isinstance(event, TurnFinished) and event.failure is not None:
-            _write(turn, "turn_failed", engine=turn.engine.name, **_failure_fields(event.failure))
+            failure = event.failure
+            said = {"message": failure.message, "code": failure.code, "provider": failure.provider}
+            _write(turn, "turn_failed", engine=turn.engine.name, error=failure.name, **said)
 
 
-def _round_fields(event: RoundFinished, known: _Round) -> dict[str, Any]:
+def _round_fields(event: RoundFinished, number: int, notices: list[str]) -> dict[str, Any]:
     usage = event.usage
     return {
         "engine": event.engine,
         "model": event.model,
-        "round": known.number,
+        "round": number,
         "tokens_in": usage.tokens_in,
         "tokens_out": usage.tokens_out,
         "tokens_cached": usage.tokens_cached,
@@ -106,12 +83,8 @@ def _round_fields(event: RoundFinished, known: _Round) -> dict[str, Any]:
         "first_token_s": None if event.first_token_s is None else round(event.first_token_s, 4),
         "stop": event.stop,
         "calls": [call.name for call in event.message.calls],
-        "notices": known.notices,
+        "notices": notices,
     }
-
-
-def _failure_fields(failure: Failure) -> dict[str, Any]:
-    return {"error": failure.name, "message": failure.message, "code": failure.code, "provider": failure.provider}
 
 
 def _write(turn: Turn, event: str, **fields: Any) -> None:

@@ -1,9 +1,6 @@
-"""Lends a memory: `remember`, `recall` and `forget`, kept in the store for each key and project.
+"""Injects the tools `remember`, `recall` and `forget`, with a memory in the store for each key and project.
 
-    plugins: [memory]
-
-Whoever stands behind the gateway has one, whatever its own program can do. What was remembered may have come from
-anywhere, so it comes back as data when it is asked for, and never as an instruction. Knows no wire format.
+What is remembered may come from anywhere, so it is returned as data, never as instructions.
 """
 
 from __future__ import annotations
@@ -16,19 +13,19 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..contracts.store import KEYS_MAX, KeyValueStore
 from ..errors import RondelError, ToolError
+from ..knowledge.ranking import Ranking, counted, words_of
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import Prompt
-from ..ranking import Ranking, counted, words_of
-from ..store import KEYS_MAX, Shelf
 from ..tool import CallContext, NoResult, Tool, tool
-from ..turn import Turn
 from ..values import Value
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ..app.app import App
 
-SHELF = "memory"
+NAMESPACE = "memory"
 TEXT_CHARS_MAX = 2_000
 TAGS_MAX, TAG_CHARS_MAX = 10, 50
 RECALL_MAX = 20
@@ -40,7 +37,7 @@ NOTE = (
 
 
 class Entry(Value, frozen=True):
-    """Something that was remembered. The same text is the same thing."""
+    """A text to remember. The id derives from the text, so the same text is stored once."""
 
     text: str
     tags: tuple[str, ...] = ()
@@ -52,15 +49,15 @@ class Entry(Value, frozen=True):
 
 
 class MemoryAgent(Plugin):
-    """At most `entries_max` things for each key and project."""
+    """Stores at most `entries_max` texts for each key and project."""
 
     name = "memory"
 
     def __init__(self, *, entries_max: int = 500) -> None:
         if not 1 <= entries_max <= KEYS_MAX:
-            raise RondelError(f"entries_max is {entries_max!r}; from 1 to {KEYS_MAX:,} things can be remembered")
+            raise RondelError(f"entries_max is {entries_max!r}; it must be from 1 to {KEYS_MAX:,}")
         self._entries_max = entries_max
-        self._shelf: Shelf | None = None
+        self._store: KeyValueStore | None = None
         self.tools: Sequence[Tool] = (
             tool(idempotent=True)(self.remember),
             tool(idempotent=True)(self.recall),
@@ -69,21 +66,19 @@ class MemoryAgent(Plugin):
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: App) -> AsyncGenerator[None]:
-        self._shelf = app.store
+        self._store = app.store
         try:
             yield
         finally:
-            self._shelf = None
+            self._store = None
 
     def applies(self, turn: Turn) -> bool:
-        return not (_is_foreign(turn) and turn.path)
+        return not (turn.caller is not None and turn.path)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        if not any(turn.tools.get(lent.name) is lent for lent in self.tools):
-            return prompt  # the caller has tools of these names, and a memory of its own
+        if not any(turn.tools.get(injected.name) is injected for injected in self.tools):
+            return prompt  # the caller has its own tools of these names
         return prompt.instruct(NOTE, id=self.entry or self.name)
-
-    # --- the tools ----------------------------------------------------------------------------------------------------
 
     async def remember(self, text: str, context: CallContext, tags: list[str] = []) -> str:  # noqa: B006
         """Keep something for later conversations: a fact, a decision, a wish. One thing each time, in a full sentence.
@@ -93,11 +88,11 @@ class MemoryAgent(Plugin):
             tags: words to find it by
         """
         entry = _checked(text, tags, at=context.turn.now())
-        shelf, scope = self._open(), _scope(context.turn)
-        keys = await shelf.keys(SHELF, scope, limit=self._entries_max)
+        store, scope = self._open(), _scope(context.turn)
+        keys = await store.keys(NAMESPACE, scope, limit=self._entries_max)
         if f"{scope}{entry.id}" not in keys and len(keys) >= self._entries_max:
             raise ToolError(f"{len(keys):,} things are remembered, which is all there is room for; forget some first")
-        await shelf.put(SHELF, f"{scope}{entry.id}", msgspec.json.encode(entry))
+        await store.put(NAMESPACE, f"{scope}{entry.id}", msgspec.json.encode(entry))
         return f"(remembered as {entry.id})"
 
     async def recall(self, context: CallContext, query: str = "", limit: int = 5) -> str | NoResult:
@@ -128,36 +123,31 @@ class MemoryAgent(Plugin):
             id: what recall shows before it, such as 0a1b2c3d4e5f
         """
         id = id.strip().strip("[]")
-        if not await self._open().remove(SHELF, f"{_scope(context.turn)}{quote(id, safe='')}"):
+        if not await self._open().remove(NAMESPACE, f"{_scope(context.turn)}{quote(id, safe='')}"):
             raise ToolError(f"nothing is remembered as {id[:80]!r}; recall shows the ids")
         return "(forgotten)"
 
     async def _entries(self, scope: str) -> list[Entry]:
-        shelf, entries = self._open(), list[Entry]()
-        for key in await shelf.keys(SHELF, scope, limit=self._entries_max):
-            if (value := await shelf.get(SHELF, key)) is not None:
+        store, entries = self._open(), list[Entry]()
+        for key in await store.keys(NAMESPACE, scope, limit=self._entries_max):
+            if (value := await store.get(NAMESPACE, key)) is not None:
                 entries.append(msgspec.json.decode(value, type=Entry))
         return entries
 
-    def _open(self) -> Shelf:
-        if self._shelf is None:
+    def _open(self) -> KeyValueStore:
+        if self._store is None:
             raise ToolError("there is no memory here: no store is open")
-        return self._shelf
-
-
-def _is_foreign(turn: Turn) -> bool:
-    """Whether this is for a program that stands behind the gateway."""
-    return turn.conversation.startswith("gateway/")
+        return self._store
 
 
 def _scope(turn: Turn) -> str:
-    """Where a turn's memory stands, as the beginning of its keys: that of the key and the project of a foreign program,
-    or that of this app. No name can reach into another's place, whatever characters it has."""
-    if not _is_foreign(turn):
+    """Return the prefix of a turn's keys: the gateway key and project of the caller, or this app's. Names are quoted,
+    so that none can reach into another's memory."""
+    if turn.caller is None:
         return "//"
-    if turn.path:  # what it was given are a model's words: they must not say whose memory it is
-        raise ToolError("an agent that works for another one has no memory here; let that one remember")
-    names = (str(turn.inputs.get(name) or "") for name in ("key", "project"))
+    if turn.path:  # its inputs come from a model, which must not choose whose memory is used
+        raise ToolError("an agent that works for another agent has no memory; let that agent remember")
+    names = (turn.caller.person.id, turn.caller.project)
     return "".join(f"{quote(name, safe='', errors='replace')}/" for name in names)
 
 

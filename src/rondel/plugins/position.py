@@ -1,22 +1,20 @@
-"""Puts a text at a place in the prompt: before a node, after it, or inside it. Knows nodes by their ids only."""
+"""Inserts a text into the prompt: before a node, after it, or inside it."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ..errors import RondelError
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import Node, Prompt, position_of
 from ..prompt import Position as Where
-from ..turn import Turn
 from ..values import Role
 
 
 class Position(Plugin):
-    """Inserts one node in every round. Without a role its text belongs to the message that it stands in.
-
-    Each entry of an agent inserts its own node, once. A target that is not there is a warning, and nothing changes.
-    """
+    """Inserts one node in every round. Without a role its text becomes part of the surrounding message. Each entry of
+    an agent inserts one node. A missing target is a warning, and nothing changes."""
 
     name = "position"
 
@@ -39,16 +37,11 @@ class Position(Plugin):
         self._node = Node(id, text=text, role=role, caption=caption)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        edited = self._insert(prompt)
-        if edited is prompt:
-            await turn.warn(
-                self.entry or self.name,
-                f"there is no node {self._target!r} in the prompt, so nothing was inserted; give the id of one",
-            )
-        return edited
-
-    def _insert(self, prompt: Prompt) -> Prompt:
-        # Made here, because an entry gets its name after it is made.
+        # The node is made here, because an entry gets its name after it is constructed.
         entry = self.entry or self.name
         node = msgspec.structs.replace(self._node, id=self._id or f"{entry}-{self._target}", source=("plugins", entry))
-        return prompt.insert(node, self._position, self._target)
+        edited = prompt.insert(node, self._position, self._target)
+        if edited is prompt:
+            told = f"there is no node {self._target!r} in the prompt, so nothing was inserted; give the id of one"
+            await turn.warn(entry, told)
+        return edited

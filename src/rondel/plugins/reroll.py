@@ -1,8 +1,8 @@
-"""Throws a reply away that says what it must not, and asks once more.
+"""Discards a reply that contains a forbidden phrase, and asks again.
 
     plugins: [{reroll: {search: "as an AI language model", max: 3}}]
 
-Nobody sees what was thrown away, neither while it streams nor later; its tokens count. Knows no model.
+A discarded reply is never shown, not even while it streams; its tokens count.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import RondelError
+from ..machine.trigger import Trigger
+from ..machine.turn import Turn
 from ..plugin import Plugin
-from ..trigger import Trigger
-from ..turn import Turn
 from ..values import Message, Reply
 
 
 class Reroll(Plugin):
-    """Asks again when one of the phrases is in the reply, whatever its case: at most `max` times in a turn, then the
-    reply stays. One that calls tools always stays."""
-
-    holds_stream = True
+    """Asks again if the reply contains one of the phrases, ignoring case, at most `max` times in a turn. A reply that
+    calls tools always stays."""
 
     def __init__(self, *, search: str | tuple[str, ...], max: int = 3) -> None:
         if not search:
-            raise RondelError("a reroll searches for nothing; give it a phrase, or several as a list")
+            raise RondelError("a reroll needs a phrase to search for, or a list of phrases")
         if max < 1:
-            raise RondelError(f"max is {max!r}; a reply is asked for again 1 time or more")
+            raise RondelError(f"max is {max!r}; it must be at least 1")
         phrases = (search,) if isinstance(search, str) else search
         self._trigger, self._max = Trigger(search=phrases), max
 

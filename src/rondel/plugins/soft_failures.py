@@ -1,24 +1,23 @@
-"""Keeps the marker of a soft failure from people: an agent that answers it has found nothing, and says so in words.
+"""Replaces the marker of a soft failure in an agent's answer with a sentence that says that nothing was found.
 
-Takes part only where the agent's own instructions speak of the marker. Tools' results are put into words by tool.py.
+Applies only if the agent's instructions mention the marker. tool.py does the same for tools' results.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..tool import NO_RESULT, NoResult
-from ..turn import Turn
 from ..values import Part, Reply, Text
 
 
 class SoftFailures(Plugin):
     name = "soft_failures"
-    holds_stream = True
 
     def applies(self, turn: Turn) -> bool:
-        return NO_RESULT in turn.crew.instructions
+        return NO_RESULT in turn.resolved.instructions
 
     async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
         if NO_RESULT not in reply.text:

@@ -1,7 +1,6 @@
-"""Sends what every turn did to an OpenTelemetry collector, as spans of agents, models and tools.
+"""Sends every turn to an OpenTelemetry collector, as spans of agents, models and tools.
 
-It watches the events of the outermost turns; those of the agents inside come nested in them. What people, models and
-tools said leaves the program only with `content`. A turn never waits for the collector.
+Texts of people, models and tools are sent only with `content`. A turn never waits for the collector.
 """
 
 from __future__ import annotations
@@ -12,32 +11,22 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, get_args
 
-from ..events import Entry, Event, Kept, Nested, TurnFinished
+from ..events import DurableEvent, Entry, Event, Nested, TurnFinished
+from ..machine.turn import Turn
 from ..plugin import Key, Plugin
-from ..telemetry import Sender
-from ..turn import Turn
+from ..trace.telemetry import Sender
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ..app.app import App
 
 log = logging.getLogger("rondel.telemetry")
 
-CLOSE_S = 1.0
-"""How long the end of the app waits for what is still to be sent."""
+CLOSE_S = 1.0  # how long closing the app waits for spans to be sent
 
-_KEPT = frozenset(get_args(Kept))
-
-
-class _Seen:
-    """What happened in a turn so far: entries by the conversation that they are in."""
-
-    __slots__ = ("entries",)
-
-    def __init__(self) -> None:
-        self.entries: dict[str, list[Entry]] = {}
+_KEPT = frozenset(get_args(DurableEvent))
 
 
-_SEEN = Key("telemetry.seen", _Seen)
+_SEEN = Key("telemetry.seen", dict[str, list[Entry]])  # a turn's entries so far, by conversation
 
 
 class Telemetry(Plugin):
@@ -45,14 +34,13 @@ class Telemetry(Plugin):
 
     def __init__(self, endpoint: str = "", headers: Mapping[str, str] | None = None, content: bool = False) -> None:
         self._settings = (endpoint, headers, content)
-        self.sender: Sender | None = None
-        """Made with the first turn that is sent."""
+        self.sender: Sender | None = None  # made for the first turn that is sent
         self._lives = 0
         self._told = ""
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: App) -> AsyncGenerator[None]:
-        """All agents of an app share the plugin; the last one that leaves closes it."""
+        """Close the sender when the last agent that shares the plugin is done."""
         self._lives += 1
         try:
             yield
@@ -61,12 +49,12 @@ class Telemetry(Plugin):
             if self._lives == 0 and self.sender is not None:
                 sender, self.sender = self.sender, None
                 await asyncio.to_thread(sender.close, CLOSE_S)
-                if sender.problem != self._told:  # there was no turn after it to say it in
+                if sender.problem != self._told:  # no later turn could show it
                     self._told = sender.problem
                     log.warning("%s", sender.problem)
 
     def applies(self, turn: Turn) -> bool:
-        return "/" not in turn.id and not turn.previewing  # `<turn>/<call>` works for a call, and is seen from above
+        return "/" not in turn.id and not turn.previewing  # `<turn>/<call>` is an inner turn, reported by the outer
 
     async def on_turn_start(self, turn: Turn) -> None:
         if self.sender is not None and self.sender.problem != self._told:
@@ -80,15 +68,11 @@ class Telemetry(Plugin):
         if type(event) not in _KEPT:
             return
         seen = turn.state[_SEEN]
-        entries = seen.entries.setdefault(conversation, [])
+        entries = seen.setdefault(conversation, [])
         entries.append(Entry(len(entries) + 1, turn.now(), event))  # type: ignore[arg-type]
         if isinstance(event, TurnFinished) and event.turn == turn.id:
-            turn.state[_SEEN] = _Seen()
-            self._send(turn.conversation, seen.entries)
-
-    def _send(self, conversation: str, entries: dict[str, list[Entry]]) -> None:
-        if self.sender is None:
-            endpoint, headers, content = self._settings
-            self.sender = Sender(endpoint, headers=headers, content=content)
-        own = entries.pop(conversation)
-        self.sender.submit(conversation, own, entries)
+            turn.state[_SEEN] = {}
+            if self.sender is None:
+                endpoint, headers, content = self._settings
+                self.sender = Sender(endpoint, headers=headers, content=content)
+            self.sender.submit(turn.conversation, seen.pop(turn.conversation), seen)

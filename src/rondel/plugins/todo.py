@@ -1,17 +1,16 @@
-"""A list of what is to be done: the model writes it with a tool, and sees it in every round.
+"""A to-do list: the model writes it with a tool and sees it in every round.
 
-The list is the newest one that was written, as the transcript tells; nothing else is kept. It stands at the end of the
-prompt, so that the model need not read the conversation anew when it changes. Knows no surface.
+The newest list in the transcript counts. It comes at the end of the prompt, so a change leaves the cached prefix alone.
 """
 
 from __future__ import annotations
 
 from ..errors import ToolError
-from ..growing import Growing
+from ..machine.prefix_cache import PrefixCache
+from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import Node, Prompt
 from ..tool import tool
-from ..turn import Turn
 from ..values import Message, ToolCall, ToolResult, Value
 
 CHARS_MAX = 10_000
@@ -31,7 +30,7 @@ async def write_todo(text: str) -> str:
 
 
 class _List(Value, frozen=True):
-    """The list so far, and the lists of calls whose results are still to come, by the call's id."""
+    """The list so far, and the lists of calls without a result, by the call's id."""
 
     text: str = ""
     written: dict[str, str] = {}
@@ -42,10 +41,10 @@ class Todo(Plugin):
     tools = (write_todo,)
 
     def __init__(self) -> None:
-        self._lists = Growing(_List(), _follow)
+        self._lists = PrefixCache(_List(), _follow)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        # The transcript and not the prompt: the list outlives the message that it was written in.
+        # From the transcript, because the message with the list may have been trimmed from the prompt.
         text = self._lists.of(tuple(turn.transcript.messages)).text
         if not text.strip():
             return prompt

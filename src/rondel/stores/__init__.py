@@ -1,1 +1,1 @@
-"""Where conversations and pending jobs are kept: `memory` for a test or a single run, `sqlite` for everybody."""
+"""Implementations of the store contracts: `memory` for a test or a single run, `sqlite` for everything else."""

@@ -1,1 +1,1 @@
-"""The front ends: IO plus a list of plugins. None of them runs a tool or holds policy."""
+"""Front ends. `session` and `commands` are what they share; a folder is one front end, which does IO only."""

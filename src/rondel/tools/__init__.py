@@ -1,1 +1,1 @@
-"""The tools that come with Rondel. Each stands alone."""
+"""The tools that come with Rondel."""

@@ -1,8 +1,8 @@
-"""The tool with which a model asks the person it works for; the turn rests until the answer. Knows no surface."""
+"""The tool with which a model asks the user a question; the turn waits for the answer."""
 
 from __future__ import annotations
 
-from ..question import Answer, Hold, Question
+from ..question import Hold, Question
 from ..tool import CallContext, tool
 
 TIMEOUT_S_MIN = 10.0
@@ -24,11 +24,10 @@ async def ask_user(
         free_text: whether another answer than the options is welcome
         timeout_s: how many seconds to wait; without it, as long as it takes
     """
-    id = f"ask:{context.call.id}"
-    answer = context.answer
-    if answer is not None and answer.question_id == id:  # another one may have been about letting this call run
-        return _heard(answer)
-    # Models that know no good number give 0 or 1, and a person who is asked needs time to read.
+    id, answer = f"ask:{context.call.id}", context.answer
+    if answer is not None and answer.question_id == id:  # an earlier answer may have been an approval of this call
+        return "(no answer in time)" if answer.by == "deadline" else answer.text or "(the answer was empty)"
+    # Models often give 0 or 1, and a person needs time to read.
     deadline = context.turn.now() + max(timeout_s, TIMEOUT_S_MIN) if timeout_s else None
     return Hold(
         Question(
@@ -41,9 +40,3 @@ async def ask_user(
             deadline=deadline,
         )
     )
-
-
-def _heard(answer: Answer) -> str:
-    if answer.by == "deadline":
-        return "(nobody answered in time)"
-    return answer.text or "(the answer was empty)"

@@ -1,12 +1,9 @@
-"""The tools with which an agent looks after its jobs in the background: what became of them, and an end to one.
-
-Nobody needs them to hear of a job's end: a digest tells the next turn. Knows no runtime.
-"""
+"""The tools with which an agent lists and cancels its background jobs; a digest tells the next turn of their end."""
 
 from __future__ import annotations
 
+from ..contracts.runtime import JobInfo
 from ..errors import RondelError, ToolError
-from ..job import JobInfo
 from ..tool import CallContext, tool
 
 LISTED_MAX = 50
@@ -14,26 +11,26 @@ LISTED_MAX = 50
 
 @tool(name="list_jobs", idempotent=True)
 async def list_jobs(context: CallContext) -> str:
-    """List the jobs of this conversation that work in the background, the newest first, with what became of them."""
-    jobs = await context.turn.background.jobs(_place(context))
-    return "\n".join(_line(job) for job in jobs[::-1][:LISTED_MAX]) or "nothing was started in the background"
+    """List the background jobs of this conversation, the newest first, with their status."""
+    jobs = await context.turn.background.jobs(_conversation(context))
+    return "\n".join(_line(job) for job in jobs[::-1][:LISTED_MAX]) or "no background jobs"
 
 
 @tool(name="cancel_job", idempotent=True)
 async def cancel_job(job_id: str, context: CallContext) -> str:
-    """Cancel a job of this conversation that works in the background.
+    """Cancel a background job of this conversation.
 
     Args:
         job_id: as it was given when the job was started
     """
     try:
-        cancelled = await context.turn.background.cancel(_place(context), job_id)
+        cancelled = await context.turn.background.cancel(_conversation(context), job_id)
     except RondelError as error:
         raise ToolError(f"{error}; list_jobs lists them") from error
-    return f"{job_id} is being cancelled" if cancelled else f"{job_id} was over already"
+    return f"{job_id} is being cancelled" if cancelled else f"{job_id} had already finished"
 
 
-def _place(context: CallContext) -> str:
+def _conversation(context: CallContext) -> str:
     return context.turn.conversation.partition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""The tool that computes. An expression is read by a small parser of its own: no code is ever evaluated."""
+"""The calculator tool. It has a small parser of its own, so no code is ever evaluated."""
 
 from __future__ import annotations
 
@@ -12,28 +12,13 @@ from ..tool import tool
 
 CHARS_MAX = 1_000
 DEPTH_MAX = 50
-BITS_MAX = 14_000
-"""Whole numbers beyond this size are refused: a short expression must not cost minutes."""
+BITS_MAX = 14_000  # larger integers are refused: a short expression must not take minutes
 
 _TOKEN = re.compile(r"\s*(?:(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|([A-Za-z_]\w*)|(\*\*|//|[-+*/%^(),]))")
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau}
-_FUNCTIONS: dict[str, Any] = {
-    "abs": abs,
-    "ceil": math.ceil,
-    "cos": math.cos,
-    "exp": math.exp,
-    "floor": math.floor,
-    "ln": math.log,
-    "log": math.log,
-    "log10": math.log10,
-    "log2": math.log2,
-    "max": max,
-    "min": min,
-    "round": round,
-    "sin": math.sin,
-    "sqrt": math.sqrt,
-    "tan": math.tan,
-}
+_MATH = ("ceil", "cos", "exp", "floor", "log", "log10", "log2", "sin", "sqrt", "tan")
+_OTHERS = {"abs": abs, "ln": math.log, "max": max, "min": min, "round": round}
+_FUNCTIONS: dict[str, Any] = _OTHERS | {name: getattr(math, name) for name in _MATH}
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod"}
 
 
@@ -44,10 +29,9 @@ def evaluate(expression: str) -> str:
         expression: such as "(2 + 40) * 1.19" or "sqrt(2) ** 3"; + - * / // % ** and sqrt, round, sin, log, min, max, pi
     """
     if len(expression) > CHARS_MAX:
-        raise ToolError(f"the expression has {len(expression)} characters; at most {CHARS_MAX} are read")
+        raise ToolError(f"the expression has {len(expression)} characters; at most {CHARS_MAX} are allowed")
     try:
-        value = _Parser(_tokens(expression)).value()
-        return _written(value)
+        return _written(_Parser(_tokens(expression)).value())
     except ZeroDivisionError:
         raise ToolError(f"{expression!r} divides by zero") from None
     except (ArithmeticError, ValueError, TypeError) as error:
@@ -69,17 +53,14 @@ def _tokens(expression: str) -> list[str]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise ToolError(
-                f"{text[at:].strip()[:20]!r} in {expression!r} is not arithmetic; use numbers and + - * / ( )"
-            )
+            odd = text[at:].strip()[:20]
+            raise ToolError(f"{odd!r} in {expression!r} is not arithmetic; use numbers and + - * / ( )")
         tokens.append(found[0].strip())
         at = found.end()
     return tokens
 
 
 class _Parser:
-    """Sums of products of powers of units, by recursive descent."""
-
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at, self._depth = tokens, 0, 0
 
@@ -135,7 +116,7 @@ class _Parser:
             return self._call(token)
         if token in _CONSTANTS:
             return _CONSTANTS[token]
-        known = ", ".join((*_FUNCTIONS, *_CONSTANTS))
+        known = ", ".join((*sorted(_FUNCTIONS), *_CONSTANTS))
         raise ToolError(f"{token!r} is not known here; known are {known}")
 
     def _call(self, name: str) -> float:
@@ -160,9 +141,8 @@ def _power(base: float, exponent: float) -> float:
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > BITS_MAX:
         raise ToolError("the power is too large to write out; use smaller numbers")
     value: object = base**exponent
-    if isinstance(value, complex):
-        raise ToolError(f"{base} ** {exponent} is no real number")
-    assert isinstance(value, (int, float))
+    if not isinstance(value, (int, float)):
+        raise ToolError(f"{base} ** {exponent} is not a real number")
     return value
 
 

@@ -1,11 +1,11 @@
-"""The tool that tells the time. Reads the clock of the turn that calls it, so a test can set it."""
+"""The tool that tells the time, by the clock of the turn, which a test can set."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..errors import ToolError
+from ..text.zone import zone_of
 from ..tool import CallContext, tool
 
 
@@ -16,9 +16,6 @@ async def current_time(context: CallContext, timezone: str = "") -> str:
     Args:
         timezone: such as "Europe/Berlin"; without it, the user's own
     """
-    try:
-        zone = ZoneInfo(timezone) if timezone else None
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ToolError(f"there is no time zone {timezone!r}; write it as in 'Europe/Berlin' or 'UTC'") from None
+    zone = zone_of(timezone, ToolError) if timezone else None
     moment = datetime.fromtimestamp(context.turn.now(), tz=zone).astimezone(zone)
     return moment.strftime("%A, %d %B %Y, %H:%M:%S %Z (UTC%z)")

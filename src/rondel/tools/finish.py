@@ -1,4 +1,4 @@
-"""The tool with which a model ends its work: its text is the turn's answer. Knows nothing else."""
+"""The tool with which a model ends its work: its text is the turn's answer."""
 
 from __future__ import annotations
 

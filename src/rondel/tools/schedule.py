@@ -1,33 +1,23 @@
-"""The tools with which an agent speaks to itself later: at a time, every so often, or as a cron line says.
-
-What it says then starts a turn in the same conversation. An agent that only works for a call is gone when the call is
-answered, so it cannot. Knows no cron: what a schedule means is schedule.py's.
-"""
+"""The tools with which an agent schedules messages to itself: once, at an interval, or by a cron line."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from ..errors import RondelError, ToolError
-from ..schedule import parse
-from ..timetable import Scheduled, scheduled_id
+from ..jobs.timetable import Scheduled, scheduled_id
+from ..text.schedule import parse
 from ..tool import CallContext, tool
 
 
 @tool(name="schedule", idempotent=True)
 async def schedule(
-    say: str,
-    context: CallContext,
-    every: str = "",
-    at: str = "",
-    cron: str = "",
-    zone: str = "",
-    hours: str = "",
+    say: str, context: CallContext, every: str = "", at: str = "", cron: str = "", zone: str = "", hours: str = ""
 ) -> str:
-    """Let yourself be told something later. Give exactly one of every, at and cron.
+    """Schedule a message to yourself. Give exactly one of every, at and cron.
 
     Args:
-        say: what you will be told when the time comes, with all that you need to know to act on it then
+        say: the message, with everything that you will need to know when it arrives
         every: an interval of at least 60 s, such as "15m", "2h" or "1d"
         at: one time, such as "2027-03-01 09:00" in the zone, or "in 20m"
         cron: five fields, such as "0 9 * * 1-5" for nine o'clock on weekdays
@@ -37,7 +27,7 @@ async def schedule(
     turn = context.turn
     if turn.path or "/" in turn.conversation:
         raise ToolError(
-            "you work for one call only, so nobody would be there when the time comes; say in your answer what should "
+            "you work for one call only and will be gone when the time comes; say in your answer what should "
             "be scheduled, and let the agent that called you do it"
         )
     given = {"say": say, "every": every, "at": at, "cron": cron, "zone": zone, "hours": hours}
@@ -56,14 +46,14 @@ async def schedule(
 
 @tool(name="list_schedules", idempotent=True)
 async def list_schedules(context: CallContext) -> str:
-    """List what is scheduled in this conversation."""
+    """List the schedules of this conversation."""
     lines = [f"{made.id}: {_described(made)}; says {made.schedule.say!r}" for made in await _here(context)]
-    return "\n".join(lines) or "nothing is scheduled in this conversation"
+    return "\n".join(lines) or "this conversation has no schedules"
 
 
 @tool(name="cancel_schedule", idempotent=True)
 async def cancel_schedule(schedule_id: str, context: CallContext) -> str:
-    """Cancel something that is scheduled in this conversation.
+    """Cancel a schedule of this conversation.
 
     Args:
         schedule_id: as `schedule` and `list_schedules` give it
@@ -72,7 +62,7 @@ async def cancel_schedule(schedule_id: str, context: CallContext) -> str:
         schedule_id
     ):
         return f"{schedule_id} is cancelled"
-    raise ToolError(f"nothing is scheduled as {schedule_id!r} in this conversation; list_schedules lists what is")
+    raise ToolError(f"this conversation has no schedule {schedule_id!r}; list_schedules shows them")
 
 
 async def _here(context: CallContext) -> list[Scheduled]:

@@ -1,7 +1,7 @@
-"""The tool that runs a shell command on the user's machine. It always asks first; what it prints is cut, not kept.
+"""The tool that runs a shell command on the user's machine. It always asks first; long output is cut.
 
-The command runs in a process group of its own, which ends with the call: when the command itself ends, by the tool's
-time-out, or when the turn is stopped.
+The command runs in its own process group, which is killed when the call ends. Its environment contains no secrets,
+because the output goes to a model.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from ..tool import CallContext, tool
 
 COMMAND_S = 120.0
 OUTPUT_BYTES_MAX = 64_000
-GRACE_S = 0.5
-"""How long output is read on after the command ended: what it left in the background may hold the pipe open."""
+GRACE_S = 0.5  # how long output is still read after the command has exited: its children may keep the pipe open
 _CHUNK_BYTES = 16_384
 
 
-@tool(name="run_shell", approval="confirm", timeout_s=COMMAND_S, parallel=False)
+@tool(name="run_shell", approval="confirm", timeout_s=COMMAND_S, parallel=False, tags=["shell"])
 async def run_shell(command: str, context: CallContext) -> str:
-    """Run a shell command on the user's computer, after the user agreed, and give what it printed.
+    """Run a shell command on the user's computer, after the user agreed, and return its output.
 
     Args:
         command: one command line; it gets no input, and two minutes
     """
     if not command.strip():
         raise ToolError("the command is empty; give a command line")
-    # Started without a wait in between: a turn that is stopped at this very moment still knows what to end.
+    # No await before the process is known: a turn that is stopped at this moment must be able to kill it.
     process = subprocess.Popen(  # noqa: ASYNC220
         command,
         shell=True,
@@ -39,6 +38,7 @@ async def run_shell(command: str, context: CallContext) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        env=context.turn.environment,
     )
     output = _Output()
     try:
@@ -54,7 +54,7 @@ async def run_shell(command: str, context: CallContext) -> str:
 
 
 class _Output:
-    """The first bytes, and how many more there were: a command that prints for ever must not fill the memory."""
+    """The first bytes of the output and the number of the rest, so that endless output does not fill the memory."""
 
     def __init__(self) -> None:
         self._kept, self._left_out = bytearray(), 0
@@ -80,7 +80,7 @@ class _Output:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing that the command started in its group outlives the call."""
+    # Kills everything that the command started in its group.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

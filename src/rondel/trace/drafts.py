@@ -1,7 +1,4 @@
-"""What a conversation's entries say of its turns, rounds, calls and jobs.
-
-A draft changes until the last entry was applied, and then becomes a node. Pure.
-"""
+"""Mutable drafts of the turns, rounds, calls and jobs of a conversation, which become nodes of the trace. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +7,22 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ..events import CallFinished, JobFinished, JobStarted, Outcome, RoundFinished, TurnFinished, TurnStarted
-from ..template import MARK, scan
+from ..text.template import MARK, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
 from .node import Price, TraceNode
-from .text import CUT_OFF, ERROR, NO_RESULT, OWN_WORDS, THROWN_AWAY, WENT_ON
+from .text import CUT_OFF, DISCARDED, ERROR, NO_RESULT, OWN_WORDS, RESUMED
 
 _FOUND_NOTHING = str(NoResult())
 
 
 class Sources:
-    """What a fold needs beside a conversation's own entries."""
+    """What a fold needs besides a conversation's own entries."""
 
     def __init__(self, turns_of: Callable[[str], list[TurnDraft]], price: Price | None = None) -> None:
-        self.turns_of = turns_of
-        """What was done in a conversation inside this one."""
+        self.turns_of = turns_of  # returns the turns of a conversation inside this one
         self.facts: dict[str, list[TraceNode]] = {}
-        """What turns inside others learned, by the turn: it is kept in the conversation that people see."""
+        """The facts that inner turns learned, by turn: they are stored in the conversation that people see."""
         self._price = price
 
     def priced(self, engine: str, model: str, usage: Usage, at: float) -> dict[str, Any]:
@@ -37,7 +33,6 @@ class Sources:
 
 
 def totals(nodes: Iterable[TraceNode]) -> dict[str, Any]:
-    """Tokens and money of several nodes."""
     usage, cost, unpriced = Usage(), None, 0
     for node in nodes:
         usage += node.usage
@@ -79,13 +74,13 @@ class CallDraft:
         )
 
     def _turns_inside(self) -> tuple[TraceNode, ...]:
-        """Models repeat the ids of calls in later turns, so an inner conversation may hold work for other calls."""
+        # Models repeat the ids of calls in later turns, so an inner conversation may contain work for other calls.
         drafts = self.turn.sources.turns_of(f"{self.turn.conversation}/{self.call.id}")
         ours = [draft for draft in drafts if draft.id == f"{self.turn.id}/{self.call.id}"]
         return tuple(draft.freeze() for draft in ours or drafts)
 
     def inserted(self) -> list[tuple[tuple[str, ...], str]]:
-        """What stands in the place of the directive of the author's words that this call carried out, if it did."""
+        """Return the text that replaced the author's directive, if this call carried one out."""
         key = self.call.opaque.get(MARK, {}).get("words")
         if not key or self.finished is None or self.finished.result.is_error:
             return []
@@ -108,14 +103,14 @@ class RoundDraft:
         self.did = self._did(before)
 
     def _did(self, before: RoundDraft | None) -> str:
-        """What was done in it, when no model was asked. A sentence that directives interrupted goes on afterwards."""
+        """Describe a round that asked no model. A sentence that directives interrupted continues afterwards."""
         engine, called = self.event.engine, self._called()
         if engine == "function" and not called and before is not None and before._called() == "output":
-            return WENT_ON
+            return RESUMED
         return OWN_WORDS.get((engine, called), "")
 
     def _called(self) -> str:
-        """Whose directives the calls are: see `template.MARK`."""
+        """Return whose directives the calls are: see `template.MARK`."""
         if not self.calls:
             return ""
         return next(iter(self.calls[0].call.opaque.get(MARK, {})), "step")
@@ -137,14 +132,14 @@ class RoundDraft:
             output=event.message.text,
             ran=event.ran,
             did=self.did,
-            outcome=THROWN_AWAY if event.next == "again" else event.stop,
+            outcome=DISCARDED if event.next == "again" else event.stop,
             children=tuple(call.freeze() for call in self.calls),
             **self._sources.priced(event.engine, event.model, event.usage, self.at - event.seconds),
         )
 
 
 class JobDraft:
-    """Work in the background, which may end long after the turn that began it."""
+    """A background job, which may end long after the turn that started it."""
 
     def __init__(self, event: JobStarted, at: float, sources: Sources, conversation: str) -> None:
         self.event, self.at, self._sources = event, at, sources
@@ -200,7 +195,7 @@ class TurnDraft:
             self.learn(note)
         failure = finished.failure if finished else None
         nodes = [frozen(step) for step in self.steps]
-        if failure is not None:  # the error that people read in the conversation says the same once more
+        if failure is not None:  # the error message in the conversation repeats it
             nodes = [n for n in nodes if not (n.name == ERROR and n.kind == "note" and failure.message in n.output)]
         inside = [inner for node in nodes for inner in (node, *(node.children if node.kind == "round" else ()))]
         return TraceNode(
@@ -227,7 +222,7 @@ class TurnDraft:
         )
 
     def _sent(self) -> str:
-        """The instructions as the model got them, when every directive in them is known to have given something."""
+        """Return the instructions as the model got them, if the result of every directive in them is known."""
         written = scan(self.started.instructions)
         rounds = [step for step in self.steps if isinstance(step, RoundDraft)]
         if written.is_plain or all(step.did for step in rounds):

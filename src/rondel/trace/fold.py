@@ -1,7 +1,6 @@
-"""Applies a conversation's entries in order: each changes a draft, or adds a note to the turn that was the newest.
+"""Applies a conversation's entries in order: each changes a draft, or adds a note to the newest turn.
 
-An event of a kind that is not known here becomes a note with its fields: nothing that was kept is left out. Pure:
-entries come from whoever has them.
+An unknown kind of event becomes a note with its fields, so that no stored entry is left out. Pure.
 """
 
 from __future__ import annotations
@@ -40,12 +39,11 @@ from .drafts import CallDraft, Draft, JobDraft, RoundDraft, Sources, TurnDraft
 from .node import Price, TraceNode
 from .text import ERROR, LIMIT, PLUGIN_FAILED, WARNING
 
-_MEASURED = ("usage", "engine", "model", "seconds")
-"""Fields that mean the same in every event that has them."""
+_MEASURED = ("usage", "engine", "model", "seconds")  # fields that have the same meaning in every event
 
 
 def sources_of(children: Mapping[str, Sequence[Entry]], price: Price | None) -> Sources:
-    """What drafts need beside their own entries: those of the conversations inside, by `<conversation>/<id>`."""
+    """Return what drafts need besides their own entries: those of inner conversations, by `<conversation>/<id>`."""
 
     def turns_of(conversation: str) -> list[TurnDraft]:
         entries = children.get(conversation, ())
@@ -56,13 +54,12 @@ def sources_of(children: Mapping[str, Sequence[Entry]], price: Price | None) -> 
 
 
 class Folder:
-    """Applies entries in order; each lands in the turn that was the newest at its time."""
+    """Applies entries in order, each to the turn that was the newest at its time."""
 
     def __init__(self, sources: Sources, conversation: str) -> None:
         self._sources, self._conversation = sources, conversation
         self.turns: list[TurnDraft] = []
-        self.before: list[Draft] = []
-        """What happened before the first turn."""
+        self.before: list[Draft] = []  # what happened before the first turn
         self._calls: dict[str, CallDraft] = {}
         self._jobs: dict[str, JobDraft] = {}
         self._queued: dict[str, tuple[Message, float]] = {}
@@ -71,7 +68,7 @@ class Folder:
         for entry in entries:
             self._apply(entry.event, entry.at)
         for message, at in self._queued.values():
-            self._add(TraceNode("note", "not heard yet", at=at, output=message.text))
+            self._add(TraceNode("note", "not read yet", at=at, output=message.text))
         return self
 
     def _apply(self, event: object, at: float) -> None:
@@ -108,7 +105,7 @@ class Folder:
 
     def _turn_started(self, event: TurnStarted, at: float) -> None:
         if self.turns and self.turns[-1].id == event.turn:
-            self.turns[-1].finished = None  # it goes on after an answer or a crash
+            self.turns[-1].finished = None  # it resumes after an answer or a crash
         else:
             self.turns.append(TurnDraft(event, at, self._sources, self._conversation))
 
@@ -126,18 +123,18 @@ class Folder:
             turn.by = turn.by or message.author
         elif message.role == "error":
             turn.note(ERROR, message.text, at)
-        elif message.role != "assistant" or message.text != turn.output:  # the last word of a tool is its result
-            turn.note(f"message of {message.author or message.role}", message.text, at)
+        elif message.role != "assistant" or message.text != turn.output:  # a finish tool's message repeats its result
+            turn.note(f"message from {message.author or message.role}", message.text, at)
 
     def _history_given(self, turn: TurnDraft, event: HistoryGiven, at: float) -> None:
-        """A foreign program sends all of its conversation; what it wants now is the last thing that a person said."""
+        # A gateway request contains the whole conversation; its input is the last message of a person.
         asked = [message.text for message in event.messages if message.role == "user" and message.text]
         turn.input += asked[-1:]
         turn.note("history given", f"{len(event.messages)} messages", at)
 
     def _inbox_taken(self, ids: Sequence[str], at: float) -> None:
         for message, _ in (self._queued.pop(id) for id in ids if id in self._queued):
-            name = "heard of a job" if message.author.startswith("job:") else "steered"
+            name = "job result" if message.author.startswith("job:") else "steered"
             self._add(TraceNode("note", name, at=at, agent=message.author, output=message.text))
 
     def _job_changed(self, event: JobStarted | JobFinished, at: float) -> None:
@@ -150,7 +147,7 @@ class Folder:
             self._add(self._note_of(event, at))
 
     def _read(self, event: InputsRead | FactsLearned, at: float) -> None:
-        """Whose inputs or facts they are, the event itself says: an agent may work inside another."""
+        # The event names the agent that the inputs or facts belong to: agents may work inside others.
         turn = next((turn for turn in reversed(self.turns) if turn.id == event.turn), None)
         note = self._note_of(event, at)
         if turn is not None:
@@ -184,7 +181,7 @@ class Folder:
             call.question, call.question_id, call.answer = event.question.text, event.question.id, ""
 
     def _call_of(self, turn: TurnDraft, event: CallStarted | CallFinished | CallHeld) -> CallDraft:
-        """The call that an event is about; the round that asked for it may be out of sight."""
+        """Return the call that an event is about; its round may not be in this trace."""
         if isinstance(event, CallStarted):
             id, name = event.call_id, event.name
         elif isinstance(event, CallFinished):
@@ -208,22 +205,20 @@ class Folder:
     def _note_of(self, event: object, at: float) -> TraceNode:
         match event:
             case HandedOff(agent=agent, reason=reason, by=by):
-                said = f"{f'by {by} ' if by else ''}to {agent}{f': {reason}' if reason else ''}"
-                return TraceNode("note", "handed off", at=at, output=said)
+                name, said = "handed off", f"{f'by {by} ' if by else ''}to {agent}{f': {reason}' if reason else ''}"
             case EngineChanged(engine=engine):
-                said = f"{engine} answers from here on" if engine else "each agent asks its own again"
-                return TraceNode("note", "model changed", at=at, output=said)
+                name = "model changed"
+                said = f"{engine} answers from here on" if engine else "each agent uses its own engine again"
             case Trimmed(messages=count):
-                text = f"the oldest {count} messages were left out of the prompt"
-                return TraceNode("note", "trimmed", at=at, output=text)
+                name, said = "trimmed", f"the oldest {count} messages were left out of the prompt"
             case PluginFailed(plugin=plugin, hook=hook, message=message):
-                return TraceNode("note", PLUGIN_FAILED, at=at, output=f"{plugin}, {hook}: {message}")
+                name, said = PLUGIN_FAILED, f"{plugin}, {hook}: {message}"
             case Warned(plugin=plugin, message=message):
-                return TraceNode("note", WARNING, at=at, output=f"{plugin}: {message}")
+                name, said = WARNING, f"{plugin}: {message}"
             case LimitHit(message=message):
-                return TraceNode("note", LIMIT, at=at, output=message)
+                name, said = LIMIT, message
             case MessageAdded(message=message):
-                return TraceNode("note", f"message of {message.author or message.role}", at=at, output=message.text)
+                name, said = f"message from {message.author or message.role}", message.text
             case FactsLearned(facts=facts):
                 return self._measured(event, at, facts={fact.name: fact.value for fact in facts})
             case InputsRead(values=values):
@@ -232,9 +227,10 @@ class Folder:
                 left_out = {*_MEASURED, "type", "turn", "agent"}
                 known = msgspec.to_builtins(event, enc_hook=str)
                 return self._measured(event, at, arguments={k: v for k, v in known.items() if k not in left_out})
+        return TraceNode("note", name, at=at, output=said)
 
     def _measured(self, event: object, at: float, **fields: Any) -> TraceNode:
-        """A note of an event for which an engine may have been asked."""
+        """Return a note for an event that may have called an engine."""
         usage = getattr(event, "usage", Usage())
         model, engine = getattr(event, "model", ""), getattr(event, "engine", "")
         seconds = getattr(event, "seconds", 0.0) or None
@@ -253,6 +249,5 @@ class Folder:
 
 
 def _name_of(event: object) -> str:
-    """`facts learned` of FactsLearned: events are named in past participles."""
     tag = type(event).__struct_config__.tag if isinstance(event, Value) else type(event).__name__
     return str(tag or type(event).__name__).replace("_", " ")

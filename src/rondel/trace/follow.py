@@ -1,39 +1,45 @@
-"""A trace as it grows: each line as it comes, and once more when it changes. Knows no clock: somebody else waits."""
+"""A trace as it grows: each line when it is written, and again when it changes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import msgspec
 
-from ..store import Store
+from ..contracts.store import Store
 from .node import Price, TraceNode
 from .text import CUT_OFF, DEEPER, line_of
 from .tree import read
 
 AT_WORK = "at work"
+READ_S = 0.5
+"""How often a turn at work is read although its own log has not changed: the agents that work for it have others."""
 
 
-async def follow(
-    store: Store, conversation: str, wait: Callable[[], Awaitable[None]], *, price: Price | None = None
-) -> AsyncIterator[str]:
-    """The lines of a conversation that another process may be writing, for as long as somebody listens."""
-    told: dict[tuple[int, ...], str] = {}
-    seq, working = -1, True
-    while True:
-        info = await store.info(conversation)
-        if working or (info.seq if info else 0) != seq:
+async def follow(store: Store, conversation: str, *, price: Price | None = None) -> AsyncIterator[str]:
+    """Yield the lines of a conversation, whichever process writes it. Never ends."""
+    shown_lines: dict[tuple[int, ...], str] = {}
+    changed = asyncio.Event()
+    subscription = store.subscribe(conversation, changed.set)
+    try:
+        while True:
+            changed.clear()  # before the read: a change during it needs another one
             root = await read(store, conversation, price=price)
-            seq, working = info.seq if info else 0, root.outcome == CUT_OFF
             for path, line in _lines(root):
-                if told.get(path) != line:
-                    told[path] = line
+                if shown_lines.get(path) != line:
+                    shown_lines[path] = line
                     yield line
-        await wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(READ_S if root.outcome == CUT_OFF else None):
+                    await changed.wait()
+    finally:
+        subscription.close()
 
 
 def _lines(root: TraceNode) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Every line with its place in the tree. A journal only grows, so a place is always that of the same thing."""
+    """Yield every line with its path in the tree. A journal only grows, so a path always means the same thing."""
     pending: list[tuple[tuple[int, ...], int, TraceNode]] = [((), 0, root)]
     while pending:
         path, depth, node = pending.pop()

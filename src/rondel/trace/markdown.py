@@ -1,7 +1,6 @@
-"""A trace as Markdown: a card for each agent that was at work, with the log of what it did.
+"""Renders a trace as Markdown: a card for each agent's turn, with a log of what it did.
 
-The long form has everything; the short one a few lines for each agent. Texts of people, models and tools stand in code
-blocks and code spans: nothing in them is read as Markdown. Pure.
+Texts of people, models and tools are in code blocks and code spans, so that nothing in them is read as Markdown.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 
 class Card(Value, frozen=True):
-    """One turn of an agent: `level` counts the agents from the outermost, `index` the turns of that level."""
+    """One turn of an agent. `level` counts agents from the outermost, `index` the turns of that level."""
 
     level: int
     index: int
@@ -29,7 +28,7 @@ class Card(Value, frozen=True):
     turn: TraceNode
 
     @property
-    def place(self) -> str:
+    def number(self) -> str:
         return f"{self.level}.{self.index}"
 
 
@@ -39,13 +38,13 @@ def markdown(root: TraceNode, *, short: bool = False) -> str:
     if status := _status(root):
         lines += [f"Conversation {_code(root.name)}: {status}" if root.name else status, ""]
     for card in cards(root):
-        lines += [f"## {card.place}: {_plain(card.turn.name)} From: {_plain(card.parent)}", ""]
+        lines += [f"## {card.number}: {_plain(card.turn.name)} From: {_plain(card.parent)}", ""]
         lines += _short(card) if short else _long(card)
     return shown("\n".join(lines))
 
 
 def cards(root: TraceNode) -> Iterator[Card]:
-    """Every turn of every agent, outermost first, each before those that worked for it."""
+    """Yield every turn, the outermost first, each before those that worked for it."""
     counts: dict[int, int] = {}
     pending: list[tuple[int, int, str, TraceNode]] = [(1, 0, "", root)]
     while pending:
@@ -61,7 +60,7 @@ def cards(root: TraceNode) -> Iterator[Card]:
 def _short(card: Card) -> list[str]:
     turn = card.turn
     lines = [
-        f"Level: {card.place}",
+        f"Level: {card.number}",
         f"Agent: {one_line(turn.name)}",
         f"From: {one_line(card.parent)}",
         f"Input: {one_line(turn.input)}",
@@ -80,7 +79,8 @@ def _long(card: Card) -> list[str]:
     for name, text in details(shown):
         lines += _field(name, text)
     for depth, step in _steps(card):
-        lines += [f"- {_code(line_of(step, depth))}{_in_brackets(step)}", ""]
+        facts = f" ({facts})" if step.kind != "round" and (facts := facts_text(step)) else ""
+        lines += [f"- {_code(line_of(step, depth))}{facts}", ""]
         for name, text in details(msgspec.structs.replace(step, arguments={})):
             lines += ["  " + line if line else "" for line in _field(name, text)]
     last = msgspec.structs.replace(card.turn, prompt="", sent="", input="", inputs={}, ran=True)
@@ -89,13 +89,8 @@ def _long(card: Card) -> list[str]:
     return lines if card.turn.error else [*lines, "No error.", ""]
 
 
-def _in_brackets(step: TraceNode) -> str:
-    """What a line does not say itself."""
-    return f" ({facts})" if step.kind != "round" and (facts := facts_text(step)) else ""
-
-
 def _steps(card: Card) -> Iterator[tuple[int, TraceNode]]:
-    """What this agent did itself: its rounds, its calls and its notes, but not what happened inside its calls."""
+    """Yield the agent's own rounds, calls and notes, without those inside its calls."""
     for step in card.turn.children:
         yield card.depth + (step.kind in DEEPER), step
         yield from ((card.depth + 1, call) for call in step.children if step.kind == "round")
@@ -110,7 +105,6 @@ def _field(name: str, text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Somebody's words in a line of Markdown that is ours."""
     return _SPECIAL.sub(r"\\\1", one_line(text))
 
 
@@ -121,7 +115,7 @@ def _code(text: str) -> str:
 
 
 def _fenced(text: str) -> list[str]:
-    """A code block whose fence is longer than any in the text: what it holds cannot end it."""
+    """Return a code block whose fence is longer than any in the text, so that the text cannot end it."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return [f"{fence}text", *text.splitlines(), fence]
 

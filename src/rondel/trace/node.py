@@ -1,4 +1,4 @@
-"""One step of a trace and the steps inside it. Frozen; knows no entries that it was made from, and no price list."""
+"""One step of a trace and the steps inside it. Frozen."""
 
 from __future__ import annotations
 
@@ -14,52 +14,40 @@ from . import text
 NodeKind: TypeAlias = Literal["conversation", "turn", "round", "call", "job", "note"]
 
 Price: TypeAlias = Callable[[str, str, Usage, float], Decimal | None]
-"""What an engine was paid, in US dollars: its name, the model that answered, the tokens, and when. None where nobody
-knows."""
+"""Returns the cost in US dollars from the engine's name, the model that answered, the tokens and the time; None if the
+price is unknown."""
 
 
 class TraceNode(Value, frozen=True):
-    """One step. `name` is the agent of a turn, the engine of a round, the tool of a call, a job's own name, the kind
-    of a note.
-
-    Tokens and money are those of everything inside, but for a round: its own are what its engine was asked for, and
-    the agents that worked for its calls are counted by the calls.
-    """
+    """One step. `name` is the agent of a turn, the engine of a round, the tool of a call, the name of a job, or the
+    kind of a note. Tokens and cost include everything inside, except in a round: a round has those of its own engine
+    call, and the agents that worked for its calls count with the calls."""
 
     kind: NodeKind
     name: str
     id: str = ""
-    at: float = 0.0
-    """When it began, in seconds since the epoch; 0 where nobody knows."""
+    at: float = 0.0  # when it started, in seconds since the epoch; 0 if unknown
     ended_at: float | None = None
-    seconds: float | None = None
-    """How long it was at work. A turn that waited for a person was not."""
+    seconds: float | None = None  # how long it worked, without the time that it waited for a person
     first_token_s: float | None = None
     usage: Usage = Usage()
-    cost: Decimal | None = None
-    """US dollars, as far as prices are known."""
-    unpriced: int = 0
-    """How often an engine was asked whose price nobody knows: then `cost` is not all of it."""
+    cost: Decimal | None = None  # US dollars, as far as prices are known
+    unpriced: int = 0  # how many engine calls have an unknown price; `cost` does not include them
     agent: str = ""
     model: str = ""
-    by: str = ""
-    """Who asked: the author of the message that a turn began with."""
+    by: str = ""  # the author of the message that started a turn
     input: str = ""
     inputs: dict[str, Any] = {}
-    prompt: str = ""
-    """The agent's own instructions, as its author wrote them."""
-    sent: str = ""
-    """The instructions with what their directives gave, where that is known."""
+    prompt: str = ""  # the agent's own instructions, as its author wrote them
+    sent: str = ""  # the instructions with the results of their directives, if known
     arguments: dict[str, Any] = {}
     thinking: str = ""
     output: str = ""
     error: str = ""
-    error_type: str = ""
-    """The name of the error's class, of a turn that failed."""
+    error_type: str = ""  # the name of the error's class, if a turn failed
     reason: str = ""
     ran: bool = True
-    did: str = ""
-    """What a round did that asked no model, in words: an agent spoke its own."""
+    did: str = ""  # what a round did that asked no model, in words
     outcome: str = ""
     question: str = ""
     answer: str = ""
@@ -67,7 +55,7 @@ class TraceNode(Value, frozen=True):
     children: tuple[TraceNode, ...] = ()
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, TraceNode]]:
-        """Every node with its depth. Calls, jobs and the turns inside them go deeper; rounds and notes do not."""
+        """Yield every node with its depth. Calls, jobs and the turns inside them are deeper; rounds and notes not."""
         pending = [(depth, self)]
         while pending:
             depth, node = pending.pop()
@@ -76,7 +64,7 @@ class TraceNode(Value, frozen=True):
 
     @property
     def asked(self) -> bool:
-        """Whether a model was asked: a round of an agent's own words asks none, and one with a blank prompt."""
+        """Whether a model was asked, which rounds of directives or with a blank prompt do not do."""
         return self.kind == "round" and self.ran and not self.did
 
     @property
@@ -84,9 +72,7 @@ class TraceNode(Value, frozen=True):
         return bool(self.error) or self.outcome in text.WRONG or (self.kind == "note" and self.name in text.WRONG)
 
     def lines(self) -> list[str]:
-        """One line for each thing that was done."""
         return [line for depth, node in self.walk() if (line := text.line_of(node, depth))]
 
     def to_json(self) -> bytes:
-        """A tree of plain values; a node never refers to another, so there is no cycle."""
         return msgspec.json.encode(self, enc_hook=str)

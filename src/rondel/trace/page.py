@@ -1,8 +1,6 @@
-"""A trace as an HTML page that needs nothing else: no network, no fonts, no library.
+"""Renders a trace as a self-contained HTML page, which can be read without its script.
 
-What agents, models, tools and people said is data. The page is built as a tree of elements, so texts are escaped by the
-serializer and by nobody else; and a policy in its head allows only this very style and this very script, by their
-hashes. Without the script everything can still be read and opened. Pure.
+The serializer escapes all texts; a content security policy allows only this style and this script, by their hashes.
 """
 
 from __future__ import annotations
@@ -35,21 +33,16 @@ from .text import (
 
 Element = ElementTree.Element
 
-OPEN_NODES_MAX = 400
-"""Up to so many steps all stand open; of a longer trace only the last turn does."""
-TEXT_CHARS_MAX = 50_000
-"""Characters of one text that are shown; JSON has all of them."""
-INLINE_CHARS_MAX = 90
-"""A text of one line that is not longer needs no unfolding."""
-BAR_MIN = 4
-"""How wide a moment is drawn, of 500."""
+OPEN_NODES_MAX = 400  # a trace with at most this many steps is open; in a longer one only the last turn is
+TEXT_CHARS_MAX = 50_000  # how many characters of one text are shown; JSON has all of them
+INLINE_CHARS_MAX = 90  # a line that is not longer is shown without folding
+BAR_MIN = 4  # the smallest width of a bar, of 500
 
 _KINDS = {"turn": "agent", "round": "asked", "call": "called", "job": "job", "note": ""}
 
 
 def page(root: TraceNode) -> str:
-    """The whole page."""
-    title = f"Agent trace: {one_line(_agent_of(root), 80)}"
+    title = f"Agent trace: {one_line(root.agent or root.name or 'a conversation', 80)}"
     html = Element("html", lang="en")
     _head(html, title)
     body = _add(html, "body")
@@ -57,10 +50,6 @@ def page(root: TraceNode) -> str:
     _tree(_add(body, "main"), root)
     _add(body, "script", _asset("page.js"))
     return "<!doctype html>\n" + ElementTree.tostring(html, encoding="unicode", method="html") + "\n"
-
-
-def _agent_of(root: TraceNode) -> str:
-    return root.agent or root.name or "a conversation"
 
 
 # --- elements ---------------------------------------------------------------------------------------------------------
@@ -141,7 +130,6 @@ def _totals(root: TraceNode, nodes: list[TraceNode], wrong: int) -> Iterable[tup
 
 
 def _by_model(header: Element, rounds: list[TraceNode]) -> None:
-    """Who spent it: one row for each agent and model."""
     groups: dict[tuple[str, str], list[TraceNode]] = {}
     for node in rounds:
         groups.setdefault((node.agent, node.model or node.name), []).append(node)
@@ -179,7 +167,7 @@ def _time(parent: Element, at: float) -> None:
 
 def _tree(main: Element, root: TraceNode) -> None:
     if not root.children:
-        _add(main, "p", "Nothing happened in this conversation yet.")
+        _add(main, "p", "Nothing has happened in this conversation yet.")
         return
     everything = sum(1 for _ in root.walk()) <= OPEN_NODES_MAX
     top = _add(main, "ol", css="tree" if everything else "tree long")
@@ -191,7 +179,7 @@ def _tree(main: Element, root: TraceNode) -> None:
 
 
 def _branch(top: Element, node: TraceNode, scale: Scale, *, opened: bool, shown_open: bool) -> None:
-    """A node and all below it; `opened` is whether those below stand open, too."""
+    """Add a node and all below it. `opened` says whether those below are open, too."""
     pending = [(top, node, shown_open)]
     while pending:
         parent, node, is_open = pending.pop()
@@ -234,18 +222,10 @@ def _label(line: Element, node: TraceNode, scale: Scale) -> None:
 
 
 def _about(node: TraceNode) -> str:
-    """What a line says of a node beside its name."""
-    match node.kind:
-        case "turn":
-            return node.input
-        case "round":
-            return node.output
-        case "call":
-            return arguments_text(node.arguments) if node.arguments else ""
-        case "note":
-            return note_text(node)
-        case _:
-            return ""
+    if node.kind == "call":
+        return arguments_text(node.arguments) if node.arguments else ""
+    said = {"turn": node.input, "round": node.output}
+    return note_text(node) if node.kind == "note" else said.get(node.kind, "")
 
 
 def _is_short(text: str) -> bool:
@@ -258,16 +238,17 @@ def _outcome_class(node: TraceNode) -> str:
 
 
 def _bar(line: Element, node: TraceNode, scale: Scale) -> None:
-    """When it was at work within its turn; a turn shows the steps in it."""
+    """Draw when a step worked within its turn; a turn shows its steps."""
     steps = [inner for step in node.children for inner in (step, *step.children)] if node.kind == "turn" else [node]
     spans = [(step.kind, span) for step in steps if (span := interval(step))]
     if not spans:
         return
     picture = _add(line, "svg", css="bar", viewBox="0 0 500 10", preserveAspectRatio="none", aria_hidden="true")
-    places = {
-        (kind, round(500 * scale.place(start)), round(500 * scale.place(end))): None for kind, (start, end) in spans
+    bars = {
+        (kind, round(500 * scale.position(start)), round(500 * scale.position(end))): None
+        for kind, (start, end) in spans
     }
-    for kind, left, right in places:  # of ten thousand steps, most fall into the same place
+    for kind, left, right in bars:  # of ten thousand steps, most have the same bar
         left = min(left, 500 - BAR_MIN)
         _add(picture, "rect", css=kind, x=str(left), y="0", width=str(max(BAR_MIN, right - left)), height="10")
 
@@ -285,4 +266,4 @@ def _field(box: Element, name: str, text: str) -> None:
     _add(summary, "bdi", one_line(text), css="text")
     _add(folded, "pre", text, dir="auto", tabindex="0", aria_label=name, role="region")
     if left > 0:
-        _add(folded, "p", f"{left:,} characters more are left out here; rondel trace --json has them.", css="cut")
+        _add(folded, "p", f"{left:,} more characters are left out here; rondel trace --json has them.", css="cut")

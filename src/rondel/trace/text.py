@@ -1,4 +1,4 @@
-"""The words of a trace: a line for each node, its details, and how times, tokens and money are written. Pure."""
+"""The texts of a trace: a line for each node, its details, and how times, tokens and costs are written. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from ..values import Usage
 if TYPE_CHECKING:
     from .node import TraceNode
 
-CUT_OFF = "cut off"
-"""The outcome of a turn that neither finished nor waits: it is at work now, or a crash ended it."""
-NO_RESULT = "no result"
-"""The outcome of a call that ran and found nothing: a soft failure."""
-THROWN_AWAY = "thrown away"
-"""The outcome of a round whose reply nobody kept."""
+CUT_OFF = "cut off"  # the outcome of a turn that has not finished and does not wait: it is running, or it crashed
+NO_RESULT = "no result"  # the outcome of a call that ran and found nothing: a soft failure
+DISCARDED = "discarded"  # the outcome of a round whose reply was discarded
 PLUGIN_FAILED, WARNING, LIMIT, ERROR = "plugin failed", "warning", "limit reached", "error"
-WRONG = frozenset(("failed", CUT_OFF, NO_RESULT, PLUGIN_FAILED, WARNING, LIMIT, ERROR))
-"""Outcomes, and names of notes, that a person who looks for trouble wants to find."""
+WRONG = frozenset(("failed", "limited", CUT_OFF, NO_RESULT, PLUGIN_FAILED, WARNING, LIMIT, ERROR))
+"""Outcomes and names of notes that count as problems."""
 LINE_CHARS_MAX = 120
-DEEPER = ("call", "job")
-"""The kinds of node that stand a level below what they are in."""
+DEEPER = ("call", "job")  # the kinds of node that are one level below their parent
 
 
 _SHOWN = (
@@ -32,40 +28,38 @@ _SHOWN = (
     | {0x7F: "\u2421"}
     | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
     | {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-)
-"""Control characters by their pictures, and those that turn the direction of a line by their names."""
+)  # control characters by their pictures, and those that change the direction of a line by their names
 
-WENT_ON = "went on with what it had begun to say"
+RESUMED = "resumed its reply"
 OWN_WORDS = {
     ("words", "words"): "carried out the directives of its prompt",
-    ("words", ""): WENT_ON,
+    ("words", ""): RESUMED,
     ("template", "words"): "carried out the directives of its template",
     ("template", ""): "filled in its template",
     ("function", "function"): "ran its function",
     ("function", "words"): "carried out the directives of its prompt",
-    ("function", "output"): "carried out the directives in what its function gave",
-    ("function", ""): "said what its function gave",
-    ("job", "step"): "took the next step of the job",
-    ("job", ""): "said what the last step of the job gave",
+    ("function", "output"): "carried out the directives in its function's result",
+    ("function", ""): "answered with its function's result",
+    ("job", "step"): "ran the next step of the job",
+    ("job", ""): "answered with the result of the job's last step",
 }
-"""What was done in rounds that asked no model, by the name that they bear as an engine, and by what was called in them:
-the author's directives (`words`), the agent's function, the directives in its `output`, a step of a job, or nothing."""
+"""What a round without a model did, by the name of its engine and by what it called: the author's directives
+(`words`), the agent's function, the directives in its `output`, a step of a job, or nothing."""
 
 
 def shown(text: str) -> str:
-    """A text as a page and a terminal can carry it: what would command them is seen and does nothing."""
+    """Return a text that is safe for a page and a terminal: control characters are shown and have no effect."""
     text = text.replace("\r\n", "\n").translate(_SHOWN)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def arguments_text(arguments: Mapping[str, Any], chars_max: int | None = None) -> str:
-    """Arguments as JSON on one line, cut where they are long."""
     text = msgspec.json.encode(dict(arguments), enc_hook=str).decode()
     return text if chars_max is None or len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
 def tokens_text(usage: Usage) -> str:
-    """`120 in (80 cached), 40 out`, or nothing when nobody counted."""
+    """Return `120 in (80 cached), 40 out`, or an empty text if no tokens were counted."""
     if not (usage.tokens_in or usage.tokens_out):
         return ""
     cached = f" ({usage.tokens_cached:,} cached)" if usage.tokens_cached else ""
@@ -74,7 +68,7 @@ def tokens_text(usage: Usage) -> str:
 
 
 def money_text(cost: Decimal | None, unpriced: int = 0) -> str:
-    """`$0.0123`; two digits more than would be zero, because a round often costs less than a cent."""
+    """Return `$0.0123`: at least two significant digits, because a round often costs less than a cent."""
     if cost is None:
         return ""
     places = 2 if cost == 0 or cost >= 1 else max(2, 1 - cost.adjusted())
@@ -92,7 +86,6 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def facts_text(node: TraceNode) -> str:
-    """Time, tokens and money, as far as they are known."""
     known = (seconds_text(node.seconds), tokens_text(node.usage), money_text(node.cost, node.unpriced))
     return ", ".join(part for part in known if part)
 
@@ -123,11 +116,11 @@ def line_of(node: TraceNode, depth: int) -> str:
 def round_text(node: TraceNode) -> str:
     if node.did:
         return node.did
-    return f"asked {answered_by(node)}" if node.ran else "asked nobody: the prompt was blank"
+    return f"asked {answered_by(node)}" if node.ran else "asked no model: the prompt was blank"
 
 
 def answered_by(node: TraceNode) -> str:
-    """The engine of a round, and the model that answered where it is another one than was asked for."""
+    """Return the engine of a round, and the model that answered if it is not the one that was asked for."""
     other = node.model and not node.name.endswith(node.model)
     return f"{node.name} ({node.model})" if other else node.name
 
@@ -142,7 +135,7 @@ def one_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
 
 
 def details(node: TraceNode) -> Iterator[tuple[str, str]]:
-    """What is known of a node beside its line, by name, in the order in which it came about."""
+    """Yield the name and text of each detail that a node's line leaves out, in the order in which they happened."""
     named = (
         ("instructions", node.prompt),
         ("as sent", node.sent),

@@ -1,4 +1,4 @@
-"""The whole tree, with the agents that worked for its calls. Only `read` touches a store."""
+"""Builds the whole tree, with the agents that worked for its calls."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..contracts.store import Store
 from ..errors import RondelError
 from ..events import Entry, JobStarted, RoundFinished
-from ..store import Store
 from .drafts import frozen, totals
 from .fold import Folder, sources_of
 from .node import Price, TraceNode
 
-LEVELS_MAX = 32
-"""Agents inside agents that `read` follows; the loop's own limits are far lower."""
+LEVELS_MAX = 32  # how many levels of agents inside agents are read; the loop's own limits are far lower
 
 
 async def read(store: Store, conversation: str, *, price: Price | None = None) -> TraceNode:
-    """The trace of a stored conversation and of every agent that worked for it."""
     entries = await store.read(conversation)
     return build(entries, await children_of(store, conversation, entries), conversation=conversation, price=price)
 
 
 async def children_of(store: Store, conversation: str, entries: Sequence[Entry]) -> dict[str, Sequence[Entry]]:
-    """The entries of every agent that worked for a call or as a job, by its conversation: `<conversation>/<id>`."""
+    """Return the entries of every agent that worked for a call or in a job, by its `<conversation>/<id>`."""
     children: dict[str, Sequence[Entry]] = {}
     pending = [(conversation, entries, 0)]
     while pending:
@@ -37,7 +35,7 @@ async def children_of(store: Store, conversation: str, entries: Sequence[Entry])
 
 
 def inner_ids(conversation: str, entries: Sequence[Entry]) -> list[str]:
-    """The conversations that agents may have had for the calls and the jobs of this one."""
+    """Return the names of the conversations that agents may have had for the calls and jobs of this one."""
     rounds = (entry.event for entry in entries if isinstance(entry.event, RoundFinished))
     calls = [call.id for event in rounds for call in event.message.calls]
     jobs = [entry.event.job for entry in entries if isinstance(entry.event, JobStarted)]
@@ -51,7 +49,7 @@ def build(
     conversation: str = "",
     price: Price | None = None,
 ) -> TraceNode:
-    """The tree of a conversation. `children` has the entries of the agents inside, by `<conversation>/<call id>`."""
+    """Return the tree of a conversation. `children` has the entries of inner agents, by `<conversation>/<call id>`."""
     folder = Folder(sources_of(children, price), conversation).fold(entries)
     before, turns = tuple(map(frozen, folder.before)), tuple(draft.freeze() for draft in folder.turns)
     return TraceNode(
@@ -69,7 +67,7 @@ def build(
 
 
 def only_turn(root: TraceNode, wanted: str) -> TraceNode:
-    """The trace of one turn: by its number from 1, from the end with -1, `last`, or its id or the end of it."""
+    """Return the trace of one turn, named by its number (-1 counts from the end), `last`, or the end of its id."""
     turns = [node for node in root.children if node.kind == "turn"]
     chosen = [turn for turn in turns if turn.id == wanted or (len(wanted) > 5 and turn.id.endswith(wanted))]
     if not chosen and (number := _number(wanted)) is not None and 1 <= (abs(number)) <= len(turns):

@@ -1,10 +1,10 @@
-"""Where images stand in the messages of a body. Pure."""
+"""Finds and edits the images in the messages of a body."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from .._images import Edit, edit_blocks, objects_in
 from .parts import read_block, write_block
 

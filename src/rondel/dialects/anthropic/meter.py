@@ -1,4 +1,4 @@
-"""Metering of Anthropic's Messages API: an answer that is passed on as bytes. See `_meter`."""
+"""Meters answers of Anthropic's Messages API that are relayed as bytes. See `_meter`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError
-from ...sse import encode
 from .._failures import error_in_stream
-from .._meter import NOTHING, EventMeter, counted, event_of, struct_of
+from .._meter import NOTHING, EventMeter, Typed, counted, event_of, struct_of
+from .._sse import encode
 from .._wire import WireError, as_object, encode_json, extras, parse_object
 from .parts import NAME
 from .reply import error_body, read_usage
@@ -23,7 +23,7 @@ class _Message(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """An event, of which only what tells who answered and what it cost is read."""
+    """The fields of an event that show who answered and what it cost."""
 
     type: str = ""
     message: _Message | None = None
@@ -31,7 +31,7 @@ class _Event(msgspec.Struct):
 
 
 class _Whole(msgspec.Struct):
-    """A whole answer, of which only its costs are read."""
+    """The fields of a whole answer that show what it cost."""
 
     type: str = ""
     id: str | None = None
@@ -49,6 +49,7 @@ class Meter(EventMeter):
     name = NAME
     ends_with = "message_stop event"
     marks = (b'"message_', b'"error"')
+    piece, pieces = msgspec.json.Decoder(Typed), msgspec.json.Decoder(list[Typed])
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Meter(EventMeter):
         return True
 
     def _count(self, raw: object) -> None:
-        """Counts in `message_delta` are of the whole answer so far: they replace those of `message_start`."""
+        """Add counts. Those in `message_delta` are totals, and replace those of `message_start`."""
         if isinstance(raw, dict):
             self._usage |= extras(as_object(raw))  # pyright: ignore[reportUnknownArgumentType]
             self.usage = counted(read_usage, self._usage, self.usage)

@@ -1,6 +1,7 @@
 """Anthropic's content blocks and our parts, both ways.
 
-A thinking block's signature and redacted thinking ride in the part's opaque. A block of an unknown kind is a Foreign.
+A thinking block's signature and redacted thinking are kept in the part's opaque. A block of an unknown kind is a
+Foreign.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from ...dialect import UNSIGNED, Json
+from ...contracts.dialect import SIGNED_BY, Json, seal, unseal
+from ...text.attached import text_in
 from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
 from .._names import name_sent
 from .._wire import (
     as_object,
-    as_objects,
     at,
     each,
     extras,
@@ -32,11 +33,9 @@ from .._wire import (
 
 NAME = "anthropic"
 
-TOOL_NAME_MAX = 128
-"""How long the name of a tool may be here."""
+TOOL_NAME_MAX = 128  # how long the name of a tool may be here
 
 IMAGE_MIMES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_TEXT_MIMES = ("application/json", "application/xml", "application/yaml", "application/toml")
 _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -54,21 +53,22 @@ def read_block(raw: Json) -> Part:
     return _read_other(raw, text_field(raw, "type"))
 
 
-def read_thinking(text: str, signature: str, raw: Json) -> Thinking:
-    """What a model thought; that of a model of another dialect is nobody's."""
-    if signature == UNSIGNED:
-        return Thinking(text)
+def _read_thinking(raw: Json) -> Thinking:
+    """Read thinking. Restore what the provider of another dialect signed, if the caller sent that back."""
+    text, signature = text_field(raw, "thinking", ""), text_field(raw, "signature", "")
+    if (carried := unseal(signature)) is not None:
+        return Thinking(text, opaque=carried)
     return Thinking(text, opaque={NAME: {"signature": signature, **extras(raw, "type", "thinking", "signature")}})
 
 
 def _read_other(raw: Json, kind: str) -> Part:
     if kind == "thinking":
-        return read_thinking(text_field(raw, "thinking", ""), text_field(raw, "signature", ""), raw)
+        return _read_thinking(raw)
     if kind == "redacted_thinking":
         return Thinking(opaque={NAME: raw})
     if kind in ("image", "document") and (media := _read_media(raw, kind)) is not None:
         return media
-    # What was found, and documents that are made of texts, are texts to other dialects.
+    # Search results, and documents that are made of texts, are texts to other dialects.
     words = _words_of(raw) if kind in ("search_result", "document") else ""
     return Text(words, opaque={NAME: raw}) if words else Foreign({NAME: raw})
 
@@ -81,7 +81,7 @@ def _read_call(raw: Json) -> ToolCall:
 
 
 def _words_of(raw: Json) -> str:
-    """A search result, or a document that is made of texts, in words; empty when it has none."""
+    """Return the text of a search result, or of a document that is made of texts; empty if there is none."""
     source = raw.get("source")
     content = raw.get("content") if isinstance(source, str) else as_object(source).get("content")
     found = [Text(content)] if isinstance(content, str) else read_content(content or [])
@@ -102,7 +102,7 @@ def read_content(content: object) -> tuple[Part, ...]:
     """A message's content: a text, or a list of blocks."""
     if isinstance(content, str):
         return (Text(content),)
-    return tuple(each(as_objects(content, "content"), "content", read_block))
+    return tuple(each(content, "content", read_block))
 
 
 def _read_citation(raw: Json) -> Citation:
@@ -153,7 +153,7 @@ def _read_result(raw: Json) -> ToolResult:
 
 
 def _result_parts(content: object) -> tuple[Text | Media, ...]:
-    """What our values can say of a result's content; blocks of other kinds stay in the result's opaque."""
+    """Return the parts of a result's content that our values have; other blocks stay in the result's opaque."""
     if content is None:
         return ()
     return tuple(part for part in read_content(content) if isinstance(part, (Text, Media)))
@@ -193,7 +193,7 @@ def _write_other(part: Thinking | Media | Handoff | Foreign, *, replay: bool) ->
 
 
 def write_content(parts: Sequence[Part]) -> str | list[Json]:
-    """What a model is given of a message or a result; empty when there is nothing."""
+    """Return the content of a message or a result; empty if there is none."""
     if len(parts) == 1 and isinstance(part := parts[0], Text) and not part.citations and not part.opaque:
         return part.text if part.text.strip() else ""
     return short(write_blocks(parts))
@@ -244,6 +244,10 @@ def write_media(media: Media, kept: Json) -> Json:
     return merge(kept, block)
 
 
+def carries(media: Media) -> bool:
+    return text_in(media) is not None or _write_source(media) is not None
+
+
 def _write_source(media: Media) -> Json | None:
     if media.kind == "audio":
         return None
@@ -255,20 +259,18 @@ def _write_source(media: Media) -> Json | None:
         mime = media.mime or "image/png"
         good = mime in IMAGE_MIMES
         return {"type": "base64", "media_type": mime, "data": write_base64(media.data)} if good else None
-    if media.mime in ("application/pdf", ""):
+    if media.mime == "application/pdf" or (not media.mime and text_in(media) is None):
         return {"type": "base64", "media_type": "application/pdf", "data": write_base64(media.data)}
-    if media.mime.startswith("text/") or media.mime in _TEXT_MIMES:
-        text = media.data.decode("utf-8", "replace")
-        return {"type": "text", "media_type": "text/plain", "data": text}
-    return None
+    text = media.data.decode("utf-8", "replace") if media.mime.startswith("text/") else text_in(media)
+    return None if text is None else {"type": "text", "media_type": "text/plain", "data": text}
 
 
 def _write_thinking(part: Thinking, kept: Json, *, replay: bool) -> Json | None:
     if kept.get("type") == "redacted_thinking":
         return kept
-    if "signature" not in kept and (replay or not part.text):
+    if "signature" not in kept and (replay or not (part.text or SIGNED_BY in part.opaque)):
         return None
-    return {"signature": UNSIGNED, **kept, "type": "thinking", "thinking": part.text}
+    return {"signature": seal(part.opaque, NAME), **kept, "type": "thinking", "thinking": part.text}
 
 
 def _write_result(part: ToolResult) -> Json:
@@ -285,7 +287,6 @@ def _write_result(part: ToolResult) -> Json:
 
 
 def short(blocks: list[Json]) -> str | list[Json]:
-    """One plain text is written as a string."""
     if len(blocks) == 1 and blocks[0]["type"] == "text" and len(blocks[0]) == 2:
         return blocks[0]["text"]
     return blocks

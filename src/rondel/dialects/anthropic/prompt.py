@@ -10,23 +10,38 @@ between `<system>` tags; one that came in the `messages` of a request is written
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from itertools import chain, groupby
+from typing import Any
 
-from ...dialect import Json
+import msgspec
+
+from ...contracts.dialect import Json
+from ...contracts.fitting import THINKING_TOKENS_MIN
 from ...prompt import Prompt
-from ...values import Message, Options, OutputSchema, Text, ToolResult, ToolSpec
+from ...values import (
+    Message,
+    ModelFacts,
+    Opaque,
+    Options,
+    OutputSchema,
+    Part,
+    Text,
+    ThinkingLevel,
+    ToolResult,
+    ToolSpec,
+)
 from .._names import choice_sent, name_sent
 from .._wire import (
     WireError,
-    as_objects,
     each,
     extras,
     field,
     is_server_tool,
+    list_field,
     maybe,
     merge,
     object_field,
-    objects,
     opaque,
     own,
     shown,
@@ -35,20 +50,16 @@ from .._wire import (
     write_tools,
 )
 from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_blocks, write_content
-from .plain import PlainMessage, of_user, read_plain
 
 TOKENS_MAX_DEFAULT = 8192
 """Written when the prompt sets no limit, because this API demands one; a thinking budget is added on top."""
 
-THINKING_TOKENS_MIN = 1024
-"""The smallest thinking budget that the API takes."""
-
-Level: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
-_LEVELS: dict[str, Level] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+_LEVELS: dict[str, ThinkingLevel] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _KNOWN = (
     *("model", "messages", "system", "tools", "tool_choice", "stream", "metadata", "thinking", "output_config"),
     *("max_tokens", "temperature", "top_p", "top_k", "stop_sequences"),
 )
+_SAMPLING = ("temperature", "top_p", "top_k")
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 
 
@@ -99,7 +110,7 @@ def _write_options(options: Options) -> Json:
 
 
 def _hoist(messages: tuple[Message, ...]) -> tuple[list[Json], list[Message]]:
-    """The blocks of the leading system messages, and the messages after them."""
+    """Return the blocks of the leading system messages, and the messages after them."""
     at_rest = next((i for i, m in enumerate(messages) if m.role != "system" or _in_place(m)), len(messages))
     return [block for message in messages[:at_rest] for block in write_blocks(message.parts)], list(messages[at_rest:])
 
@@ -119,7 +130,6 @@ def _write_message(message: Message) -> Json | None:
 
 
 def _write_system(message: Message) -> Json | None:
-    """Instructions in the middle of the talk."""
     if not (blocks := write_blocks(message.parts)):
         return None
     in_place = _in_place(message)
@@ -128,7 +138,7 @@ def _write_system(message: Message) -> Json | None:
 
 
 def _tagged(blocks: list[Json]) -> list[Json]:
-    """A system message in the middle of the talk, so that the model can tell it from what the user says."""
+    """Put tags around a system message in the middle, so that the model can tell it from what the user says."""
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return [{**blocks[0], "text": f"<system>\n{blocks[0]['text']}\n</system>"}]
     return [{"type": "text", "text": "<system>"}, *blocks, {"type": "text", "text": "</system>"}]
@@ -163,14 +173,14 @@ def _write_choice(options: Options, choice: str | None) -> Json | None:
 
 
 def _write_thinking(options: Options, kept: Json) -> tuple[Json | None, str | None]:
-    """The `thinking` field and the effort: as they were once read, while the options still say the same."""
+    """Return the `thinking` field and the effort: as they were read, if the options still mean the same."""
     said = kept.get("thinking"), object_field(kept, "output_config").get("effort")
     if _read_thinking(*said) == (options.thinking, options.thinking_tokens_max):
         return said
     return _plain_thinking(options.thinking, options.thinking_tokens_max)
 
 
-def _plain_thinking(level: Level | None, tokens_max: int | None) -> tuple[Json | None, str | None]:
+def _plain_thinking(level: ThinkingLevel | None, tokens_max: int | None) -> tuple[Json | None, str | None]:
     if level == "off":
         return {"type": "disabled"}, None
     effort = "low" if level == "minimal" else level
@@ -184,16 +194,11 @@ def _plain_thinking(level: Level | None, tokens_max: int | None) -> tuple[Json |
 
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
-    read = each(objects(body, "messages", required=True), "messages", _read_message)
-    messages = _read_system(body.get("system"))
-    for one in read:
-        if isinstance(one, Message):
-            messages.append(one)
-        else:
-            messages += one
+    read = each(list_field(body, "messages"), "messages", _read_message)
+    messages = (*_read_system(body.get("system")), *chain.from_iterable(read))
     options = _read_options(body, kept)
-    tools = each(objects(body, "tools"), "tools", _read_tool)
-    return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
+    tools = each(body.get("tools"), "tools", _read_tool)
+    return Prompt(messages, tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
 
 
 def _read_system(system: object) -> list[Message]:
@@ -201,25 +206,31 @@ def _read_system(system: object) -> list[Message]:
         return []
     if isinstance(system, str):
         return [Message("system", (Text(system),))]
-    return each(as_objects(system, "system"), "system", lambda block: Message("system", (read_text(block),)))
+    return each(system, "system", lambda block: Message("system", (read_text(block),)))
 
 
-def _read_message(raw: Json | PlainMessage) -> Message | list[Message]:
-    """One message of the wire, which may be several of ours, or none."""
-    if isinstance(raw, PlainMessage):
-        return read_plain(raw)
+def _read_message(raw: Json) -> list[Message]:
+    """Read one message of the wire, which may be several of ours, or none."""
     role, content = text_field(raw, "role"), raw.get("content")
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(content)
     kept = {} if len(raw) == 2 else opaque(NAME, extras(raw, "role", "content"))
     if role == "assistant":
-        return Message("assistant", parts, opaque=kept)
+        return [Message("assistant", parts, opaque=kept)]
     if role == "user":
-        return of_user(parts, list(map(type, parts)).count(ToolResult), kept)
+        return _user_messages(parts, kept)
     if role != "system":
         raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
-    return Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})
+    return [Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})]
+
+
+def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
+    """Split what a user sent: results of tools are messages of their own, in the order of the blocks."""
+    if len(parts) == 1:
+        return [Message("tool" if type(parts[0]) is ToolResult else "user", parts, opaque=kept)]
+    runs = groupby(parts, lambda part: type(part) is ToolResult)
+    return [Message("tool" if are_results else "user", tuple(run), opaque=kept) for are_results, run in runs]
 
 
 def _read_tool(raw: Json) -> ToolSpec:
@@ -237,7 +248,7 @@ def _read_tool(raw: Json) -> ToolSpec:
 
 
 def _read_options(body: Json, kept: Json) -> Options:
-    """The options; what they cannot say is added to `kept`."""
+    """Read the options. What they have no field for is added to `kept`."""
     thinking, config = body.get("thinking"), object_field(body, "output_config")
     if thinking is not None:
         thinking = object_field(body, "thinking")
@@ -269,7 +280,7 @@ def _read_options(body: Json, kept: Json) -> Options:
     )
 
 
-def _read_thinking(thinking: Json | None, effort: str | None) -> tuple[Level | None, int | None]:
+def _read_thinking(thinking: Json | None, effort: str | None) -> tuple[ThinkingLevel | None, int | None]:
     level = _LEVELS.get(effort or "")
     kind = (thinking or {}).get("type")
     if kind == "disabled":
@@ -302,3 +313,30 @@ def _read_choice(body: Json, kept: Json) -> tuple[str | None, bool | None]:
         return _CHOICES[kind], parallel_calls
     kept["tool_choice"] = raw
     return None, None
+
+
+# --- passing on -------------------------------------------------------------------------------------------------------
+
+
+class _Thinking(msgspec.Struct):
+    type: str = ""
+
+
+class _OutputConfig(msgspec.Struct):
+    effort: Any = None
+
+
+def takes(fields: Mapping[str, msgspec.Raw], facts: ModelFacts) -> bool:
+    """Whether a model accepts the request's form of thinking, and its sampling options."""
+    if not facts.sampling and not fields.keys().isdisjoint(_SAMPLING):
+        return False
+    if facts.thinking_effort and facts.thinking_budget:
+        return True
+    try:
+        kind = msgspec.json.decode(fields.get("thinking", b"{}"), type=_Thinking).type
+        effort = msgspec.json.decode(fields.get("output_config", b"{}"), type=_OutputConfig).effort
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True  # the server will say what is wrong
+    if not facts.thinking_effort:
+        return kind != "adaptive" and effort is None
+    return kind != "enabled"

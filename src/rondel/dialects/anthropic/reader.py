@@ -10,55 +10,16 @@ from __future__ import annotations
 
 import msgspec
 
-from ...dialect import Json
-from ...values import (
-    Delta,
-    Part,
-    PartDelta,
-    PartFinished,
-    PartStarted,
-    ReplyFinished,
-    ReplyStarted,
-    ToolCall,
-)
+from ...contracts.dialect import Json
+from ...values import Delta, Part, PartDelta, PartFinished, PartStarted, Reply, ReplyFinished, ReplyStarted, ToolCall
 from .._failures import error_in_stream
 from .._reader import EventReader
-from .._wire import (
-    WireError,
-    at,
-    extras,
-    field,
-    object_field,
-    parse_object,
-    read_arguments,
-    text_field,
-)
+from .._wire import WireError, at, extras, field, object_field, parse_object, read_arguments, text_field
 from .parts import NAME, read_block
-from .reply import read_ending, read_usage
-
-
-class _Piece(msgspec.Struct, gc=False):
-    type: str
-    text: str = ""
-    thinking: str = ""
-    partial_json: str = ""
-
+from .reply import read_ending, read_reply, read_usage
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 """The pieces that only bring more of a block's text, and the field that has it."""
-
-
-class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
-    """The event of which a stream has thousands; all others are read as plain JSON."""
-
-    index: int
-    delta: _Piece
-
-
-_decode_delta = msgspec.json.Decoder(_BlockDelta).decode
-_NOT_PLAIN = (msgspec.MsgspecError, UnicodeDecodeError)
-_DELTA = b'"content_block_delta"'
-"""Stands in these events, and in few others: quotes inside a text are escaped."""
 
 
 class _Block:
@@ -93,21 +54,8 @@ class Reader(EventReader):
         self._ending: Json = {}
         self._has_calls = self._started = False
 
-    def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        if _DELTA not in data:
-            return False
-        try:
-            event = _decode_delta(data)
-        except _NOT_PLAIN:
-            return False
-        piece = event.delta
-        block = self._blocks.get(event.index)
-        if block is None or piece.type not in _PIECES:
-            return False
-        if text := piece.text or piece.thinking or piece.partial_json:
-            block.pieces.append(text)
-            out.append(PartDelta(event.index, text))
-        return True
+    def _whole(self, body: Json) -> Reply:
+        return read_reply(body)
 
     def _piece(self, raw: Json, out: list[Delta]) -> None:
         index, delta = field(raw, "index", int), object_field(raw, "delta")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError
 from ...values import Message, Opaque, Reply, StopReason, Usage
 from .._failures import error_in_stream, status_of
-from .._wire import count_field, each, exact_word, extras, merge, object_field, objects, opaque, own, text_field
+from .._wire import count_field, each, exact_word, extras, merge, object_field, opaque, own, text_field
 from .parts import NAME, read_block, write_block
 
 _STOPS: dict[str, StopReason] = {
@@ -25,7 +25,7 @@ _PLAIN_STOPS: dict[StopReason, str] = {
     "stop_sequence": "stop_sequence",
     "refusal": "refusal",
     "pause": "pause_turn",
-    "interrupted": "end_turn",
+    "interrupted": "max_tokens",  # Anthropic has no such reason, and the answer must not look finished
 }
 _USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _ERRORS = {
@@ -46,9 +46,9 @@ _ENDING = ("stop_reason", "stop_sequence", "stop_details", "container")
 
 
 def read_reply(body: Json) -> Reply:
-    if body.get("type") == "error":
+    if body.get("type") == "error" or body.get("error"):
         raise error_in_stream(body.get("error"))
-    parts = each(objects(body, "content"), "content", read_block)
+    parts = each(body.get("content"), "content", read_block)
     usage_raw = object_field(body, "usage")
     message = Message("assistant", tuple(parts))
     stop, ending = read_ending(body, usage_raw, has_calls=bool(message.calls))
@@ -67,7 +67,6 @@ def write_reply(reply: Reply, *, model: str, id: str) -> Json:
 
 
 def error_body(error: EngineError) -> Json:
-    """An error in the envelope of this dialect, in a stream or as an answer."""
     return {"type": "error", "error": {"type": _error_type(error), "message": str(error)}}
 
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from ...dialect import UNSIGNED, Json
+from ...contracts.dialect import Json, seal
 from ...errors import EngineError
 from ...values import (
-    Delta,
     Foreign,
     Handoff,
-    Media,
     Part,
-    PartDelta,
-    PartFinished,
-    PartStarted,
+    Reply,
     ReplyFinished,
-    ReplyStarted,
     Text,
     Thinking,
     ToolCall,
     Usage,
 )
-from .._wire import (
-    PartsInOrder,
-    encode_json,
-    mention,
-    merge,
-    own,
-    streamed_tail,
-)
+from .._failures import status_of
+from .._wire import encode_json, merge, own, streamed_tail
+from .._writer import EventWriter
 from .parts import NAME, clean_id, write_block, write_citation
-from .reply import error_body, write_ending, write_usage
+from .reply import error_body, write_ending, write_reply, write_usage
 
 _PIECE = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":%b}\n\n'
 _TEXT_PIECE, _THINKING_PIECE, _CALL_PIECE = (
@@ -51,73 +41,53 @@ _TEXT_START = (
 )
 _END = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
 _STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
-_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 def _event(raw: Json) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (raw["type"].encode(), encode_json(raw))
 
 
-class Writer:
+class Writer(EventWriter):
     """Writes blocks one after the other, numbered from 0, and leaves out what callers of this dialect cannot read."""
 
-    __slots__ = ("_done", "_id", "_index", "_length", "_model", "_open", "_order", "_shape", "_started")
+    keep_alive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def __init__(self, *, model: str, id: str) -> None:
+        super().__init__()
         self._model, self._id = model, id
-        self._order = PartsInOrder()
         self._index = -1
         self._open: Part | None = None
-        self._shape = _TEXT_PIECE
-        """How a piece of the open part is written."""
+        self._shape = _TEXT_PIECE  # how a piece of the open part is written
         self._length = 0
-        self._started = self._done = False
 
-    def feed(self, delta: Delta) -> bytes:
-        if self._done:
-            return b""
-        if type(delta) is PartDelta and delta.index == self._order.current:
-            return self._piece(delta.text)
-        return b"".join(map(self._write, self._order.feed(delta)))
+    def write_whole(self, reply: Reply) -> Json:
+        return write_reply(reply, model=self._model, id=self._id)
 
-    def fail(self, error: EngineError) -> bytes:
-        if self._done:
-            return b""
-        self._done = True
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        status = status_of(error)
+        return 529 if status == 503 else status, error_body(error)
+
+    def _failure(self, error: EngineError) -> bytes:
         return _event(error_body(error))
 
-    def ping(self) -> bytes:
-        return b"" if self._done else _PING
-
-    def _write(self, delta: Delta) -> bytes:
-        if isinstance(delta, PartDelta):
-            return self._piece(delta.text)
-        if isinstance(delta, PartStarted):
-            return self._start(None) + self._start_part(_as_text(delta.part))
-        if isinstance(delta, PartFinished):
-            return self._finish_part(_as_text(delta.part))
-        if isinstance(delta, ReplyStarted):
-            return self._start(delta.usage)
-        return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
-
-    def _start(self, usage: Usage | None) -> bytes:
+    def _start(self, usage: Usage | None = None) -> bytes:
         if self._started:
             return b""
         self._started = True
         told = _NO_USAGE if usage is None else encode_json(write_usage(usage, {}))
         return _START % (encode_json(self._id), encode_json(self._model), told)
 
-    def _start_part(self, part: Part) -> bytes:
-        """Begins a block, except a text's, which waits for its first piece: an empty text is no valid block."""
+    def _start_part(self, index: int, part: Part) -> bytes:
+        """Begin a block. A text's block begins with its first piece, because an empty one is not valid."""
         self._open, self._length = None, 0
         kept = {} if isinstance(part, Handoff) else own(part, NAME)
         if isinstance(part, Text):
             self._open, self._shape = part, _TEXT_PIECE
-            return self._piece(part.text)
+            return self._piece(index, part.text)
         if isinstance(part, Thinking) and kept.get("type") != "redacted_thinking":
             begun = self._begin(merge(kept, {"type": "thinking", "thinking": "", "signature": ""}))
             self._open, self._shape = part, _THINKING_PIECE
-            return begun + self._piece(part.text)
+            return begun + self._piece(index, part.text)
         if isinstance(part, ToolCall):
             self._open, self._shape = part, _CALL_PIECE
             block: Json = {"type": "tool_use", "id": clean_id(part.id), "name": part.name, "input": {}}
@@ -128,7 +98,7 @@ class Writer:
         self._index += 1
         return _event({"type": "content_block_start", "index": self._index, "content_block": block})
 
-    def _piece(self, text: str) -> bytes:
+    def _piece(self, index: int, text: str) -> bytes:
         part = self._open
         if not text or part is None:
             return b""
@@ -142,14 +112,14 @@ class Writer:
         self._index += 1
         return _TEXT_START % self._index
 
-    def _finish_part(self, part: Part) -> bytes:
+    def _finish_part(self, index: int, part: Part) -> bytes:
         if self._open is None:
             block = write_block(part, replay=False) if isinstance(part, (Foreign, Thinking)) else None
             return b"" if block is None else self._begin(block) + self._end()
         tail = streamed_tail(part, self._length)
         if isinstance(part, ToolCall) and tail == "{}":
             tail = ""
-        written = self._piece(tail) + self._last_pieces(part)
+        written = self._piece(index, tail) + self._last_pieces(part)
         if isinstance(part, Text) and not self._length:
             self._open = None
             return b""
@@ -157,10 +127,12 @@ class Writer:
         return written + self._end()
 
     def _last_pieces(self, part: Part) -> bytes:
-        """What only a whole part has: a signature, citations."""
+        """Write what only a finished part has: a signature, citations."""
         deltas: list[Json] = []
-        if isinstance(part, Thinking) and (signature := own(part, NAME).get("signature", UNSIGNED)):
-            deltas.append({"type": "signature_delta", "signature": signature})
+        if isinstance(part, Thinking):
+            kept = own(part, NAME)
+            if signature := kept["signature"] if "signature" in kept else seal(part.opaque, NAME):
+                deltas.append({"type": "signature_delta", "signature": signature})
         if isinstance(part, Text) and self._length:
             raws = (write_citation(citation, replay=False) for citation in part.citations)
             deltas += [{"type": "citations_delta", "citation": raw} for raw in raws if raw is not None]
@@ -169,18 +141,12 @@ class Writer:
     def _end(self) -> bytes:
         return _END % self._index
 
-    def _finish(self, delta: ReplyFinished) -> bytes:
-        written = self._start(None)
+    def _finish(self, end: ReplyFinished) -> bytes:
+        written = b""
         if self._open is not None and (self._length or not isinstance(self._open, Text)):
             written += self._end()
-        self._done = True
-        kept = own(delta, NAME)
-        ending = write_ending(delta.stop, kept)
-        usage = write_usage(delta.usage, kept)
+        kept = own(end, NAME)
+        ending = write_ending(end.stop, kept)
+        usage = write_usage(end.usage, kept)
         written += _event({"type": "message_delta", "delta": ending, "usage": usage})
         return written + _STOP
-
-
-def _as_text(part: Part) -> Part:
-    """Callers of this dialect get no media in a reply: they are told that there was one."""
-    return Text(mention(part)) if isinstance(part, Media) else part

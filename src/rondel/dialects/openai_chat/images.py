@@ -1,4 +1,4 @@
-"""Where images stand in the messages of a body. Pure."""
+"""Finds and edits the images in the messages of a body."""
 
 from __future__ import annotations
 

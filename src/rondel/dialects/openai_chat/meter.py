@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError
-from ...sse import encode
 from .._failures import error_in_stream
 from .._meter import EventMeter, counted, struct_of
+from .._sse import encode
 from .._wire import WireError, as_object, encode_json, object_field, objects, parse_object
 from .parts import NAME
 from .reply import error_body, read_usage
 
 
 class _Whole(msgspec.Struct):
-    """A whole answer, of which only its costs are read."""
+    """The fields of a whole answer that show what it cost."""
 
     id: str | None = None
     model: str | None = None

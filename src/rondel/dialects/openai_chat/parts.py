@@ -1,8 +1,8 @@
 """OpenAI Chat's content parts, tool calls and reasoning fields, and our parts, both ways.
 
-Chat messages have fixed places for things: reasoning, content, refusal, calls, in this order. Reasoning is no field of
-OpenAI's own; compatible servers use `reasoning_content` or `reasoning`, and the opaque remembers which. A call of a
-custom tool, whose input is any text, is a call with the single argument `input`.
+Chat messages have fixed fields: reasoning, content, refusal, calls, in this order. OpenAI itself has no reasoning
+field; compatible servers use `reasoning_content` or `reasoning`, and the opaque remembers which. A call of a custom
+tool, whose input is any text, is a call with the single argument `input`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
-from ...dialect import Json
+import msgspec
+
+from ...contracts.dialect import Json
+from ...text.attached import as_text, text_in
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall
 from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
     WireError,
-    as_objects,
     at,
     each,
     extras,
@@ -50,7 +52,7 @@ def read_content(content: object) -> tuple[Part, ...]:
         return ()
     if isinstance(content, str):
         return (Text(content),)
-    return tuple(each(as_objects(content, "content"), "content", read_part))
+    return tuple(each(content, "content", read_part))
 
 
 def read_part(raw: Json) -> Part:
@@ -97,7 +99,10 @@ def _read_file(inner: Json, kept: Json) -> Media:
         raise WireError("", "must have 'file_data' or 'file_id'")
     with at("file_data"):
         mime, data = read_data_url(text) or ("", read_base64(text))
-    return Media("file", mime, data, file_id=file_id, name=name, opaque=opaque(NAME, kept))
+    media = Media("file", mime, data, file_id=file_id, name=name)
+    if text_in(media) is not None:
+        kept["type"] = "file"  # its caller knows that its server takes such files: it stays one
+    return msgspec.structs.replace(media, opaque=opaque(NAME, kept))
 
 
 def read_call(raw: Json) -> ToolCall:
@@ -119,7 +124,7 @@ def read_call(raw: Json) -> ToolCall:
 
 
 def read_thinking(raw: Json) -> tuple[Thinking, ...]:
-    """The reasoning of a message, under whichever name its server gives it."""
+    """Read the reasoning of a message, from the field that its server uses."""
     own_field, other_field = THINKING_FIELDS
     name = own_field if raw.get(own_field) else other_field if raw.get(other_field) else ""
     details = objects(raw, DETAILS)
@@ -159,7 +164,6 @@ def _read_citation(raw: Json, base: int) -> Citation:
 
 
 def is_plain(part: Part) -> TypeGuard[Text]:
-    """Whether a part is nothing but a text."""
     return type(part) is Text and not part.opaque and not part.refusal
 
 
@@ -199,9 +203,18 @@ def write_media(media: Media) -> Json:
     if media.file_id:
         return merge(kept, {"type": "file", "file": extras({"file_id": media.file_id, "filename": media.name or None})})
     if media.kind == "file" and media.data:
+        # OpenAI takes PDF files, other servers none; what came as a file in this dialect is sent as one.
+        if not kept and (text := as_text(media)) is not None:
+            return {"type": "text", "text": text}
         data = write_data_url(media, "application/octet-stream")
         return merge(kept, {"type": "file", "file": {"file_data": data, "filename": media.name or "file"}})
     return {"type": "text", "text": mention(media)}
+
+
+def carries(media: Media) -> bool:
+    """Whether a medium is written as what it is, or as text; the first byte is enough to tell."""
+    begin = msgspec.structs.replace(media, data=media.data[:1])
+    return text_in(media) is not None or write_media(begin)["type"] != "text"
 
 
 def write_call(call: ToolCall, name: str = "") -> Json:

@@ -1,17 +1,17 @@
 """Prompts as bodies of OpenAI's Chat Completions API, and back.
 
-A tool's result is a message of its own on this wire, of text only: results that follow each other are one message of
-ours, and the images of a result move into a user message behind the results. `top_k` is written although OpenAI's own
-servers refuse it, because the compatible ones that know it are why it would be set. Thinking `off` is the effort
-`none`; efforts above `high` are `high` to our values and kept exactly in the opaque.
+On this wire each result of a tool is a message, of text only: consecutive results are one message of ours, and images
+of results move into the user message after them. A failure is part of the text (`Error: …`), which is not read back.
+`top_k` is written although OpenAI refuses it, since it is set for compatible servers that know it. Thinking `off` is
+the effort `none`; efforts above `high` are `high` in our values, and kept exactly in the opaque.
 
-A streamed prompt asks for usage. Read back, a caller's wish for no usage is `stream_options.include_usage: false` in
-the prompt's opaque, which the reply's writer obeys.
+A streamed prompt asks for usage. If a caller does not want usage, `stream_options.include_usage: false` is kept in the
+prompt's opaque, for the writer of the reply.
 """
 
 from __future__ import annotations
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...prompt import Prompt
 from ...values import (
     Foreign,
@@ -26,21 +26,34 @@ from ...values import (
     ToolResult,
     ToolSpec,
 )
-from .._names import choice_sent, name_sent
-from .._openai import TOOL_NAME_MAX, custom_schema, read_effort, read_user, write_effort, write_user
+from .._names import name_sent
+from .._openai import (
+    TOOL_NAME_MAX,
+    custom_schema,
+    read_choice,
+    read_effort,
+    read_schema,
+    read_user,
+    write_choice,
+    write_effort,
+    write_plain,
+    write_schema,
+    write_user,
+)
 from .._wire import (
     WireError,
     as_object,
     at,
     each,
+    error_parts,
     extras,
     field,
     is_server_tool,
+    list_field,
     maybe,
     merge,
     moved_media_text,
     object_field,
-    objects,
     opaque,
     own,
     shown,
@@ -84,7 +97,7 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool, tokens_max_field: 
     tools, choice = write_tools(prompt.tools, options.tool_choice, _write_tool)
     if tools:
         body["tools"] = tools
-        body |= _write_choice(options, choice)
+        body |= write_choice(options, choice, nested=True)
     body |= _write_options(options, tokens_max_field)
     body |= extras({"user": write_user(options.user, kept.get("user"))})
     effort = write_effort(options, kept.get("reasoning_effort"))
@@ -103,17 +116,8 @@ def _write_options(options: Options, tokens_max_field: str) -> Json:
         "seed": options.seed,
     }
     if (output := options.output) is not None:
-        schema: Json = {"name": output.name, "schema": output.schema, "description": output.description or None}
-        schema["strict"] = output.strict
-        body["response_format"] = {"type": "json_schema", "json_schema": extras(schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": write_schema(output)}
     return extras(body)
-
-
-def _write_choice(options: Options, choice: str | None) -> Json:
-    wire: object = choice
-    if choice and choice.startswith("tool:"):
-        wire = {"type": "function", "function": {"name": choice_sent(choice, TOOL_NAME_MAX)}}
-    return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
 
 
 def _write_tool(spec: ToolSpec) -> Json | None:
@@ -136,7 +140,7 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
     wire: list[Json] = []
     moved: list[Json] = []
     for message in messages:
-        if moved and message.role != "tool":
+        if moved and message.role in ("assistant", "system"):
             wire.append({"role": "user", "content": moved})
             moved = []
         if message.role == "assistant":
@@ -150,19 +154,13 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
             else:
                 others.append(part)
         if others and (content := write_content(others)) is not None:
-            wire.append(_write_plain(message, content))
+            if moved:  # one message of the user, and not two in a row
+                content = [*moved, *([{"type": "text", "text": content}] if isinstance(content, str) else content)]
+                moved = []
+            wire.append(write_plain(message, content, NAME))
     if moved:
         wire.append({"role": "user", "content": moved})
     return wire
-
-
-def _write_plain(message: Message, content: str | list[Json]) -> Json:
-    """A system or user message."""
-    if not message.opaque:
-        return {"role": "system" if message.role == "system" else "user", "content": content}
-    kept = own(message, NAME)
-    role = kept.get("role", "system") if message.role == "system" else "user"
-    return merge(kept, {"role": role, "content": content})
 
 
 def _write_assistant(message: Message) -> Json | None:
@@ -212,20 +210,20 @@ def _write_mixed(message: Message) -> Json | None:
 
 
 def _fields_of(part: Foreign) -> Json:
-    """The message's own fields that a Foreign of a reply holds, such as `audio`, of which only the id goes back."""
+    """Return the fields of a message that a Foreign of a reply holds, such as `audio`; only its id is sent back."""
     fields = message_fields(part)
     return {**fields, "audio": {"id": object_field(fields, "audio").get("id")}} if "audio" in fields else fields
 
 
 def _write_result(result: ToolResult, moved: list[Json]) -> Json:
     """A result's message. Its media are added to `moved`, for a user message behind all results."""
-    parts = result.parts
+    parts = error_parts(result) if result.is_error else result.parts
     if len(parts) == 1 and is_plain(part := parts[0]) and not result.opaque:
         return {"role": "tool", "tool_call_id": result.call_id, "content": part.text}
-    texts = [part for part in result.parts if isinstance(part, Text)]
+    texts = [part for part in parts if isinstance(part, Text)]
     content = write_content(texts) if texts else None
-    if len(texts) < len(result.parts):
-        media = [write_media(part) for part in result.parts if isinstance(part, Media)]
+    if len(texts) < len(parts):
+        media = [write_media(part) for part in parts if isinstance(part, Media)]
         moved += [{"type": "text", "text": moved_media_text(result.call_id)}, *media]
         content = "(its media follow in the next user message)" if content is None else content
     wire: Json = {"role": "tool", "tool_call_id": result.call_id, "content": content or ""}
@@ -238,12 +236,12 @@ def _write_result(result: ToolResult, moved: list[Json]) -> Json:
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     messages: list[Message] = []
-    for message in each(objects(body, "messages", required=True), "messages", _read_message):
+    for message in each(list_field(body, "messages"), "messages", _read_message):
         if message.role == "tool" and messages and messages[-1].role == "tool":
             messages[-1] = Message("tool", messages[-1].parts + message.parts)
         else:
             messages.append(message)
-    tools = each(objects(body, "tools"), "tools", _read_tool)
+    tools = each(body.get("tools"), "tools", _read_tool)
     options = _read_options(body, kept)
     return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
 
@@ -279,7 +277,7 @@ def _read_assistant(raw: Json) -> Message:
     parts: list[Part] = [*read_thinking(raw), *read_content(raw.get("content"))]
     if refusal := text_field(raw, "refusal", ""):
         parts.append(Text(refusal, refusal=True))
-    parts += each(objects(raw, "tool_calls"), "tool_calls", read_call)
+    parts += each(raw.get("tool_calls"), "tool_calls", read_call)
     kept = extras(raw, *_ASSISTANT)
     return Message("assistant", tuple(parts), opaque=opaque(NAME, kept))
 
@@ -312,7 +310,7 @@ def _grammar(custom: Json) -> Json:
 
 
 def _read_options(body: Json, kept: Json) -> Options:
-    """The options; what they cannot say is added to `kept`."""
+    """Read the options. What they have no field for is added to `kept`."""
     if field(body, "n", int, 1) != 1:
         raise WireError("n", f"must be 1, got {body['n']!r}: one reply is given for one prompt")
     streaming = object_field(body, "stream_options")
@@ -329,22 +327,11 @@ def _read_options(body: Json, kept: Json) -> Options:
         stop=(stop,) if isinstance(stop, str) else strings(body, "stop"),
         seed=maybe(body, "seed", int),
         thinking=read_effort(body, "reasoning_effort", kept),
-        tool_choice=_read_choice(body, kept),
+        tool_choice=read_choice(body, kept, nested=True),
         parallel_calls=maybe(body, "parallel_tool_calls", bool),
         output=_read_output(body, kept),
         user=read_user(body, kept),
     )
-
-
-def _read_choice(body: Json, kept: Json) -> str | None:
-    choice = body.get("tool_choice")
-    if choice is None or choice in ("auto", "none", "required"):
-        return choice
-    raw = object_field(body, "tool_choice")
-    if raw.get("type") == "function":
-        return f"tool:{text_field(object_field(raw, 'function'), 'name')}"
-    kept["tool_choice"] = raw
-    return None
 
 
 def _read_output(body: Json, kept: Json) -> OutputSchema | None:
@@ -353,10 +340,4 @@ def _read_output(body: Json, kept: Json) -> OutputSchema | None:
         kept |= {"response_format": wanted} if wanted else {}
         return None
     with at("response_format.json_schema"):
-        inner = object_field(wanted, "json_schema")
-        return OutputSchema(
-            object_field(inner, "schema"),
-            text_field(inner, "name"),
-            text_field(inner, "description", ""),
-            maybe(inner, "strict", bool),
-        )
+        return read_schema(object_field(wanted, "json_schema"))

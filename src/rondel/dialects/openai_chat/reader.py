@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, cast
 
-import msgspec
-
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...values import (
     Delta,
     Foreign,
@@ -19,6 +17,7 @@ from ...values import (
     PartDelta,
     PartFinished,
     PartStarted,
+    Reply,
     ReplyFinished,
     ReplyStarted,
     Text,
@@ -28,7 +27,7 @@ from .._failures import error_in_stream
 from .._reader import EventReader
 from .._wire import (
     WireError,
-    as_objects,
+    each,
     encode_json,
     extras,
     object_field,
@@ -38,15 +37,8 @@ from .._wire import (
     read_arguments,
     text_field,
 )
-from .parts import (
-    DETAILS,
-    NAME,
-    THINKING_FIELDS,
-    read_call,
-    read_citations,
-    thinking_of,
-)
-from .reply import BODY_FIELDS, MESSAGE_FIELDS, read_ending, read_usage
+from .parts import DETAILS, NAME, THINKING_FIELDS, read_call, read_citations, thinking_of
+from .reply import BODY_FIELDS, MESSAGE_FIELDS, read_ending, read_reply, read_usage
 
 _KNOWN = frozenset((*BODY_FIELDS, "obfuscation"))
 Kind: TypeAlias = Literal["thinking", "text", "refusal"]
@@ -89,43 +81,6 @@ class _Call:
         return read_call({**self.raw, "id": self.id, kind: inner})
 
 
-class _Function(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    arguments: str = ""
-    name: str = ""
-
-
-class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    index: int
-    function: _Function
-    id: str = ""
-    type: Literal["function"] = "function"
-
-
-class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    content: str | None = None
-    tool_calls: tuple[_PlainCall, ...] = ()
-
-
-class _PlainChoice(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    delta: _PlainDelta
-    index: Literal[0] = 0
-    finish_reason: None = None
-    logprobs: None = None
-
-
-class _PlainChunk(msgspec.Struct, gc=False):
-    """A chunk that is one more piece of a text or of calls and nothing else, as nearly all are: read at once, without a
-    dict."""
-
-    choices: tuple[_PlainChoice]
-    usage: None = None
-    error: None = None
-
-
-_read_plain = msgspec.json.Decoder(_PlainChunk).decode
-_NOT_PLAIN = (msgspec.MsgspecError, UnicodeDecodeError)
-
-
 class Reader(EventReader):
     name = NAME
     ends_with = "finish reason"
@@ -143,6 +98,9 @@ class Reader(EventReader):
         self._content_length = 0
         self._started = False
 
+    def _whole(self, body: Json) -> Reply:
+        return read_reply(body)
+
     def _missing_end(self, out: list[Delta]) -> None:
         """Some servers leave out `[DONE]`: a finish reason will do."""
         if self._ending is None:
@@ -154,43 +112,6 @@ class Reader(EventReader):
             self._stop(out)
         else:
             self._chunk(parse_object(data.decode("utf-8", "replace")), out)
-
-    def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        if self._ending is not None or not self._started:
-            return False
-        try:
-            delta = _read_plain(data).choices[0].delta
-        except _NOT_PLAIN:
-            return False
-        if delta.tool_calls:
-            return delta.content is None and self._plain_calls(delta.tool_calls, out)
-        prose = self._prose
-        if prose is None or prose.kind != "text":
-            return False
-        if text := delta.content:
-            prose.pieces.append(text)
-            self._content_length += len(text)
-            out.append(PartDelta(prose.index, text))
-        return True
-
-    def _plain_calls(self, pieces: tuple[_PlainCall, ...], out: list[Delta]) -> bool:
-        for piece in pieces:
-            call = self._calls.get(piece.index)
-            begins = bool(piece.id and piece.function.name)
-            if begins if call is not None else not begins:
-                return False  # a call in another's place, or one that has no name yet: the long way knows
-            if call is not None and call.raw.get("type") == "custom":
-                return False
-        if self._prose is not None:
-            self._close_prose(out)
-        for piece in pieces:
-            call = self._calls.get(piece.index)
-            if call is None:
-                call = self._call_at(piece.index, piece.id, piece.function.name, {}, out)
-            if text := piece.function.arguments:
-                call.pieces.append(text)
-                out.append(PartDelta(call.index, text))
-        return True
 
     def _chunk(self, raw: Json, out: list[Delta]) -> None:
         if raw.get("error"):
@@ -324,13 +245,12 @@ class Reader(EventReader):
 
 
 def _left(raw: Json) -> Json:
-    """What a chunk says that we have no place for."""
     return {key: value for key, value in raw.items() if key not in _KNOWN and value is not None}
 
 
 def _text_of(content: object) -> str:
     """The text of a delta's content that is a list of parts, as a few servers write it."""
-    return "".join(text_field(part, "text", "") for part in as_objects(content, "content"))
+    return "".join(each(content, "content", lambda part: text_field(part, "text", "")))
 
 
 def _grow(fields: Json, key: str, value: Any) -> None:

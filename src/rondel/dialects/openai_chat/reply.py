@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError
 from ...values import Foreign, Media, Message, Part, Reply, StopReason, Text, ToolCall, Usage
 from .._failures import error_in_stream
-from .._openai import as_custom, error_fields, usage_details
+from .._openai import as_custom, error_fields, natural_stop, usage_details
 from .._wire import (
     WireError,
     at,
@@ -52,6 +52,10 @@ _STOPS: dict[str, StopReason] = {
     "tool_calls": "calls",
     "function_call": "calls",
     "content_filter": "refusal",
+    # Words of compatible servers for an answer that broke off: OpenRouter, vLLM and SGLang, DeepSeek.
+    "error": "interrupted",
+    "abort": "interrupted",
+    "insufficient_system_resource": "interrupted",
 }
 _PLAIN_STOPS: dict[StopReason, str] = {
     "end": "stop",
@@ -60,7 +64,7 @@ _PLAIN_STOPS: dict[StopReason, str] = {
     "stop_sequence": "stop",
     "refusal": "content_filter",
     "pause": "stop",
-    "interrupted": "stop",
+    "interrupted": "length",  # Chat has no such reason, and the answer must not look finished
 }
 
 
@@ -95,7 +99,7 @@ def _read_parts(raw: Json) -> tuple[Part, ...]:
     parts += texts
     if refusal := text_field(raw, "refusal", ""):
         parts.append(Text(refusal, refusal=True))
-    parts += each(objects(raw, "tool_calls"), "tool_calls", read_call)
+    parts += each(raw.get("tool_calls"), "tool_calls", read_call)
     if left := extras(raw, *MESSAGE_FIELDS):
         parts.append(Foreign({NAME: left}))
     return tuple(parts)
@@ -142,12 +146,7 @@ def _write_message(parts: tuple[Part, ...]) -> Json:
 
 def stop_of(word: str, parts: Iterable[Part]) -> StopReason:
     stop = _STOPS.get(word, "end")
-    if stop != "end":
-        return stop
-    held = list(parts)
-    if any(isinstance(part, ToolCall) for part in held):
-        return "calls"
-    return "refusal" if any(isinstance(part, Text) and part.refusal for part in held) else "end"
+    return natural_stop(parts) if stop == "end" else stop
 
 
 def _plain_stop(stop: StopReason, parts: Iterable[Part]) -> str:
@@ -205,5 +204,4 @@ def write_usage(usage: Usage, kept: Json) -> Json:
 
 
 def error_body(error: EngineError) -> Json:
-    """An error in the envelope of this dialect, in a stream or as an answer."""
     return {"error": error_fields(error)}

@@ -2,94 +2,55 @@
 
 from __future__ import annotations
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError
-from ...sse import comment, encode
 from ...values import (
-    Delta,
     Foreign,
-    Media,
     Part,
-    PartDelta,
-    PartFinished,
-    PartStarted,
+    Reply,
     ReplyFinished,
-    ReplyStarted,
     Text,
     Thinking,
     ToolCall,
+    Usage,
 )
-from .._openai import as_custom
-from .._wire import (
-    PartsInOrder,
-    encode_json,
-    extras,
-    mention,
-    own,
-    streamed_tail,
-)
-from .parts import (
-    DETAILS,
-    NAME,
-    THINKING_FIELDS,
-    message_fields,
-    write_call,
-    write_citations,
-    write_thinking,
-)
-from .reply import error_body, write_stop, write_usage
+from .._openai import as_custom, error_status
+from .._sse import encode
+from .._wire import encode_json, extras, own, streamed_tail
+from .._writer import EventWriter
+from .parts import DETAILS, NAME, THINKING_FIELDS, message_fields, write_call, write_citations, write_thinking
+from .reply import error_body, write_reply, write_stop, write_usage
 
 
-class Writer:
+class Writer(EventWriter):
     """Writes deltas as chunks. Calls that overlap could be told apart by their numbers, but clients take a call for
     complete when the next one begins: each is written to its end first."""
 
     def __init__(
         self, *, model: str, id: str, created_s: int, with_usage: bool, customs: frozenset[str] = frozenset()
     ) -> None:
+        super().__init__()
         self._id, self._model, self._created_s, self._with_usage = id, model, created_s, with_usage
         self._customs = customs
         head = encode_json(self._chunk([]))
         self._head = b"data: " + head[: head.rindex(b"[]")] + b'[{"index":0,"delta":'
-        self._shapes: dict[int, bytes] = {}
-        """How a piece of each part is written."""
+        self._shapes: dict[int, bytes] = {}  # how a piece of each part is written
         self._lengths: dict[int, int] = {}
         self._calls: dict[int, tuple[int, ToolCall]] = {}
         self._parts: list[Part] = []
-        self._order = PartsInOrder()
         self._content_length = 0
-        self._started = self._done = False
 
-    def feed(self, delta: Delta) -> bytes:
-        if self._done:
-            return b""
-        if type(delta) is PartDelta and delta.index == self._order.current:
-            return self._piece(delta.index, delta.text)
-        return b"".join(map(self._write, self._order.feed(delta)))
+    def write_whole(self, reply: Reply) -> Json:
+        return write_reply(reply, model=self._model, id=self._id, created_s=self._created_s, customs=self._customs)
 
-    def _write(self, delta: Delta) -> bytes:
-        if isinstance(delta, PartDelta):
-            return self._piece(delta.index, delta.text)
-        if isinstance(delta, PartStarted):
-            return self._start() + self._start_part(delta.index, self._told(delta.part))
-        if isinstance(delta, PartFinished):
-            return self._finish_part(delta.index, self._told(delta.part))
-        if isinstance(delta, ReplyStarted):
-            return self._start()
-        return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        return error_status(error), error_body(error)
 
-    def fail(self, error: EngineError) -> bytes:
-        if self._done:
-            return b""
-        self._done = True
+    def _failure(self, error: EngineError) -> bytes:
         return encode("", encode_json(error_body(error)))
 
-    def ping(self) -> bytes:
-        return b"" if self._done else comment("ping")
-
-    def _told(self, part: Part) -> Part:
-        """A part as callers of this dialect can read it: of a medium they are told that there was one."""
-        return Text(mention(part)) if isinstance(part, Media) else as_custom(part, self._customs, NAME, "custom")
+    def _for_caller(self, part: Part) -> Part:
+        return as_custom(super()._for_caller(part), self._customs, NAME, "custom")
 
     def _chunk(self, choices: list[Json]) -> Json:
         return {
@@ -104,10 +65,9 @@ class Writer:
         return b'%b%b,"finish_reason":null}]}\n\n' % (self._head, delta)
 
     def _shape(self, delta: bytes) -> bytes:
-        """A delta with a place for a text in it."""
         return b'%b%b,"finish_reason":null}]}\n\n' % (self._head.replace(b"%", b"%%"), delta)
 
-    def _start(self) -> bytes:
+    def _start(self, usage: Usage | None = None) -> bytes:
         if self._started:
             return b""
         self._started = True
@@ -128,7 +88,7 @@ class Writer:
     def _start_call(self, index: int, part: ToolCall) -> bytes:
         raw, number = write_call(part), len(self._calls)
         self._calls[index] = number, part
-        if raw["type"] == "custom":  # its input is no JSON: it comes in one piece, at the end
+        if raw["type"] == "custom":  # its input is not JSON, and is sent in one piece at the end
             raw["custom"]["input"] = ""
         else:
             raw["function"]["arguments"] = ""
@@ -165,13 +125,11 @@ class Writer:
             late["custom"] = {"input": write_call(part)["custom"]["input"]}
         return {"tool_calls": [{"index": number, **late}]} if late else {}
 
-    def _finish(self, delta: ReplyFinished) -> bytes:
-        written = self._start()
-        self._done = True
-        kept = own(delta, NAME)
-        choice: Json = {"index": 0, "delta": {}, "finish_reason": write_stop(delta.stop, kept, self._parts)}
+    def _finish(self, end: ReplyFinished) -> bytes:
+        kept = own(end, NAME)
+        choice: Json = {"index": 0, "delta": {}, "finish_reason": write_stop(end.stop, kept, self._parts)}
         left = extras(kept, "usage", "finish_reason", "choice", "created")
-        written += encode("", encode_json({**left, **self._chunk([choice])}))
+        written = encode("", encode_json({**left, **self._chunk([choice])}))
         if self._with_usage:
-            written += encode("", encode_json({**self._chunk([]), "usage": write_usage(delta.usage, kept)}))
+            written += encode("", encode_json({**self._chunk([]), "usage": write_usage(end.usage, kept)}))
         return written + encode("", b"[DONE]")

@@ -1,10 +1,10 @@
-"""Where images stand in the input of a body: in messages, and in what calls gave. Pure."""
+"""Finds and edits the images in the input of a body: in messages and in results of calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from .._images import Edit, edit_blocks, objects_in
 from .parts import read_input_content, write_input_part
 

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from ...errors import EngineError
-from ...sse import encode
 from .._failures import error_in_stream
-from .._meter import NOTHING, EventMeter, counted, event_of, struct_of
+from .._meter import NOTHING, EventMeter, Typed, counted, event_of, struct_of
+from .._sse import encode
 from .._wire import WireError, encode_json, parse_object
 from .parts import NAME
-from .reply import failure, head_of, read_usage
+from .reply import FAILED, failure, head_of, read_usage
 
 
 class _Response(msgspec.Struct):
-    """A response, of which only its costs are read: it repeats the whole request and the whole answer."""
+    """The fields of a response that show what it cost; it repeats the whole request and answer."""
 
     id: str | None = None
     model: str | None = None
@@ -34,7 +34,7 @@ class _Event(msgspec.Struct):
 
 _EVENT, _WHOLE = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Response)
 _ENDS = ("response.completed", "response.incomplete")
-_FAILS = ("response.failed", "response.cancelled")
+_FAILS = {f"response.{status}": words for status, words in FAILED.items()}
 _BEFORE = ("response.created", "response.in_progress", "response.queued", "keepalive", "ping")
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,12})')
 
@@ -43,6 +43,7 @@ class Meter(EventMeter):
     name = NAME
     ends_with = "response.completed event"
     marks = (b'"response"', b'"error"')
+    piece, pieces = msgspec.json.Decoder(Typed), msgspec.json.Decoder(list[Typed])
 
     def _event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":  # some servers end with it, after the last event
@@ -55,7 +56,7 @@ class Meter(EventMeter):
             return self._ends()
         if kind in _FAILS:
             told = response.error if response is not None else None
-            return self._fails(error_in_stream(told, fallback="the response failed"))
+            return self._fails(error_in_stream(told, fallback=f"the response {_FAILS[kind]}"))
         if kind == "error":
             raw = parse_object(data)
             return self._fails(error_in_stream(raw.get("error") or {**raw, "type": None}))
@@ -72,8 +73,8 @@ class Meter(EventMeter):
 
     def _read_whole(self, body: bytes) -> None:
         whole = struct_of(_WHOLE, body)
-        if whole.error or whole.status == "failed":
-            raise error_in_stream(whole.error, fallback="the response failed")
+        if whole.error or whole.status in FAILED:
+            raise error_in_stream(whole.error, fallback=f"the response {FAILED.get(whole.status or '', 'failed')}")
         if whole.output == NOTHING:
             raise WireError("output", "is missing: it must be a list")
         self._read(whole)

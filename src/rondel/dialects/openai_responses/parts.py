@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from ...dialect import UNSIGNED, Json
+import msgspec
+
+from ...contracts.dialect import Json, seal, unseal
+from ...text.attached import as_text, text_in
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall, ToolResult
 from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
-    as_objects,
     at,
     each,
+    error_parts,
     extras,
     maybe,
     mention,
@@ -69,7 +72,6 @@ def _left(raw: Json, *known: str) -> Json:
 
 
 def item_of(raw: Json) -> Json:
-    """What the texts of a message item remember of it."""
     return _left(raw, "role", "content")
 
 
@@ -77,8 +79,7 @@ def read_output_message(raw: Json) -> list[Part]:
     content, item = raw.get("content"), item_of(raw)
     if isinstance(content, str):
         return [Text(content, opaque=opaque(NAME, {"item": item} if item else {}))]
-    raws = as_objects(content if content is not None else [], "content")
-    return each(raws, "content", lambda part: read_output_part(part, item))
+    return each(content, "content", lambda part: read_output_part(part, item))
 
 
 def read_output_part(raw: Json, item: Json) -> Part:
@@ -96,8 +97,9 @@ def read_output_part(raw: Json, item: Json) -> Part:
 
 
 def _read_reasoning(raw: Json) -> Thinking:
-    if raw.get("encrypted_content") == UNSIGNED:
-        return Thinking(thinking_text(raw))
+    mark = raw.get("encrypted_content")
+    if isinstance(mark, str) and (carried := unseal(mark)) is not None:
+        return Thinking(thinking_text(raw), opaque=carried)
     return Thinking(thinking_text(raw), opaque={NAME: extras(raw, "type")})
 
 
@@ -126,7 +128,7 @@ def read_input_content(content: object, where: str = "content") -> tuple[Part, .
     """An input message's content, or a call's output: a text, or a list of parts."""
     if isinstance(content, str):
         return (Text(content),)
-    return tuple(each(as_objects(content, where), where, _read_input_part))
+    return tuple(each(content, where, _read_input_part))
 
 
 def _read_input_part(raw: Json) -> Part:
@@ -164,15 +166,12 @@ def _read_file(raw: Json) -> Media:
     text = text_field(raw, "file_data", "")
     with at("file_data"):
         mime, data = read_data_url(text) or ("", read_base64(text))
-    return Media(
-        "file",
-        mime,
-        data,
-        text_field(raw, "file_url", ""),
-        text_field(raw, "file_id", ""),
-        text_field(raw, "filename", ""),
-        opaque(NAME, extras(raw, "type", "file_data", "file_url", "file_id", "filename")),
-    )
+    url, file_id, name = (text_field(raw, key, "") for key in ("file_url", "file_id", "filename"))
+    media = Media("file", mime, data, url, file_id, name)
+    kept = extras(raw, "file_data", "file_url", "file_id", "filename")
+    if text_in(media) is None:  # else its caller knows that its server takes such files: it stays one
+        del kept["type"]
+    return msgspec.structs.replace(media, opaque=opaque(NAME, kept))
 
 
 def read_result(raw: Json) -> ToolResult:
@@ -230,6 +229,8 @@ def _write_media(media: Media) -> Json:
             return {"type": "input_text", "text": mention(media)}
         form = AUDIO_FORMATS.get(media.mime, media.mime.rpartition("/")[2] or "wav")
         return merge(kept, {"type": "input_audio", "input_audio": {"data": write_base64(media.data), "format": form}})
+    if not kept and (text := as_text(media)) is not None:
+        return {"type": "input_text", "text": text}
     block: Json = {"type": "input_file"}
     if media.file_id:
         block["file_id"] = media.file_id
@@ -242,14 +243,19 @@ def _write_media(media: Media) -> Json:
     return merge(kept, block)
 
 
+def carries(media: Media) -> bool:
+    begin = msgspec.structs.replace(media, data=media.data[:1])
+    return text_in(media) is not None or _write_media(begin)["type"] != "input_text"
+
+
 def write_result(result: ToolResult, *, custom: bool) -> Json:
     kept = own(result, NAME) if result.opaque else {}
     kind = kept.get("type", "custom_tool_call_output" if custom else "function_call_output")
     item: Json = {"type": kind, "call_id": result.call_id}
     said = kept.get("output")
-    if said is not None and result_parts(said) == result.parts:
+    if said is not None and not result.is_error and result_parts(said) == result.parts:
         return {**kept, **item}
-    item["output"] = write_content(result.parts) or ""
+    item["output"] = write_content(error_parts(result) if result.is_error else result.parts) or ""
     return merge(extras(kept, "output"), item) if kept else item
 
 
@@ -300,4 +306,4 @@ def reasoning_item(part: Thinking, id: str) -> Json:
     if kept:
         return {"summary": [], **kept, "type": "reasoning", "id": kept.get("id", id)}
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-    return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": UNSIGNED}
+    return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": seal(part.opaque, NAME)}

@@ -13,14 +13,22 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...prompt import Prompt
 from ...values import Foreign, Message, Options, OutputSchema, Part, Text, Thinking, ToolCall, ToolResult
-from .._names import choice_sent
-from .._openai import TOOL_NAME_MAX, read_effort, read_user, write_effort, write_user
+from .._openai import (
+    read_choice,
+    read_effort,
+    read_schema,
+    read_user,
+    write_choice,
+    write_effort,
+    write_plain,
+    write_schema,
+    write_user,
+)
 from .._wire import (
     WireError,
-    as_objects,
     at,
     each,
     extras,
@@ -83,7 +91,7 @@ def _write_settings(prompt: Prompt, instructions: str, *, stream: bool) -> Json:
     if tools:
         body["tools"] = tools
     if tools or any(map(is_inside, prompt.tools)):
-        body |= _write_choice(options, choice)
+        body |= write_choice(options, choice, nested=False)
     body |= _write_options(options)
     body |= extras({"user": write_user(options.user, kept.get("user"))})
     said = object_field(kept, "reasoning")
@@ -106,17 +114,8 @@ def _write_options(options: Options) -> Json:
         "top_p": options.top_p,
     }
     if (output := options.output) is not None:
-        form: Json = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": output.strict}
-        form["description"] = output.description or None
-        body["text"] = {"format": extras(form)}
+        body["text"] = {"format": {"type": "json_schema", **write_schema(output)}}
     return extras(body)
-
-
-def _write_choice(options: Options, choice: str | None) -> Json:
-    wire: object = choice
-    if choice and choice.startswith("tool:"):
-        wire = {"type": "function", "name": choice_sent(choice, TOOL_NAME_MAX)}
-    return extras({"tool_choice": wire, "parallel_tool_calls": options.parallel_calls})
 
 
 def _instructions(messages: tuple[Message, ...]) -> tuple[str, list[Message]]:
@@ -149,15 +148,8 @@ def _write_items(messages: list[Message], *, alone: bool) -> list[Json]:
                 others.append(part)
         items += whole
         if others and (content := write_content(others)) is not None:
-            items.append(_write_plain(message, content))
+            items.append(write_plain(message, content, NAME))
     return items
-
-
-def _write_plain(message: Message, content: str | list[Json]) -> Json:
-    """A system or user message."""
-    kept = own(message, NAME) if message.opaque else {}
-    role = kept.get("role", "system") if message.role == "system" else "user"
-    return merge(kept, {"role": role, "content": content})
 
 
 def _is_custom(part: Part) -> TypeGuard[ToolCall]:
@@ -236,7 +228,7 @@ def _read_input(given: object) -> list[Message]:
     if given is None:
         return []
     messages: list[Message] = []
-    for message in each(as_objects(given, "input"), "input", _read_input_item):
+    for message in each(given, "input", _read_input_item):
         last = messages[-1] if messages else None
         if last is not None and last.role == message.role and message.role in ("assistant", "tool"):
             messages[-1] = Message(last.role, last.parts + message.parts)
@@ -270,7 +262,7 @@ def _read_input_item(raw: Json) -> Message:
 
 
 def _read_options(body: Json, kept: Json) -> Options:
-    """The options; what they cannot say is added to `kept`."""
+    """Read the options. What they have no field for is added to `kept`."""
     reasoning = object_field(body, "reasoning")
     left = extras(reasoning, "effort")
     level = read_effort(reasoning, "effort", left)
@@ -281,22 +273,11 @@ def _read_options(body: Json, kept: Json) -> Options:
         temperature=maybe(body, "temperature", float),
         top_p=maybe(body, "top_p", float),
         thinking=level,
-        tool_choice=_read_choice(body, kept),
+        tool_choice=read_choice(body, kept, nested=False),
         parallel_calls=maybe(body, "parallel_tool_calls", bool),
         output=_read_output(body, kept),
         user=read_user(body, kept),
     )
-
-
-def _read_choice(body: Json, kept: Json) -> str | None:
-    choice = body.get("tool_choice")
-    if choice is None or choice in ("auto", "none", "required"):
-        return choice
-    raw = object_field(body, "tool_choice")
-    if raw.get("type") == "function":
-        return f"tool:{text_field(raw, 'name')}"
-    kept["tool_choice"] = raw
-    return None
 
 
 def _read_output(body: Json, kept: Json) -> OutputSchema | None:
@@ -305,8 +286,7 @@ def _read_output(body: Json, kept: Json) -> OutputSchema | None:
     output = None
     if form.get("type") == "json_schema":
         with at("text.format"):
-            strict, description = maybe(form, "strict", bool), text_field(form, "description", "")
-            output = OutputSchema(object_field(form, "schema"), text_field(form, "name"), description, strict)
+            output = read_schema(form)
     elif form:
         left["format"] = form
     if left:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...values import (
     Delta,
     Part,
     PartDelta,
     PartFinished,
     PartStarted,
+    Reply,
     ReplyFinished,
     ReplyStarted,
     Text,
@@ -25,47 +26,9 @@ from ...values import (
 )
 from .._failures import error_in_stream
 from .._reader import EventReader
-from .._wire import (
-    WireError,
-    at,
-    field,
-    object_field,
-    objects,
-    opaque,
-    parse_object,
-    text_field,
-)
-from .parts import (
-    NAME,
-    item_of,
-    read_item,
-    read_output_part,
-)
-from .reply import read_ending, read_usage
-
-
-class _Piece(msgspec.Struct, gc=False):
-    """The events of which a stream has thousands; all others are read as plain JSON."""
-
-    type: str
-    output_index: int
-    delta: str
-    content_index: int = 0
-
-
-_decode_piece = msgspec.json.Decoder(_Piece).decode
-
-
-def _piece_of(raw: Json) -> _Piece:
-    try:
-        number = field(raw, "content_index", int, 0)
-        return _Piece(text_field(raw, "type"), field(raw, "output_index", int), text_field(raw, "delta"), number)
-    except WireError as error:
-        raise WireError("", f"is no delta event: {error}") from None
-
-
-_DELTA = b'.delta"'
-"""Stands in these events, and in few others: quotes inside a text are escaped."""
+from .._wire import WireError, at, field, object_field, objects, opaque, parse_object, text_field
+from .parts import NAME, item_of, read_item, read_output_part
+from .reply import read_ending, read_reply, read_usage
 
 _TEXT = ("response.output_text.delta", "response.refusal.delta")
 _ARGUMENTS = "response.function_call_arguments.delta"
@@ -86,41 +49,36 @@ class Reader(EventReader):
         self._parts: dict[int, Part] = {}
         self._started = False
 
-    def _plain(self, data: bytes, out: list[Delta]) -> bool:
-        if _DELTA not in data:
-            return False
-        try:
-            piece = _decode_piece(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return False
-        if piece.type not in _PIECES:
-            return False
-        self._piece(piece, out)
-        return True
+    def _whole(self, body: Json) -> Reply:
+        return read_reply(body)
 
-    def _piece(self, piece: _Piece, out: list[Delta]) -> None:
-        if not piece.delta:
+    def _piece(self, kind: str, raw: Json, out: list[Delta]) -> None:
+        try:
+            item, number = field(raw, "output_index", int), field(raw, "content_index", int, 0)
+            text = text_field(raw, "delta")
+        except WireError as error:
+            raise WireError("", f"is not a delta event: {error}") from None
+        if not text:
             return
-        item, kind = piece.output_index, piece.type
         if kind in _TEXT:
-            index = self._indexes.get((item, piece.content_index))
+            index = self._indexes.get((item, number))
             if index is None:
-                index = self._start_text(item, piece.content_index, {"type": kind.split(".")[1]}, out)
+                index = self._start_text(item, number, {"type": kind.split(".")[1]}, out)
         else:
             index = self._indexes.get((item, 0))
             if index is None:
                 raise WireError("output_index", f"names item {item}, which is not open")
             if kind != _ARGUMENTS and self._thoughts.setdefault(item, kind) != kind:
                 return  # a summary and the reasoning itself: the first to come is shown
-        out.append(PartDelta(index, piece.delta))
+        out.append(PartDelta(index, text))
 
     def _event(self, data: bytes, out: list[Delta]) -> None:
         if data == b"[DONE]":
             return
         raw = parse_object(data.decode("utf-8", "replace"))
         kind = text_field(raw, "type")
-        if kind in _PIECES:  # not as it should be, or with broken characters
-            self._piece(_piece_of(raw), out)
+        if kind in _PIECES:
+            self._piece(kind, raw, out)
         elif kind == "response.output_item.added":
             self._start_item(field(raw, "output_index", int), object_field(raw, "item"), out)
         elif kind == "response.content_part.added":
@@ -134,7 +92,7 @@ class Reader(EventReader):
         elif kind == "response.created":
             self._start(object_field(raw, "response"), out)
         elif kind in ("response.completed", "response.incomplete", "response.failed", "response.cancelled"):
-            self._stop(object_field(raw, "response"), out)
+            self._stop(object_field(raw, "response"), out, incomplete=kind == "response.incomplete")
         elif kind == "error":
             raise error_in_stream(raw.get("error") or {**raw, "type": None})
 
@@ -187,7 +145,7 @@ class Reader(EventReader):
             self._parts[index] = part
             out.append(PartFinished(index, part))
 
-    def _stop(self, response: Json, out: list[Delta]) -> None:
+    def _stop(self, response: Json, out: list[Delta], *, incomplete: bool) -> None:
         stop, _ = read_ending(response, ())
         self._start(response, out)
         for number, raw in enumerate(objects(response, "output")):
@@ -196,5 +154,5 @@ class Reader(EventReader):
         if late := [index for index in self._indexes.values() if index not in self._parts]:
             raise WireError("response.output", f"ends while part {late[0]} is open")
         self._done = True
-        stop, kept = read_ending(response, self._parts.values())
+        stop, kept = read_ending(response, self._parts.values(), incomplete=incomplete)
         out.append(ReplyFinished(stop, read_usage(object_field(response, "usage")), opaque(NAME, kept)))

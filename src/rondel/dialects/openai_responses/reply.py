@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from ...dialect import Json
+from ...contracts.dialect import SIGNED_BY, Json
 from ...errors import EngineError, PromptRejected
 from ...prompt import Prompt
 from ...values import Foreign, Media, Message, Part, Reply, ReplyFinished, StopReason, Text, Thinking, ToolCall, Usage
 from .._failures import error_in_stream, status_of
-from .._openai import usage_details
-from .._wire import count_field, each, extras, mention, merge, object_field, objects, opaque, own, text_field
+from .._openai import natural_stop, usage_details
+from .._wire import count_field, each, extras, mention, merge, object_field, opaque, own, text_field
 from .parts import CUSTOM_CALL, NAME, call_item, message_item, read_item, reasoning_item, write_output_part
 from .prompt import write_settings
 from .tools import as_wanted, calls_wanted
@@ -38,6 +38,7 @@ _BODY = (
     "created_at",
     "output_text",
 )
+FAILED = {"failed": "failed", "cancelled": "was cancelled"}  # the statuses of a response that is an error, in words
 _COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 _DETAILS = {
     "input_tokens_details": ("cached_tokens", "cache_write_tokens"),
@@ -49,18 +50,21 @@ _DETAILS = {
 
 
 def read_reply(body: Json) -> Reply:
-    parts = list(chain.from_iterable(each(objects(body, "output"), "output", read_item)))
+    parts = list(chain.from_iterable(each(body.get("output"), "output", read_item)))
     stop, kept = read_ending(body, parts)
     usage = read_usage(object_field(body, "usage"))
     model, id = text_field(body, "model", ""), text_field(body, "id", "")
     return Reply(Message("assistant", tuple(parts)), stop, usage, model, id, opaque(NAME, kept))
 
 
-def read_ending(body: Json, parts: Iterable[Part]) -> tuple[StopReason, Json]:
-    """Why a reply stopped, and what only this dialect says about it. A response that failed is raised."""
+def read_ending(body: Json, parts: Iterable[Part], *, incomplete: bool = False) -> tuple[StopReason, Json]:
+    """Why a reply stopped, and what only this dialect says about it. A response that failed is raised. `incomplete` is
+    what its last event says, and counts where the response itself does not say it."""
     status = text_field(body, "status", "completed")
-    if body.get("error") or status == "failed":
-        raise error_in_stream(body.get("error"), fallback="the response failed")
+    if body.get("error") or status in FAILED:
+        raise error_in_stream(body.get("error"), fallback=f"the response {FAILED.get(status, 'failed')}")
+    if incomplete and status == "completed":
+        status = "incomplete"
     held = list(parts)
     reason = text_field(object_field(body, "incomplete_details"), "reason", "")
     stop = _stop_of(status, reason, held)
@@ -77,16 +81,13 @@ def read_ending(body: Json, parts: Iterable[Part]) -> tuple[StopReason, Json]:
 
 def _stop_of(status: str, reason: str, parts: list[Part]) -> StopReason:
     if status == "completed":
-        if any(isinstance(part, ToolCall) for part in parts):
-            return "calls"
-        return "refusal" if any(isinstance(part, Text) and part.refusal for part in parts) else "end"
+        return natural_stop(parts)
     if reason in ("max_output_tokens", "max_messages"):
         return "length"
     return "refusal" if reason == "content_filter" else "interrupted"
 
 
 def _plain_ending(stop: StopReason, parts: list[Part]) -> tuple[str, str]:
-    """The status and the reason for being incomplete."""
     if stop == "length":
         return "incomplete", "max_output_tokens"
     if stop == "refusal" and _stop_of("completed", "", parts) != "refusal":
@@ -158,7 +159,7 @@ def write_output(parts: Iterable[Part], id: str) -> list[Json]:
         open_item = {}
         if isinstance(part, ToolCall):
             items.append(call_item(part, new_id))
-        elif isinstance(part, Thinking) and (part.text or own(part, NAME)):
+        elif isinstance(part, Thinking) and (part.text or own(part, NAME) or SIGNED_BY in part.opaque):
             items.append(reasoning_item(part, new_id))
         elif isinstance(part, Foreign) and own(part, NAME):
             items.append(own(part, NAME))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...prompt import Prompt
 from ...values import Foreign, Message, Part, ToolCall, ToolSpec
 from .._names import name_sent
@@ -24,15 +24,13 @@ from .._wire import (
     maybe,
     merge,
     object_field,
-    objects,
     opaque,
     own,
     text_field,
 )
 from .parts import CUSTOM_CALL, NAME
 
-ADDED = "additional_tools"
-"""An item of the input that adds tools."""
+ADDED = "additional_tools"  # an item of the input that adds tools
 INSIDE = "inside"
 """The mark of a tool that stands inside another one or inside an item: its name there, and its namespace."""
 
@@ -42,7 +40,7 @@ INSIDE = "inside"
 
 def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     """The tools of a body and those that its items add, each with a name of its own."""
-    found = each(objects(body, "tools"), "tools", _read_with_inside)
+    found = each(body.get("tools"), "tools", _read_with_inside)
     specs = [tools[0] for tools in found]
     inner = [tool for tools in found for tool in tools[1:]]
     for message in messages:
@@ -52,7 +50,6 @@ def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
 
 
 def _read_with_inside(raw: Json) -> list[ToolSpec]:
-    """A tool, and those that stand inside it."""
     tool = _read_tool(raw)
     return [tool, *_inside(tool)]
 
@@ -100,7 +97,6 @@ def _added(item: Json) -> list[ToolSpec]:
 
 
 def _inside(tool: ToolSpec) -> list[ToolSpec]:
-    """The tools of a namespace; none of any other tool."""
     raw = own(tool, NAME)
     return [_marked(inner, tool.name) for inner in _tools_of(raw)] if raw.get("type") == "namespace" else []
 
@@ -108,7 +104,7 @@ def _inside(tool: ToolSpec) -> list[ToolSpec]:
 def _tools_of(raw: Json) -> list[ToolSpec]:
     """What is inside a thing that may be newer than we are: what cannot be read of it is its provider's business."""
     try:
-        return each(objects(raw, "tools"), "tools", _read_tool)
+        return each(raw.get("tools"), "tools", _read_tool)
     except WireError:
         return []
 
@@ -142,7 +138,7 @@ def is_inside(spec: ToolSpec) -> bool:
 
 
 def write_tool(spec: ToolSpec) -> Json | None:
-    """A tool; None of one that cannot be offered here, or that is written with what it stands in."""
+    """Write a tool; None if it cannot be offered here, or is written as part of another one."""
     kept = own(spec, NAME)
     if is_inside(spec):
         return None

@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError
 from ...prompt import Prompt
-from ...sse import comment, encode
 from ...values import (
-    Delta,
     Foreign,
-    Media,
     Part,
-    PartDelta,
-    PartFinished,
-    PartStarted,
+    Reply,
     ReplyFinished,
-    ReplyStarted,
     Text,
     Thinking,
     ToolCall,
+    Usage,
 )
-from .._wire import (
-    PartsInOrder,
-    encode_json,
-    extras,
-    mention,
-    own,
-    streamed_tail,
-)
-from .parts import (
-    CUSTOM_CALL,
-    NAME,
-    call_item,
-    message_item,
-    reasoning_item,
-    write_citations,
-    write_output_part,
-)
-from .reply import failure, finish, head_of, item_id
+from .._openai import error_fields, error_status
+from .._sse import encode
+from .._wire import encode_json, extras, own, streamed_tail
+from .._writer import EventWriter
+from .parts import CUSTOM_CALL, NAME, call_item, message_item, reasoning_item, write_citations, write_output_part
+from .reply import failure, finish, head_of, item_id, write_reply
 from .tools import as_wanted, calls_wanted
 
 
-class Writer:
+class Writer(EventWriter):
     """Writes items one after the other, with running numbers, and the whole response at the end."""
 
     def __init__(self, *, model: str, id: str, prompt: Prompt | None, created_s: int) -> None:
-        self._id = id
-        self._head = head_of(model=model, id=id, prompt=prompt, created_s=created_s)
-        self._head["tools"] = msgspec.Raw(encode_json(self._head["tools"]))  # three events repeat them
+        super().__init__()
+        self._model, self._id, self._prompt, self._created_s = model, id, prompt, created_s
         self._wanted = calls_wanted(prompt)
-        self._order = PartsInOrder()
         self._sequence = 0
         self._output: list[Json] = []
         self._parts: list[Part] = []
@@ -60,47 +43,31 @@ class Writer:
         self._open: Part | None = None
         self._shape = b""
         self._length = 0
-        self._started = self._done = False
 
-    def feed(self, delta: Delta) -> bytes:
-        if self._done:
-            return b""
-        if type(delta) is PartDelta and delta.index == self._order.current:
-            return self._piece(delta.text)
-        return b"".join(map(self._write, self._order.feed(delta)))
+    @cached_property
+    def _head(self) -> Json:
+        head = head_of(model=self._model, id=self._id, prompt=self._prompt, created_s=self._created_s)
+        return {**head, "tools": msgspec.Raw(encode_json(head["tools"]))}  # three events repeat them
 
-    def fail(self, error: EngineError) -> bytes:
-        if self._done:
-            return b""
-        written = self._start()
-        self._done = True
+    def write_whole(self, reply: Reply) -> Json:
+        return write_reply(reply, model=self._model, id=self._id, prompt=self._prompt, created_s=self._created_s)
+
+    def write_error(self, error: EngineError) -> tuple[int, Json]:
+        return error_status(error), {"error": error_fields(error)}
+
+    def _failure(self, error: EngineError) -> bytes:
         response = {**self._head, "status": "failed", "error": failure(error), "output": self._output}
-        return written + self._event("response.failed", response=response)
+        return self._start() + self._event("response.failed", response=response)
 
-    def ping(self) -> bytes:
-        return b"" if self._done else comment("ping")
-
-    def _write(self, delta: Delta) -> bytes:
-        if isinstance(delta, PartDelta):
-            return self._piece(delta.text)
-        if isinstance(delta, PartStarted):
-            return self._start() + self._start_part(self._told(delta.part))
-        if isinstance(delta, PartFinished):
-            return self._finish_part(self._told(delta.part))
-        if isinstance(delta, ReplyStarted):
-            return self._start()
-        return self._finish(delta) if isinstance(delta, ReplyFinished) else b""
-
-    def _told(self, part: Part) -> Part:
-        """A part as callers of this dialect can read it: of a medium they are told that there was one."""
-        return Text(mention(part)) if isinstance(part, Media) else as_wanted(part, self._wanted)
+    def _for_caller(self, part: Part) -> Part:
+        return as_wanted(super()._for_caller(part), self._wanted)
 
     def _event(self, kind: str, **fields: object) -> bytes:
         raw = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
         return encode(kind, encode_json(raw))
 
-    def _start(self) -> bytes:
+    def _start(self, usage: Usage | None = None) -> bytes:
         if self._started:
             return b""
         self._started = True
@@ -129,13 +96,13 @@ class Writer:
         raw = encode_json({"type": kind, **self._at_item(), **place}).replace(b"%", b"%%")
         return b"event: %b\ndata: %b" % (kind.encode(), raw[:-1]) + b',"sequence_number":%d,"delta":%b}\n\n'
 
-    def _start_part(self, part: Part) -> bytes:
+    def _start_part(self, index: int, part: Part) -> bytes:
         self._open, self._length, self._shape = part, 0, b""
         if isinstance(part, Text):
-            return self._start_text(part) + self._piece(part.text)
+            return self._start_text(part) + self._piece(index, part.text)
         if isinstance(part, Thinking):
             item = extras(reasoning_item(part, self._new_id(part)), "content", "encrypted_content", "summary")
-            return self._begin({**item, "summary": list[Json]()}) + self._piece(part.text)
+            return self._begin({**item, "summary": list[Json]()}) + self._piece(index, part.text)
         if isinstance(part, ToolCall) and own(part, NAME).get("type") != CUSTOM_CALL:
             item = {**call_item(part, self._new_id(part)), "arguments": "", "status": "in_progress"}
             begun = self._begin(item)
@@ -167,7 +134,7 @@ class Writer:
             self._shape = self._shape_of("response.output_text.delta", content_index=number, logprobs=list[Json]())
         return begun
 
-    def _piece(self, text: str) -> bytes:
+    def _piece(self, index: int, text: str) -> bytes:
         if not text or self._open is None:
             return b""
         begun = b""
@@ -180,9 +147,9 @@ class Writer:
         self._sequence += 1
         return begun + written
 
-    def _finish_part(self, part: Part) -> bytes:
+    def _finish_part(self, index: int, part: Part) -> bytes:
         self._parts.append(part)
-        written = self._piece(streamed_tail(part, self._length))
+        written = self._piece(index, streamed_tail(part, self._length))
         was_open, self._open = self._open is not None, None
         if isinstance(part, Text) and was_open:
             return written + self._finish_text(part)
@@ -241,9 +208,8 @@ class Writer:
         self._message = None
         return self._end(item)
 
-    def _finish(self, delta: ReplyFinished) -> bytes:
-        written = self._start() + self._close_message()
-        self._done = True
-        response = finish(self._head, self._output, self._parts, delta)
+    def _finish(self, end: ReplyFinished) -> bytes:
+        written = self._close_message()
+        response = finish(self._head, self._output, self._parts, end)
         kind = "response.completed" if response["status"] == "completed" else "response.incomplete"
         return written + self._event(kind, response=response)

@@ -1,8 +1,7 @@
 """The engine that asks a model over HTTP: an endpoint, a dialect, and one pooled client.
 
-`engine` makes requests, `fitting` asks of a model only what it has; `body` reads answers, `relayed` passes them on,
-`headers` says what of headers travels, `faults` what went wrong. What the bytes mean is the dialect's; connections are
-`rondel.http`'s.
+`engine` makes requests, `encoder` writes prompts, `body` reads answers, `relayed` passes them on, `headers` filters
+headers, and `faults` makes errors. A dialect gives the bytes their meaning; `rondel.http` owns the connections.
 """
 
 from .engine import HttpEngine

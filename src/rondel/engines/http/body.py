@@ -1,4 +1,4 @@
-"""The bytes of an answer as they arrive. What goes wrong is said as an engine's error. Knows no wire format."""
+"""Reads the bytes of an answer as they arrive, and raises engine errors. Knows no wire format."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ from ...http import Answer, HttpError, Silence
 from .faults import Faults
 
 EVENT_BYTES_MAX = 32 * 1024 * 1024
-"""How much may arrive without completing a delta; an answer that is not a stream may be as long."""
+"""The bytes that may arrive without completing a delta, and the size of an answer that does not stream."""
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+"""The bytes of one answer. A reply's own limits are far lower, but do not count comments and what a dialect ignores."""
 ERROR_BYTES_MAX = 64 * 1024
 
 
 class Body:
-    """The body of an answer. Whoever has one closes it, or lets it go."""
+    """The body of an answer. Its owner calls `close` or `let_go`."""
 
-    __slots__ = ("_answer", "_faults", "close", "expect_tokens", "let_go")
+    __slots__ = ("_answer", "_faults", "_size", "close", "expect_tokens", "let_go")
 
     def __init__(self, answer: Answer, faults: Faults) -> None:
         self._answer, self._faults = answer, faults
+        self._size = 0
         self.close, self.let_go = answer.close, answer.let_go
-        self.expect_tokens = answer.expect_more
-        """From now on a wait is for the next token, not for the first."""
+        self.expect_tokens = answer.expect_more  # wait for the next token from now on, not for the first
 
     @property
     def token_seen(self) -> bool:
         return self._answer.begun
 
     async def read(self) -> bytes:
-        """What has arrived, as soon as anything has; nothing at the end."""
-        # Raised after the except clause: ours must not refer to another error, not even as its context.
+        """Return what has arrived, as soon as anything has; b"" at the end."""
+        # Raised after the except clause, so that our error has no context, which could hold a secret.
         try:
-            return await self._answer.read()
+            data = await self._answer.read()
         except HttpError as error:
             failure = self._failure(error)
+        else:
+            self._size += len(data)
+            if self._size <= ANSWER_BYTES_MAX:
+                return data
+            failure = self._faults.endless(ANSWER_BYTES_MAX)
         raise failure
 
     def _failure(self, error: HttpError) -> EngineError:
@@ -56,7 +63,7 @@ class Body:
         return pending
 
     async def read_some(self) -> bytes:
-        """As much of an error's body as comes; the status is told even when the body breaks off."""
+        """Return as much of an error's body as comes: the status matters even if the body breaks off."""
         self.expect_tokens()
         data = b""
         try:

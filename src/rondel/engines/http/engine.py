@@ -1,4 +1,4 @@
-"""HttpEngine: asks one model at one endpoint, and passes callers' requests on to it.
+"""HttpEngine calls one model at one endpoint, and relays callers' requests to it.
 
 Knows no retry, no fallback, and no wire format.
 """
@@ -12,17 +12,18 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from ... import __version__
-from ...dialect import Dialect, Meter, headers_key
-from ...encoder import PromptEncoder
-from ...endpoint import Endpoint, facts_of
+from ...contracts.dialect import ChecksAttachments, Dialect, StreamMeter, headers_key, passthrough
+from ...contracts.endpoint import Endpoint, facts_of
+from ...contracts.fitting import fitted
 from ...engine import Relayed
 from ...errors import EngineDenied, EngineError, EngineGarbled, EngineUnreachable
-from ...http import Answer, Client, ConnectTimeout, Head, HttpError, Silence
+from ...http import Answer, Client, ConnectTimeout, Head, HttpError, Silence, environment_proxy
 from ...prompt import Prompt
-from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, ToolSpec, deltas_of
+from ...text.attached import check_attachments
+from ...values import Delta, ModelFacts, PartDelta, PartStarted, Reply, ReplyFinished, ReplyStarted, ToolSpec, deltas_of
 from .body import Body
+from .encoder import PromptEncoder
 from .faults import Faults
-from .fitting import fitted
 from .headers import retry_after_s, sent_on, shown
 from .relayed import StreamedAnswer, WholeAnswer
 
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class HttpEngine:
-    """Asks one model at one endpoint. Its client opens with the first prompt and closes with `aclose`, or the loop."""
+    """Calls one model at one endpoint. The client opens with the first prompt and closes with `aclose` or the loop."""
 
     def __init__(self, endpoint: Endpoint, dialect: Dialect, model: str, facts: ModelFacts | None = None) -> None:
         self._endpoint, self._dialect, self._model = endpoint, dialect, model
@@ -44,6 +45,8 @@ class HttpEngine:
         parts = urlsplit(self._url)
         self._target = _target(parts.path, parts.query)
         self._encoder = PromptEncoder(dialect)
+        self._passthrough = passthrough(dialect)
+        self._checks = dialect if isinstance(dialect, ChecksAttachments) else None
         self._own_headers = self._headers()
         self._headers_key = headers_key(dialect.name)
         self._own_head: Head | None = None
@@ -86,13 +89,18 @@ class HttpEngine:
                     yield delta
                 return
             reader, pending = self._dialect.reply_reader(prompt.tools), 0
+            lines, redact = _Lines(), self._faults.redactor.data
             while chunk := first or await body.read():
                 first = b""
-                deltas = self._understood(reader.feed, chunk)
+                data = lines.feed(chunk)  # whole lines, so that no secret is split between two chunks
+                deltas = self._understood(reader.feed, redact(data)) if data else []
                 if not deltas:
                     pending = body.bounded(pending + len(chunk))
                     continue
                 pending = 0
+                if type(deltas[0]) is ReplyStarted:  # the model's name is stored, so it must show no secret
+                    named = self._faults.redactor.text
+                    deltas[0] = ReplyStarted(named(deltas[0].model), named(deltas[0].id), deltas[0].usage)
                 if not body.token_seen and any(isinstance(delta, PartStarted | PartDelta) for delta in deltas):
                     body.expect_tokens()
                 for delta in _joined(deltas) if len(deltas) > 2 else deltas:
@@ -102,7 +110,7 @@ class HttpEngine:
                 if type(deltas[-1]) is ReplyFinished:
                     body.let_go()
                     return
-            for delta in self._understood(lambda _: reader.finish(), b""):
+            for delta in self._understood(lambda data: [*reader.feed(data), *reader.finish()], redact(lines.rest)):
                 yield delta
             if reader.failure is not None:
                 raise self._faults.owned(reader.failure)
@@ -111,8 +119,10 @@ class HttpEngine:
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
         self._check_key()
+        if self._passthrough is None:
+            raise TypeError(f"the dialect {self.dialect!r} cannot be relayed")
         sent = dict(fields)
-        meter = self._dialect.meter(sent)
+        meter = self._passthrough.meter(sent)
         sent["model"] = self._model_field
         is_own = not path or path.partition("?")[0] == self._dialect.path
         if is_own and self._more_fields:
@@ -131,7 +141,7 @@ class HttpEngine:
             if is_own:
                 self._understood(meter.whole, data)
             body.close()
-            return WholeAnswer(data, meter, shown(answer.headers, _JSON), answer.status)
+            return WholeAnswer(data, meter, self._shown(answer, _JSON), self._faults, answer.status)
         except BaseException:
             body.close()
             raise
@@ -145,21 +155,15 @@ class HttpEngine:
     # --- the client ---------------------------------------------------------------------------------------------------
 
     async def _open(self) -> Client:
-        """A client belongs to a loop. One that ends closes the asynchronous generators that are still open in it: an
-        engine that is used from one `asyncio.run` after another leaves nothing behind, even without `aclose`."""
+        """Open a client for the running event loop. A loop that ends closes its open async generators, so an engine
+        that is used in one `asyncio.run` after another leaks nothing, even without `aclose`."""
         self._lease = _leased(self._url, self._endpoint.connect_s, self._proxy_of_environment())
         self._client = await anext(self._lease)
         return self._client
 
     def _proxy_of_environment(self) -> str:
-        """The proxy that the environment names for this endpoint. Loopback is never asked for through one."""
-        if self._endpoint.is_loopback:
-            return ""
-        from urllib.request import getproxies, proxy_bypass
-
-        if proxy_bypass(self._endpoint.host):
-            return ""
-        proxy = getproxies().get(self._url.partition(":")[0], "")
+        """Return the proxy that the environment sets for this endpoint; none for loopback."""
+        proxy = "" if self._endpoint.is_loopback else environment_proxy(self._url)
         if proxy and not proxy.startswith(("http://", "https://")):
             kind = proxy.partition(":")[0]
             raise self._faults.error(
@@ -168,12 +172,12 @@ class HttpEngine:
         return proxy
 
     async def _post(self, target: str, sent: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a request; the answer is there with its head."""
+        """Send a request and return the answer once its headers are there."""
         client = self._client
         if client is None or not client.is_here:
             client = await self._open()
         endpoint = self._endpoint
-        # Raised after the except clauses: ours must not refer to another error, not even as its context.
+        # Raised after the except clauses, so that our error has no context, which could hold a secret.
         try:
             head = self._head(headers)
             return await client.ask("POST", target, head, sent, wait_s=endpoint.first_token_s, idle_s=endpoint.idle_s)
@@ -186,7 +190,7 @@ class HttpEngine:
         raise failure
 
     def _head(self, headers: Mapping[str, str]) -> Head:
-        """Headers as they are sent; our own are written once."""
+        """Return encoded headers; our own are encoded once."""
         if headers is not self._own_headers:
             return Head(headers)
         if self._own_head is None:
@@ -211,24 +215,21 @@ class HttpEngine:
             )
 
     def _headers(self) -> dict[str, str]:
-        """The dialect's headers and the endpoint's, which win. Without a key, nothing that would carry one is sent."""
+        """The dialect's headers and the endpoint's, which win. A local server may have no key."""
         key = self._endpoint.key
-        carried = {name.lower(): value for name, value in self._dialect.headers(key).items()}
-        if not key:
-            carried.pop("authorization", None)
-            carried.pop("x-api-key", None)
+        given = {name: value for name, value in self._dialect.headers.items() if key or "{key}" not in value}
         own = {name.lower(): value for name, value in self._endpoint.headers.items()}
         return {
             "content-type": "application/json",
             "accept": "text/event-stream, application/json",
             "accept-encoding": "identity",  # a compressor in the way holds events back
             "user-agent": f"rondel/{__version__}",
-            **carried,
+            **{name: value.replace("{key}", key) for name, value in given.items()},
             **own,
         }
 
     def _target_of(self, path: str) -> str:
-        """Path and query of another address than the dialect's own, or of that one with a query."""
+        """Return path and query for another path than the dialect's, or for that with a query."""
         bare, _, query = path.partition("?")
         parts = urlsplit(self._url)
         if bare.startswith(self._dialect.path):
@@ -238,13 +239,15 @@ class HttpEngine:
         return _target(where, "&".join(filter(None, (parts.query, query))))
 
     def _written(self, prompt: Prompt) -> bytes:
+        if self._checks is not None:
+            check_attachments(prompt.newest_first(), self._checks.carries, self.name)
         fitting = fitted(prompt, self._facts, self._dialect.name)
         return self._encoder.encode(fitting, model=self._model, more=self._endpoint.options)
 
     # --- what comes back ----------------------------------------------------------------------------------------------
 
     def _understood(self, read: Callable[[bytes], T], data: bytes) -> T:
-        """What the dialect makes of some bytes. Whatever it stumbles over is in the answer, and the error says so."""
+        """Let the dialect read some bytes. Any error in it is caused by the answer, and is raised as such."""
         try:
             return read(data)
         except EngineError as error:
@@ -252,37 +255,41 @@ class HttpEngine:
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise self._faults.of_answer(error, self.dialect) from error
 
+    def _shown(self, response: Answer, content_type: str) -> dict[str, str]:
+        return shown(response.headers, content_type, self._faults.redactor)
+
     async def _relay_stream(
-        self, response: Answer, body: Body, meter: Meter, first: bytes
+        self, response: Answer, body: Body, meter: StreamMeter, first: bytes
     ) -> StreamedAnswer | WholeAnswer:
-        headers = shown(response.headers, _STREAM)
-        if first and not _is_stream(first):  # a server that does not stream: its answer becomes one
+        headers = self._shown(response, _STREAM)
+        if first and not _is_stream(first):  # the server does not stream: turn its answer into a stream
             reply = await self._whole(first, body)
             body.close()
             writer = self._dialect.reply_writer(model=reply.model or self._model, id=reply.id)
             events = b"".join(writer.feed(delta) for delta in deltas_of(reply))
             meter.feed(events)
-            return WholeAnswer(events, meter, headers, response.status)
+            return WholeAnswer(events, meter, headers, self._faults, response.status)
         answer = StreamedAnswer(body, meter, headers, self._faults, self.dialect, response.status)
         await answer.begin(first)
         return answer
 
     async def _whole(self, first: bytes, body: Body, tools: tuple[ToolSpec, ...] = ()) -> Reply:
-        """The reply of a server that does not stream."""
-        data = await self._json(first, body)
+        """Return the reply of a server that does not stream."""
+        data = self._faults.redactor.data(await self._json(first, body))
         fields = cast("dict[str, Any]", msgspec.json.decode(data))
-        reply = self._understood(lambda _: self._dialect.read_reply(fields, tools), data)
+        reply = self._understood(lambda _: self._dialect.reply_reader(tools).read_whole(fields), data)
         if not (reply.message.parts or reply.id or reply.model):  # some other JSON: a status, a greeting
             raise self._faults.garbled(f"the answer is JSON, but not {self.dialect}")
-        return reply
+        named = self._faults.redactor.text
+        return msgspec.structs.replace(reply, model=named(reply.model), id=named(reply.id))
 
     async def _json(self, first: bytes, body: Body, *, read_next: bool = False) -> bytes:
-        """A body that is one JSON object and no error. What is `read_next` by others need not be read here, unless it
-        may be an error."""
+        """Return a body that is one JSON object and not an error. With `read_next`, the caller parses it itself, so it
+        is only parsed here if it may be an error."""
         if first.lstrip().startswith(b"<"):
             where = self._faults.where
-            raise self._faults.garbled(
-                f"{where} answered with a web page (HTML) instead of a reply; check its base URL", "html"
+            raise self._faults.no_model(
+                "html", f"{where} answered with a web page (HTML) instead of a reply; check its base URL"
             )
         if first and _is_stream(first):
             raise self._faults.garbled(f"{self._faults.where} streams its answer although a whole one was asked for")
@@ -302,11 +309,11 @@ class HttpEngine:
         raise failure
 
     def _error_inside(self, told: object, data: bytes) -> EngineError:
-        """An error under a status of success: it may name a status itself, else its own words say what it means."""
+        """Return the error in an answer with a status of success: by the status that it names, else by its text."""
         if status := _status_inside(told):
             return self._read_error(status, data)
         try:
-            self._dialect.meter({}).whole(data)
+            self._dialect.reply_reader().read_whole(msgspec.json.decode(data))
         except EngineGarbled:
             return self._read_error(500, data)
         except EngineError as error:
@@ -315,7 +322,8 @@ class HttpEngine:
         return self._read_error(500, data)
 
     def _read_error(self, status: int, data: bytes) -> EngineError:
-        error = self._dialect.read_error(status, data, provider=self._endpoint.provider, model=self._model)
+        reader = self._dialect.reply_reader()
+        error = reader.read_error(status, data, provider=self._endpoint.provider, model=self._model)
         error.status = status
         if not isinstance(error, EngineDenied):
             error.body = _object_or_nothing(data)
@@ -324,11 +332,11 @@ class HttpEngine:
         return self._faults.owned(error)
 
     async def _refusal(self, response: Answer, body: Body) -> EngineError:
-        """The error that a status other than success means."""
+        """Return the error for a status other than success."""
         if response.status < 400:
             target = response.headers.get("location", "")
-            error = self._faults.error(
-                EngineGarbled, "redirect", f"{self._faults.where} sends to {target!r}; put that into its base URL"
+            error = self._faults.no_model(
+                "redirect", f"{self._faults.where} sends to {target!r}; put that into its base URL"
             )
             error.retryable = False
             return error
@@ -336,6 +344,31 @@ class HttpEngine:
         if (wait_s := retry_after_s(response.headers)) is not None:
             error.retry_after_s = wait_s
         return error
+
+
+class _Lines:
+    """Splits chunks into whole lines."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the lines that a chunk completes."""
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if end == len(chunk) and not self._held:
+            return chunk
+        if not end:
+            self._held.append(chunk)
+            return b""
+        data = b"".join((*self._held, chunk[:end]))
+        self._held = [chunk[end:]] if end < len(chunk) else []
+        return data
+
+    @property
+    def rest(self) -> bytes:
+        return b"".join(self._held)
 
 
 class _MaybeError(msgspec.Struct):
@@ -346,8 +379,8 @@ _ERROR = msgspec.json.Decoder(_MaybeError)
 
 
 async def _beginning(response: Answer, body: Body) -> bytes:
-    """What an answer begins with, where that decides what it is. A label is often wrong, but not one that says that it
-    streams."""
+    """Return the first bytes of an answer, which show whether it streams. A content type is often wrong, except when it
+    says that the answer streams."""
     label = response.headers.get("content-type", "")
     return b"" if label.lower().startswith("text/event-stream") else await body.read()
 
@@ -357,7 +390,7 @@ def _is_stream(first: bytes) -> bool:
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
-    """What arrived together goes on together: each delta goes a long way, and a server that is ahead sends many."""
+    """Join pieces of text that arrived together: each delta passes many steps, and fast servers send many."""
     joined: list[Delta] = []
     texts: list[str] = []
     index = -1
@@ -379,7 +412,6 @@ def _joined(deltas: list[Delta]) -> list[Delta]:
 
 
 def _object_or_nothing(data: bytes) -> bytes:
-    """An error's body as it came, where it is a whole JSON object."""
     try:
         _ERROR.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -396,11 +428,10 @@ async def _leased(url: str, connect_s: float, proxy: str) -> AsyncGenerator[Clie
 
 
 def _target(path: str, query: str) -> str:
-    """Path and query as a request names them."""
     return quote(f"{path or '/'}?{query}" if query else path or "/", safe="/?&=:;,@!$'()*+%~[]")
 
 
 def _status_inside(failure: Any) -> int:
-    """The status that an error says it has when its answer's own status is success; 0 when it names none."""
+    """Return the status that an error names although its answer has a status of success; 0 if none."""
     code: object = cast("dict[str, object]", failure).get("code") if isinstance(failure, dict) else None
     return code if isinstance(code, int) and 400 <= code < 600 else 0

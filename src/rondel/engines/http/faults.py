@@ -1,43 +1,37 @@
-"""What goes wrong between us and a model's server, as errors that say whose it is and never show the key.
+"""Makes the errors of a connection to a model's server: they name the provider and the model, and show no secret.
 
-Knows no wire format; of the HTTP client only its errors.
+Knows no wire format, and only the errors of the HTTP client.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...endpoint import Endpoint
+from ...contracts.endpoint import Endpoint
 from ...errors import EngineError, EngineGarbled, EngineTimeout, EngineUnreachable
 from ...http import Broken, HttpError, NoAddress, NotHttp, ProxyFailed, Refused, TlsFailed
+from ...text.redaction import Redactor
 
 
 class Faults:
-    """Says what went wrong, for whom, and never with the key in it."""
+    """Makes the errors of one endpoint and model."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._endpoint, self._model = endpoint, model
+        self.redactor = Redactor(endpoint.secrets)
         self.where = f"{endpoint.provider} at {endpoint.address}"
 
     def error(self, kind: Callable[..., EngineError], code: str, message: str) -> EngineError:
         return self.owned(kind(message, code=code))
 
     def owned(self, error: EngineError) -> EngineError:
-        """The error with its provider, model and a code, and without the key should the server have repeated it."""
+        """Add provider, model and code to an error, and remove secrets that the server may have repeated."""
         error.provider = error.provider or self._endpoint.provider
         error.model = error.model or self._model
         error.code = error.code or type(error).__name__
-        if (key := self._endpoint.key) and key in str(error):
-            error.args = (str(error).replace(key, "[key]"),)
-        error.body = self.without_key(error.body)
-        return error
-
-    def without_key(self, data: bytes) -> bytes:
-        key = self._endpoint.key.encode()
-        return data.replace(key, b"[key]") if key and key in data else data
+        return self.redactor.error(error)
 
     def of_answer(self, error: Exception, dialect: str) -> EngineError:
-        """What a dialect stumbled over in an answer: an error that it raised on purpose, or the answer's fault."""
         if isinstance(error, EngineError):
             return self.owned(error)
         return self.garbled(f"the answer is not {dialect}: {type(error).__name__}: {error}")
@@ -45,34 +39,52 @@ class Faults:
     def garbled(self, message: str, code: str = "garbled") -> EngineError:
         return self.error(EngineGarbled, code, message)
 
+    def no_model(self, code: str, message: str) -> EngineError:
+        """Return an error for an answer that is not a model server's: nothing was spent."""
+        error = self.error(EngineGarbled, code, message)
+        error.may_have_spent = False
+        return error
+
     def too_long(self, bytes_max: int) -> EngineError:
         size = bytes_max >> 20
         return self.error(
-            EngineGarbled, "too_long", f"{self.where} sent more than {size} MiB without one whole event; it was cut off"
+            EngineGarbled, "too_long", f"{self.where} sent more than {size} MiB without saying anything; it was cut off"
         )
+
+    def endless(self, bytes_max: int) -> EngineError:
+        size = bytes_max >> 20
+        error = self.error(
+            EngineGarbled, "too_long", f"the answer of {self.where} did not end within {size} MiB; it was cut off"
+        )
+        error.retryable = False
+        return error
 
     def timeout(self, which: str, what: str) -> EngineError:
         setting = f"{which}_s"
         seconds: float = getattr(self._endpoint, setting)
-        return self.error(
+        error = self.error(
             EngineTimeout, f"timeout_{which}", f"{self.where} {what} within {seconds:g} s (the endpoint's {setting})"
         )
+        error.may_have_spent = which != "connect"
+        return error
 
     def connection(self, error: HttpError) -> EngineError:
-        """Why there is no connection, or no longer."""
+        """Return the error for a connection that failed or broke."""
         where = self.where
         if isinstance(error, ProxyFailed):
             code, text = "proxy", f"the proxy in the environment did not connect to {where}; check HTTPS_PROXY"
         elif isinstance(error, NotHttp):
-            return self.error(EngineGarbled, "not_http", f"{where} did not answer in HTTP; check its base URL")
+            return self.no_model("not_http", f"{where} did not answer in HTTP; check its base URL")
         elif isinstance(error, NoAddress):
             code, text = "dns", f"{where} has no address; check its base URL and the network"
         elif isinstance(error, TlsFailed):
-            code, text = "tls", f"there is no trusted connection to {where}: {error}"
+            code, text = "tls", f"the TLS connection to {where} is not trusted: {error}"
         elif isinstance(error, Refused):
             code, text = "refused", f"nothing listens for {where}; is the server running?"
         elif isinstance(error, Broken):
             code, text = "broken", f"{where} closed the connection before its answer had ended"
         else:
             code, text = "broken", f"the connection to {where} broke: {error}"
-        return self.error(EngineUnreachable, code, text)
+        failure = self.error(EngineUnreachable, code, text)
+        failure.may_have_spent = code == "broken"  # all others happen before anything is sent
+        return failure

@@ -1,4 +1,4 @@
-"""Headers: which of a caller's go on to a model's server, which of an answer's come back, and how long to wait.
+"""Headers: which of a caller's are sent to a model's server, which of an answer's are returned, and how long to wait.
 
 Knows no client and no wire format.
 """
@@ -9,41 +9,55 @@ import time
 from collections.abc import Mapping
 from datetime import UTC
 from functools import lru_cache
+from math import isnan
+
+from ...text.redaction import Redactor
 
 _SENT = ("anthropic-", "openai-", "x-")
-"""What these headers say is for the model's server: beta features, versions, an SDK's own marks."""
+"""Headers with these prefixes are for the model's server: beta features, versions, marks of an SDK."""
 _SENT_ALSO = frozenset({"idempotency-key", "session_id", "session-id", "thread-id", "conversation_id", "originator"})
 _KEPT_BACK = (
     *("key", "token", "auth", "secret", "cookie", "credential", "password", "csrf", "xsrf"),
-    *("forwarded", "-ip", "x-original-", "x-rewrite-", "x-http-method", "x-rondel-"),
+    *("model", "forwarded", "-ip", "x-original-", "x-rewrite-", "x-http-method", "x-rondel-"),
     *("x-amz", "x-envoy-", "x-vercel-", "x-appengine-", "x-cloud-"),
 )
-"""What is the caller's or the network's own: whoever a caller is, is between it and us."""
+"""Headers with these words are not sent: they identify the caller or belong to the network in between, or name a model,
+which the gateway decides."""
 _LISTS = frozenset({"anthropic-beta", "openai-beta"})
-"""Headers that are lists: what an endpoint is set to and what a caller asks for are both wanted."""
+"""Headers that are lists: the values of the endpoint and of the caller are both sent."""
 
+RETRY_AFTER_MAX_S = 30 * 86_400.0
+"""Longer pauses are shortened to this: weekly limits exist, and so do servers that write nonsense."""
+NAME_CHARS_MAX = 100  # longer names are ignored, since decisions are cached by name
 _SHOWN = ("anthropic-", "openai-", "x-ratelimit-")
 _SHOWN_ALSO = frozenset({"request-id", "x-request-id"})
 _ACCOUNT = frozenset({"anthropic-organization-id", "openai-organization", "openai-project"})
-"""Whose key it was that asked is not for callers to know."""
+"""Headers that show whose key was used; callers do not get them."""
+
+
+def _is_sent(name: str) -> bool:
+    return len(name) <= NAME_CHARS_MAX and _is_sent_on(name)
 
 
 @lru_cache(maxsize=1024)
-def _is_sent(name: str) -> bool:
+def _is_sent_on(name: str) -> bool:
     if name in _SENT_ALSO:
         return True
     return name.startswith(_SENT) and not any(word in name for word in _KEPT_BACK)
 
 
-@lru_cache(maxsize=1024)
 def _shown_as(name: str) -> str:
-    """A header's name for callers; empty when they do not get to see it."""
+    return _shown(name) if len(name) <= NAME_CHARS_MAX else ""
+
+
+@lru_cache(maxsize=1024)
+def _shown(name: str) -> str:
     name = name.lower()
     return name if name in _SHOWN_ALSO or (name.startswith(_SHOWN) and name not in _ACCOUNT) else ""
 
 
 def for_servers(caller: Mapping[str, str]) -> Mapping[str, str]:
-    """Those of a caller's headers that are for the model's server: nothing of who it is, nothing for one hop only."""
+    """Return the caller's headers that are for the model's server: none that identify it, and none for one hop only."""
     sent = {name: value for name, value in caller.items() if _is_sent(name)}
     if sent and (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
         for name in _hops(ends_here):
@@ -52,8 +66,8 @@ def for_servers(caller: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers of a request that is passed on: the caller's win over our own, the endpoint's over both. Our own have
-    the endpoint's in them, and are what is given where the caller has none to send on."""
+    """Return the headers of a relayed request: the caller's win over our own, the endpoint's over both. `own` already
+    has the endpoint's, and is returned if the caller has none to send."""
     callers = for_servers(caller)
     if not callers:
         return own
@@ -64,27 +78,26 @@ def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping
 
 
 def _hops(connection: str) -> set[str]:
-    """The headers that a caller says are for the next hop only, which is us."""
     return {name.strip().lower() for name in connection.split(",")}
 
 
-def shown(headers: Mapping[str, str], content_type: str) -> dict[str, str]:
-    """What a caller may see of an answer's headers, with names in lower case."""
-    seen = {kept: value for name, value in headers.items() if (kept := _shown_as(name))}
+def shown(headers: Mapping[str, str], content_type: str, redactor: Redactor) -> dict[str, str]:
+    """Return the headers of an answer that a caller may see, with names in lower case."""
+    seen = {kept: redactor.text(value) for name, value in headers.items() if (kept := _shown_as(name))}
     seen["content-type"] = content_type
     return seen
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long a server asks to wait: milliseconds, seconds, or a date, by the server's own clock where it shows it."""
-    if (wait_s := _number(headers.get("retry-after-ms"))) is not None:
-        return max(0.0, wait_s / 1000)
-    if (wait_s := _number(headers.get("retry-after"))) is not None:
-        return max(0.0, wait_s)
-    if (until_s := _moment(headers.get("retry-after"))) is not None:
+    """Return how long a server asks to wait: milliseconds, seconds, or a date by its own clock if it sends one."""
+    if (wait_ms := _number(headers.get("retry-after-ms"))) is not None:
+        wait_s = wait_ms / 1000
+    elif (wait_s := _number(headers.get("retry-after"))) is None:
+        if (until_s := _moment(headers.get("retry-after"))) is None:
+            return None
         now_s = _moment(headers.get("date"))
-        return max(0.0, until_s - (now_s if now_s is not None else time.time()))
-    return None
+        wait_s = until_s - (now_s if now_s is not None else time.time())
+    return min(max(0.0, wait_s), RETRY_AFTER_MAX_S)
 
 
 def _number(text: str | None) -> float | None:
@@ -92,7 +105,7 @@ def _number(text: str | None) -> float | None:
         number = float(text or "")
     except ValueError:
         return None
-    return number if number == number and abs(number) != float("inf") else None
+    return None if isnan(number) else number
 
 
 def _moment(text: str | None) -> float | None:
@@ -102,6 +115,6 @@ def _moment(text: str | None) -> float | None:
 
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

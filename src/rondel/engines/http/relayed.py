@@ -1,4 +1,4 @@
-"""Answers that are passed on to a caller who speaks the same dialect: as bytes, past a meter.
+"""Answers that are relayed as bytes, through a meter, to a caller that speaks the same dialect.
 
 Knows no wire format and no client.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...dialect import Meter
+from ...contracts.dialect import StreamMeter
 from ...errors import EngineError
 from ...values import Usage
 from .body import Body
@@ -15,17 +15,20 @@ from .faults import Faults
 
 
 class WholeAnswer:
-    """An answer that is there: a body, or events that were made of one."""
+    """A complete answer: a body, or events that were made from one."""
 
-    def __init__(self, data: bytes, meter: Meter, headers: Mapping[str, str], status: int = 200) -> None:
-        self._data, self._meter = data, meter
+    def __init__(
+        self, data: bytes, meter: StreamMeter, headers: Mapping[str, str], faults: Faults, status: int = 200
+    ) -> None:
+        self._data, self._meter, self._redactor = faults.redactor.data(data), meter, faults.redactor
         self.headers, self.status = headers, status
         self.failure: EngineError | None = None
         self.finished = False
+        self.lost = 0
 
     @property
     def model(self) -> str:
-        return self._meter.model
+        return self._redactor.text(self._meter.model)
 
     @property
     def usage(self) -> Usage:
@@ -44,19 +47,26 @@ class WholeAnswer:
 
 
 class StreamedAnswer:
-    """An answer while it comes. `begin` first: it returns with the first token, and whatever goes wrong until then is
-    raised there, when another attempt can still answer."""
+    """An answer while it streams. Call `begin` first: it returns with the first token, and raises what goes wrong
+    before that, while another engine can still answer."""
 
     def __init__(
-        self, body: Body, meter: Meter, headers: Mapping[str, str], faults: Faults, dialect: str, status: int = 200
+        self,
+        body: Body,
+        meter: StreamMeter,
+        headers: Mapping[str, str],
+        faults: Faults,
+        dialect: str,
+        status: int = 200,
     ) -> None:
         self._body, self._meter, self._faults, self._dialect = body, meter, faults, dialect
         self.headers, self.status = headers, status
+        self.lost = 0
         self._held = b""
 
     @property
     def model(self) -> str:
-        return self._meter.model
+        return self._faults.redactor.text(self._meter.model)
 
     @property
     def usage(self) -> Usage:
@@ -72,11 +82,16 @@ class StreamedAnswer:
 
     async def begin(self, first: bytes) -> None:
         held, size = list[bytes](), 0
-        while not self._meter.token_seen:
-            chunk = first or await self._body.read()
-            first = b""
-            size = self._body.bounded(size + len(chunk))
-            held.append(self._past_meter(chunk))
+        try:
+            while not self._meter.token_seen:
+                chunk = first or await self._body.read()
+                first = b""
+                size = self._body.bounded(size + len(chunk))
+                held.append(self._past_meter(chunk))
+        except EngineError as error:
+            # Some servers report usage before they fail.
+            error.may_have_spent = error.may_have_spent or self._meter.usage.tokens_in > 0
+            raise
         self._body.expect_tokens()
         self._held = b"".join(held)
 
@@ -96,7 +111,8 @@ class StreamedAnswer:
         return b""
 
     def fail(self, error: EngineError) -> bytes:
-        return self._meter.fail(error)
+        # The event repeats what the answer began with, such as the model's name.
+        return self._faults.redactor.data(self._meter.fail(error))
 
     def close(self) -> None:
         if self._meter.done and self._meter.failure is None:
@@ -105,14 +121,13 @@ class StreamedAnswer:
             self._body.close()
 
     def _past_meter(self, chunk: bytes) -> bytes:
-        """The events that a chunk completes; an empty one is the end."""
+        """Return the events that a chunk completes; an empty chunk is the end."""
         try:
             data = self._meter.feed(chunk) if chunk else self._meter.finish()
         except Exception as error:
             failure = self._faults.of_answer(error, self._dialect)
         else:
-            if self._meter.failure is None:
-                return data
-            self._faults.owned(self._meter.failure)
-            return self._faults.without_key(data)
+            if self._meter.failure is not None:
+                self._faults.owned(self._meter.failure)
+            return self._faults.redactor.data(data)  # whole events: no secret is split by the end of a chunk
         raise failure

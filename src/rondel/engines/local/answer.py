@@ -1,7 +1,4 @@
-"""What the model writes, as deltas: plain text, a document, or words and calls out of one JSON object.
-
-Text may come in any pieces; words are shown as they come. Knows no runtime, and no schema that was asked for.
-"""
+"""What the model writes, as deltas: plain text, a document, or words and calls out of one JSON object."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, ToolCal
 
 
 class Reader(Protocol):
-    """Makes deltas of the text that the model writes."""
-
     @property
     def stop_hit(self) -> bool: ...
 
@@ -66,17 +61,15 @@ class TextReader:
 
 
 def _overlap(text: str, word: str) -> int:
-    """How many of the last characters of the text are the first ones of the word."""
     return next((n for n in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:n])), 0)
 
 
 def _require_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise EngineGarbled(
-            f"the embedded model did not write JSON: {text[:200]!r} ({error})", provider="local"
-        ) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        said = f"the embedded model did not write JSON: {text[:200]!r} ({error})"
+        raise EngineGarbled(said, provider="local") from error
 
 
 _SAY = re.compile(r'\s*\{\s*"say"\s*:\s*(?=[^\s])')

@@ -1,23 +1,21 @@
-"""A model's file as an engine: from a prompt to deltas.
-
-Knows how an answer begins, goes on and ends; not how the model is loaded, asked or held to a form.
-"""
+"""A model's file as an engine: from a prompt to deltas."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from ...prompt import Prompt
+from ...text.attached import check_attachments, text_in
 from ...values import Delta, ModelFacts, Notice, ReplyFinished, ReplyStarted, StopReason, Usage
-from ...weights import CATALOG, Card, Weights, path_of
 from .answer import Reader
 from .llama import ModelSettings, usable_threads
 from .model import SharedModel, acquire, release
 from .question import question_of
 from .request import Request
+from .weights import CATALOG, Card, Weights, path_of
 
 
 class LocalEngine:
@@ -41,7 +39,6 @@ class LocalEngine:
 
     @classmethod
     def of(cls, weights: Weights, *, context_tokens: int = 4096, threads: int | None = None) -> LocalEngine:
-        """The engine of weights that `weights.pull` has fetched."""
         return cls(path_of(weights), context_tokens=context_tokens, threads=threads, card=weights.card)
 
     @property
@@ -53,7 +50,6 @@ class LocalEngine:
         return ModelFacts(window_tokens=self._settings.context_tokens, tools=True, output_schema=True)
 
     async def load(self) -> None:
-        """Load the model now; its first use would. It takes up to some seconds."""
         model = self._shared()
         await model.run(model.server)
 
@@ -70,6 +66,7 @@ class LocalEngine:
         return self._model
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        check_attachments(prompt.newest_first(), lambda media: text_in(media) is not None, self._name)
         question = question_of(prompt, self._card)
         reader, usage, finish_reason, started = question.reader, Usage(), "", False
         model, request = self._shared(), Request(question)

@@ -1,7 +1,4 @@
-"""llama.cpp: its module, imported with the first prompt, and a model's file that is loaded into it.
-
-Says why a file cannot be loaded. Knows no network and no prompt; `weights` knows where files come from.
-"""
+"""llama.cpp: its module, imported with the first prompt, and a model's file that is loaded into it."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from ...errors import EngineError
 
 PROMPT_CACHE_MIB = 128
 """What the runtime may keep of other conversations' prefixes while one is asked; its own default is 8 GB."""
-BATCH_TOKENS = 256
-"""A prompt is read in batches of this size; between two of them a request can be stopped."""
+BATCH_TOKENS = 256  # a prompt is read in batches of this size; between two of them a request can be stopped
 
 
 class ModelSettings(NamedTuple):
@@ -39,9 +35,8 @@ def import_runtime() -> Any:
     try:
         return import_module("xllamacpp")
     except ImportError as error:
-        raise EngineError(
-            "the embedded model needs the extra: pip install 'rondel[local]'", provider="local"
-        ) from error
+        needs = "the embedded model needs the extra: pip install 'rondel[local]'"
+        raise EngineError(needs, provider="local") from error
 
 
 def load(settings: ModelSettings) -> Any:
@@ -55,10 +50,8 @@ def load(settings: ModelSettings) -> Any:
     try:
         return runtime.Server(_params(runtime, settings, folder))
     except RuntimeError as error:
-        raise EngineError(
-            f"{settings.path!r} could not be loaded: {_why(settings) or error}; `rondel model pull` fetches it again",
-            provider="local",
-        ) from error
+        text = f"{settings.path!r} could not be loaded: {_why(settings) or error}"
+        raise EngineError(f"{text}; `rondel model pull` fetches it again", provider="local") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -90,14 +83,11 @@ def _require_model_file(path: Path) -> None:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise EngineError(
-            f"the model's file {str(path)!r} cannot be read ({error.strerror}); `rondel model pull` fetches it",
-            provider="local",
-        ) from error
+        text = f"the model's file {str(path)!r} cannot be read ({error.strerror})"
+        raise EngineError(f"{text}; `rondel model pull` fetches it", provider="local") from error
     if magic != b"GGUF":
-        raise EngineError(
-            f"{str(path)!r} is not a GGUF file; remove it and fetch it again with `rondel model pull`", provider="local"
-        )
+        text = f"{str(path)!r} is not a GGUF file; remove it and fetch it again with `rondel model pull`"
+        raise EngineError(text, provider="local")
 
 
 def _why(settings: ModelSettings) -> str:

@@ -1,6 +1,6 @@
-"""Loaded models: each with a thread that asks it, and shared by all engines of the same file and settings.
+"""Loaded models, each with its thread, shared by all engines of the same file and settings.
 
-A model is loaded at its first use and freed with its last engine. Knows nothing of what it is asked.
+A model is loaded at its first use and freed with its last engine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class SharedModel:
             job()
 
     async def run(self, job: Callable[[], object]) -> None:
-        """Run a job on the model's thread and wait for its end."""
         future = Future[None]()
 
         def work() -> None:
@@ -87,7 +86,6 @@ def acquire(settings: ModelSettings) -> SharedModel:
 
 
 def release(model: SharedModel) -> bool:
-    """Whether that was the last engine of this model."""
     with _models_lock:
         model.engines -= 1
         if not model.engines:

@@ -1,7 +1,7 @@
 """From a prompt to the request that the runtime takes: the words, the form of the answer, and how it is sampled.
 
 The templates of small models know no tools, so tools are offered in the system message and the decoder is held to one
-JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. Without tools the answer is plain text. Knows no runtime.
+JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. Without tools the answer is plain text.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import PromptRejected
 from ...prompt import Prompt
 from ...values import Options, ToolSpec
-from ...weights import Card
 from .answer import Reader, TextReader, UnionReader
 from .schema import document_schema, union_schema
+from .weights import Card
 from .words import chat_messages, note_on_tools
 
 TOKENS_MAX = 512
@@ -56,11 +56,9 @@ def question_of(prompt: Prompt, card: Card) -> Question:
 
 
 def _sampling(options: Options, card: Card, *, choosing: bool) -> Json:
-    """What people asked for, else what the model's card says.
-
-    Chance and penalties help words and harm choices (with them the 1.5B model chose 9 of 12 tools right, without them
-    12 of 12), so where there is a choice only loops are kept off.
-    """
+    """What people asked for, else what the model's card says. Chance and penalties help words and harm choices (with
+    them the 1.5B model chose 9 of 12 tools right, without them 12 of 12), so where there is a choice only loops are
+    kept off."""
     settings: Json = {}
     if choosing:
         settings |= {"temperature": 0.0, **NO_LOOPS}

@@ -1,7 +1,4 @@
-"""A question on its way: between the loop that waits for chunks and the thread that the model writes them on.
-
-Whoever has heard enough stops the model. Knows no deltas: a chunk is what the runtime wrote.
-"""
+"""A question on its way between the loop that waits for chunks and the thread on which the model writes them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from .llama import import_runtime
 from .model import SharedModel
@@ -19,8 +16,6 @@ from .question import Question
 
 
 class Request:
-    """One question on its way: asked on the model's thread, its chunks read on the loop's."""
-
     def __init__(self, question: Question) -> None:
         self._question = question
         self._loop = asyncio.get_running_loop()

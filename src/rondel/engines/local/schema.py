@@ -1,14 +1,11 @@
-"""What the model may write: JSON schemas with an end to every string and list, for the decoder to hold it to.
-
-Pure. Knows only the part of JSON Schema that the decoder knows.
-"""
+"""JSON schemas for the decoder, with an end to every string and list. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...dialect import Json
+from ...contracts.dialect import Json
 from ...values import Options, ToolSpec
 
 STRING_CHARS_MAX = 2000
@@ -54,12 +51,7 @@ def union_schema(tools: Sequence[ToolSpec], options: Options) -> Json:
 
 
 def _object(properties: Json) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _bounded(schema: Any, base: str) -> Json:

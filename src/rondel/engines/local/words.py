@@ -1,7 +1,4 @@
-"""What the model reads: a conversation and its tools as plain text that any chat template takes.
-
-Pure. Knows no options of sampling and no grammar.
-"""
+"""What the model reads: a conversation and its tools as plain text that any chat template takes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...dialect import Json
+from ...contracts.dialect import Json
+from ...text.attached import as_text
 from ...values import Media, Message, Options, ToolCall, ToolResult, ToolSpec
 from .schema import must_call
 
@@ -85,6 +83,8 @@ def _written(message: Message, names: dict[str, str], *, as_json: bool) -> str:
         elif isinstance(part, ToolResult):
             name = part.name or names.get(part.call_id, "the tool")
             lines.append(f"{'Error' if part.is_error else 'Result'} of {name}: {part.text}")
+        elif isinstance(part, Media) and (text := as_text(part)) is not None:
+            lines.append(text)
         elif isinstance(part, Media):
             lines.append(f"[{part.kind}{f' {part.name}' if part.name else ''}: this model cannot see it]")
     return "\n".join(lines)

@@ -1,8 +1,7 @@
 """Transforms: small edits of prompts on their way to an engine, and of replies on their way back, by name.
 
-`Transformed` wraps an engine with some of them: an engine's own first, then its model's; replies pass them in reverse.
-Where all of them can be done to the top level of a body, requests that are passed on unread still are. Knows no network
-and no configuration but the entries of its lists.
+`Transformed` wraps an engine with some of them: the engine's own first, then the model's; replies pass them in reverse.
+If all of them can edit the top level of a body, requests are still relayed unread.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from ...document import Checker, Document, KeyPath, Where, dotted
-from ...engine import Engine, Relayed, RelayEngine, Wrapper
-from ...errors import nearest
+from ...engine import Engine, Relayed, Relays, Wrapper, close, dialect_of
+from ...errors import ReplyTooLong, nearest
+from ...limits import Limits
+from ...machine.tokens import ReplySize
 from ...prompt import Prompt
+from ...text.document import Checker, Document, KeyPath, Where, dotted
 from ...values import Delta
 from .base import Editor, Fields, Transform
 from .cache import CleanCache
@@ -35,8 +36,10 @@ __all__ = [
     "transformed",
 ]
 
-Find: TypeAlias = Callable[[str, Where], Any]
-"""Gives what `module:attribute` names."""
+HIDDEN = Limits().reply_bound
+"""How much of a reply transforms may remove or hold back. What they pass on is bounded by the charged engine."""
+
+Find: TypeAlias = Callable[[str, Where], Any]  # looks up `module:attribute`
 TransformEntry: TypeAlias = str | list[Any] | dict[str, Any]
 """`"name"`, `["name", {option = ...}]` or `{name = "name", option = ...}`."""
 
@@ -50,7 +53,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
 
 
 class Transformed(Wrapper):
-    """An engine whose prompts and replies pass some transforms. `dialect` is the name of what the engine speaks."""
+    """An engine whose prompts and replies pass some transforms. `dialect` is the name of the engine's dialect."""
 
     def __init__(self, engine: Engine, transforms: Iterable[Transform], dialect: str = "") -> None:
         self._engine, self._transforms, self._dialect = engine, tuple(transforms), dialect
@@ -60,7 +63,6 @@ class Transformed(Wrapper):
 
     @property
     def transforms(self) -> tuple[str, ...]:
-        """Their names, in the order in which prompts pass them."""
         return tuple(transform.name for transform in self._transforms)
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
@@ -70,51 +72,51 @@ class Transformed(Wrapper):
                 editors.append(editor)
             prompt = transform.on_prompt(prompt, self._dialect)
         editors.reverse()
-        deltas: Any = self._engine.stream(prompt)
+        deltas = self._engine.stream(prompt)
+        hidden = ReplySize(HIDDEN.tokens, HIDDEN.bytes)
         try:
             async for delta in deltas:
-                for edited in _through(editors, delta) if editors else (delta,):
+                shown = _through(editors, delta) if editors else (delta,)
+                # The charged engine cannot bound what an editor removes, because it never sees it.
+                if not shown and hidden.past(delta):
+                    text = f"{self.name} went on without an end in what its transforms leave out"
+                    raise ReplyTooLong(HIDDEN.name, text)
+                for edited in shown:
                     yield edited
         finally:
-            if hasattr(deltas, "aclose"):
-                await deltas.aclose()
+            await close(deltas)
 
     @property
     def dialect(self) -> str:
-        """What requests may be passed on in; empty where a transform must see more than the top level of a body."""
+        """The dialect in which requests are relayed; empty if a transform needs more than the top level of a body."""
         unread = all(transform.edits_fields for transform in self._transforms)
-        return getattr(self._engine, "dialect", "") if unread else ""
+        return dialect_of(self._engine) if unread else ""
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
         edited: Fields = dict(fields)
-        # A body whose tokens are only counted has no room for most parameters.
+        # An endpoint that only counts tokens rejects most parameters.
         if not path.partition("?")[0].endswith("/count_tokens"):
             for transform in self._transforms:
                 transform.on_fields(edited, self._dialect)
-        return await cast(RelayEngine, self._engine).relay(edited, headers, path=path)
+        return await cast(Relays, self._engine).relay(edited, headers, path=path)
 
 
 def transformed(engine: Engine, transforms: Sequence[Transform], dialect: str = "") -> Engine:
-    """The engine with these transforms around it; itself when there are none."""
     return Transformed(engine, transforms, dialect) if transforms else engine
 
 
-def _through(editors: Sequence[Editor], delta: Delta) -> Iterable[Delta]:
-    """What becomes of a delta behind all editors."""
+def _through(editors: Sequence[Editor], delta: Delta) -> Sequence[Delta]:
     deltas: list[Delta] = [delta]
     for editor in editors:
         deltas = [edited for each in deltas for edited in editor(each)]
     return deltas
 
 
-# --- from the entry of a list -----------------------------------------------------------------------------------------
-
-
 def make_transform(
     entry: TransformEntry, document: Document | None = None, path: KeyPath = (), *, find: Find | None = None
 ) -> Transform:
-    """The transform that an entry names: one of ours, or `module:Class`, which `find` looks up. Raises ConfigError with
-    the line."""
+    """Make the transform that an entry names: one of ours, or `module:Class`, which `find` looks up. Raises ConfigError
+    with the line."""
     checker = Checker(document or Document("", {}))
     name, options, at = _read_entry(checker, entry, path)
     kind = TRANSFORMS.get(name) or _found(name, checker.document, path, find)
@@ -133,14 +135,13 @@ def _read_entry(checker: Checker, entry: TransformEntry, path: KeyPath) -> tuple
         table = dict(entry)
         if isinstance(name := table.pop("name", None), str):
             return name, table, path
-    if isinstance(entry, list):
-        match entry:
-            case [str(name)]:
-                return name, {}, path
-            case [str(name), options]:
-                return name, checker.table(options, (*path, 1)), (*path, 1)
-            case _:
-                pass
+    match entry:
+        case [str(name)]:
+            return name, {}, path
+        case [str(name), options]:
+            return name, checker.table(options, (*path, 1)), (*path, 1)
+        case _:
+            pass
     raise checker.document.error(
         path, f'{dotted(path)!r} names no transform; write "name", ["name", {{option = ...}}] or {{name = "name"}}'
     )

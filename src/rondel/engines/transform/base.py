@@ -1,7 +1,4 @@
-"""The contract of a transform: a small edit of prompts on their way to an engine and of replies on their way back.
-
-Its fields are its options, as a file writes them. Knows no engine, no network, and of a dialect only its name.
-"""
+"""The contract of a transform, whose fields are its options, as they are written in a file."""
 
 from __future__ import annotations
 
@@ -13,10 +10,9 @@ import msgspec
 from ...prompt import Child, Prompt
 from ...values import Delta, Message, Value
 
-Fields: TypeAlias = dict[str, msgspec.Raw]
-"""The top level of a caller's body, with its values undecoded."""
+Fields: TypeAlias = dict[str, msgspec.Raw]  # the top level of a caller's body; its values are not decoded
 Editor: TypeAlias = Callable[[Delta], Iterable[Delta]]
-"""Edits the deltas of one reply, in their order; it may hold some back until the last."""
+"""Edits the deltas of one reply in order; it may hold some back until the last one."""
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
 TOKENS_MAX_FIELDS = {
@@ -27,27 +23,26 @@ TOKENS_MAX_FIELDS = {
 
 
 class Transform(Value, frozen=True):
-    """Every default changes nothing."""
+    """The base of all transforms, which changes nothing."""
 
     name: ClassVar[str] = ""
     edits_fields: ClassVar[bool] = False
-    """Whether all that it does can be done to the top level of a body, so that bodies need not be understood."""
-    takes_any: ClassVar[bool] = False
-    """Its options are one table that is not checked: its only field."""
+    """Whether it can work on the top level of a body alone, so that requests are relayed."""
+    takes_any: ClassVar[bool] = False  # whether its only field is a table of any options, which is not checked
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
         return prompt
 
     def on_fields(self, fields: Fields, dialect: str) -> None:
-        """The same edit in place, on a body of this dialect that is passed on."""
+        """Make the same edit in place, on a body of this dialect that is relayed."""
 
     def editor(self, prompt: Prompt) -> Editor | None:
-        """What edits the reply to this prompt, which is as it was before `on_prompt`."""
+        """Return what edits the reply to this prompt, which is the prompt before `on_prompt`."""
         return None
 
 
 def with_messages(prompt: Prompt, edit: Callable[[Message], Message]) -> Prompt:
-    """The prompt with each message edited, in their order, wherever it stands."""
+    """Return the prompt with each message edited, in order."""
 
     def edited(child: Child) -> Child:
         if isinstance(child, Message):
@@ -69,7 +64,7 @@ def put(fields: Fields, name: str, value: Any) -> None:
 
 
 def merged(given: Any, more: Any) -> Any:
-    """Tables become one; where both have a value that is no table, the given one stays."""
+    """Merge tables recursively; the given value wins over the other one."""
     if not (isinstance(given, dict) and isinstance(more, dict)):
         return cast(Any, given)
     both = dict(cast("dict[str, Any]", given))

@@ -1,4 +1,4 @@
-"""A transform that takes cache marks out of prompts, for servers that refuse them."""
+"""A transform that removes cache marks from prompts, for servers that reject them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class CleanCache(Transform, frozen=True):
-    """No part, message or tool says any more that it should be cached."""
-
     name = "cleancache"
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
@@ -35,15 +33,10 @@ def _part(part: Part) -> Part:
 
 def _clean(value: S) -> S:
     opaque: Opaque = getattr(value, "opaque", {})
-    if not any(_is_marked(own) for own in opaque.values()):
+    marked: dict[str, dict[str, Any]] = {
+        name: own for name, own in opaque.items() if isinstance(own, dict) and MARK in own
+    }
+    if not marked:
         return value
-    kept = {name: _without(own) if _is_marked(own) else own for name, own in opaque.items()}
-    return msgspec.structs.replace(value, opaque={name: own for name, own in kept.items() if own != {}})
-
-
-def _is_marked(own: Any) -> bool:
-    return isinstance(own, dict) and MARK in own
-
-
-def _without(own: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in own.items() if key != MARK}
+    rest = {name: {key: item for key, item in own.items() if key != MARK} for name, own in marked.items()}
+    return msgspec.structs.replace(value, opaque={name: own for name, own in {**opaque, **rest}.items() if own != {}})

@@ -1,4 +1,4 @@
-"""Transforms of calls: a model that must call a tool in every reply, and arguments that are repaired."""
+"""Transforms of calls: forces a model to call a tool in every reply, and repairs arguments."""
 
 from __future__ import annotations
 
@@ -6,18 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ...lenient import repair_arguments
 from ...prompt import Prompt
-from ...values import (
-    Delta,
-    PartDelta,
-    PartFinished,
-    PartStarted,
-    ReplyFinished,
-    Text,
-    ToolCall,
-    ToolSpec,
-)
+from ...text.lenient import repair_arguments
+from ...values import Delta, PartDelta, PartFinished, PartStarted, ReplyFinished, Text, ToolCall, ToolSpec
 from .base import ANTHROPIC, Editor, Transform
 
 EXIT = ToolSpec(
@@ -36,8 +27,8 @@ INSTRUCTION = (
 
 
 class ToolUse(Transform, frozen=True):
-    """A model that forgets its tools must call one in every reply; a tool to end with carries its answer, which is an
-    ordinary text to everybody else. A caller that says itself which tool to call, or none, is left alone."""
+    """Forces a model that forgets its tools to call one in every reply. Its final answer comes as a call of an extra
+    tool, which is turned into plain text. Requests with a tool choice of their own are not changed."""
 
     name = "tooluse"
 
@@ -89,8 +80,8 @@ def _said(delta: PartFinished) -> Iterable[Delta]:
 
 
 class EnhanceTool(Transform, frozen=True):
-    """Arguments that are no JSON are repaired; what cannot be saved is called without any. A call comes as a whole, no
-    longer in pieces. One that was cut off for its length stays as it is: repaired, it might write half a file."""
+    """Repairs arguments that are not JSON; if that fails, the call has none. A call is then not streamed in pieces. One
+    that was cut off for its length is not repaired: it might write half a file."""
 
     name = "enhancetool"
 

@@ -1,4 +1,4 @@
-"""A transform of where instructions stand, for models that only take them at the beginning."""
+"""A transform that moves instructions, for models that accept them only at the beginning."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from ...prompt import Prompt
 from ...values import Message, Text, system
 from .base import Transform
 
-_OPEN, _CLOSE = "<system>\n", "\n</system>"
-"""What stands around an instruction that a user's message carries."""
+_OPEN, _CLOSE = "<system>\n", "\n</system>"  # the tags around an instruction in a user message
 
 
 class SystemFirst(Transform, frozen=True):
-    """One instruction at the beginning; those that come later are told by the user, between tags. Coding agents give
-    some in the middle, and the templates of many open models refuse that."""
+    """Merges the instructions at the beginning into one, and turns later ones into user messages with tags. Coding
+    agents send some in the middle, which the templates of many open models reject."""
 
     name = "systemfirst"
 

@@ -1,4 +1,4 @@
-"""Transforms of how a model is asked: token caps, sampling, more parameters. All of them work on fields, too."""
+"""Transforms of options: token caps, sampling, more parameters. All of them also edit fields."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .base import ANTHROPIC, CHAT, RESPONSES, TOKENS_MAX_FIELDS, Fields, Transfo
 
 Level: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
 _LEVELS: dict[str, Level] = {"none": "off", "minimal": "minimal", "low": "low", "medium": "medium"}
-"""What efforts are to our values; others are `high`."""
+"""Efforts by name; others become `high`."""
 
 
 class MaxToken(Transform, frozen=True):
-    """No answer is longer than this, whatever the caller allows; thinking has at most half of it."""
+    """Caps the length of answers, whatever the caller allows; thinking gets at most half of it."""
 
     name = "maxtoken"
     edits_fields = True
@@ -33,8 +33,8 @@ class MaxToken(Transform, frozen=True):
 
 
 class MaxCompletionTokens(Transform, frozen=True):
-    """Bodies that are passed on say `max_completion_tokens` for `max_tokens`, as OpenAI's newer models demand. Prompts
-    need no such edit: the dialect writes the newer name itself."""
+    """Renames `max_tokens` to `max_completion_tokens` in relayed bodies, as OpenAI's newer models demand. Prompts
+    need no such edit: the dialect writes the newer name."""
 
     name = "maxcompletiontokens"
     edits_fields = True
@@ -46,7 +46,7 @@ class MaxCompletionTokens(Transform, frozen=True):
 
 
 class Sampling(Transform, frozen=True):
-    """These instead of the caller's own; `max_tokens` is a cap."""
+    """Replaces the caller's sampling options; `max_tokens` is a cap."""
 
     name = "sampling"
     edits_fields = True
@@ -83,8 +83,8 @@ class Sampling(Transform, frozen=True):
 
 
 class StreamOptions(Transform, frozen=True):
-    """Streams that are passed on end with their usage, also for callers that did not ask for it. Prompts need no such
-    edit: the dialect always asks."""
+    """Asks for the usage at the end of relayed streams, also for callers that did not. Prompts need no such edit: the
+    dialect always asks."""
 
     name = "streamoptions"
     edits_fields = True
@@ -96,7 +96,7 @@ class StreamOptions(Transform, frozen=True):
 
 
 class CustomParams(Transform, frozen=True):
-    """More fields for each body, into its tables too. What the caller says stays."""
+    """Adds fields to each body, also inside its tables. The caller's own values win."""
 
     name = "customparams"
     edits_fields = True
@@ -144,15 +144,12 @@ def _cap_fields(fields: Fields, dialect: str, cap: int) -> None:
 
 
 def _asked_to_think(options: Options, params: dict[str, Any]) -> Options:
-    """How much to think has a place of its own in our values, so parameters for it are understood; a dialect then
-    writes their very words. What the caller says stays."""
+    """Turn parameters for thinking into the option for it; a dialect writes them back as they were. The caller's own
+    option wins."""
     if options.thinking is not None or options.thinking_tokens_max is not None:
         return options
-    thinking = _table(params.get("thinking"))
-    effort = params.get("reasoning_effort")
-    effort = (
-        effort or _table(params.get("reasoning")).get("effort") or _table(params.get("output_config")).get("effort")
-    )
+    thinking, reasoning, output = (_table(params.get(name)) for name in ("thinking", "reasoning", "output_config"))
+    effort = params.get("reasoning_effort") or reasoning.get("effort") or output.get("effort")
     level = _LEVELS.get(effort, "high") if isinstance(effort, str) else None
     kind, budget = thinking.get("type"), thinking.get("budget_tokens")
     if kind == "disabled":

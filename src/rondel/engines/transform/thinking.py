@@ -1,4 +1,4 @@
-"""Transforms of what a model thinks: whether it does, and thoughts of a model that has no thinking of its own."""
+"""Transforms of thinking: whether a model thinks, and thinking for models that have none of their own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from ...prompt import Prompt
 from ...values import (
     Delta,
+    MediaDelta,
     Message,
     Part,
     PartDelta,
@@ -21,8 +22,7 @@ from ...values import (
 )
 from .base import CHAT, Editor, Transform, with_messages
 
-REPLAYED_MAX = 10
-"""How many of the newest thoughts a model is shown again."""
+REPLAYED_MAX = 10  # how many of the newest thoughts are sent back to a model
 OPEN, CLOSE = "<reasoning_content>", "</reasoning_content>"
 INSTRUCTION = (
     f"Think before each answer. Begin every reply with your thoughts between {OPEN} and {CLOSE}, step by step; "
@@ -31,8 +31,8 @@ INSTRUCTION = (
 
 
 class Reasoning(Transform, frozen=True):
-    """Whether a model thinks: `enable = false` turns it off and leaves out what it thinks all the same; `effort` is for
-    callers that do not say. Chat servers are told by the switches that they have: `enable_thinking` and `thinking`."""
+    """Turns thinking on or off: `enable = false` also removes what the model thinks anyway; `effort` is used if the
+    caller sets none. Chat servers get the switches that they know: `enable_thinking` and `thinking`."""
 
     name = "reasoning"
     enable: bool = True
@@ -73,13 +73,14 @@ class _WithoutThinking:
 
 
 class ForceReasoning(Transform, frozen=True):
-    """A model without thinking is told to think in writing first; what it writes so is thinking to everybody else."""
+    """Tells a model without thinking to write its thoughts first, and turns that text into thinking."""
 
     name = "forcereasoning"
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
         options = msgspec.structs.replace(prompt.options, thinking=None, thinking_tokens_max=None)
-        thoughts = sum(_is_thought(part) for message in prompt.messages for part in message.parts)
+        parts = (part for message in prompt.messages for part in message.parts)
+        thoughts = sum(isinstance(part, Thinking) and bool(part.text) for part in parts)
         edited = with_messages(prompt.replace(options=options), _WrittenThoughts(thoughts - REPLAYED_MAX))
         return edited.instruct(INSTRUCTION, id="forcereasoning")
 
@@ -87,12 +88,8 @@ class ForceReasoning(Transform, frozen=True):
         return _TaggedThinking()
 
 
-def _is_thought(part: Part) -> bool:
-    return isinstance(part, Thinking) and bool(part.text)
-
-
 class _WrittenThoughts:
-    """Thoughts as the model wrote them; so many of the oldest are left out, and those that nobody can read."""
+    """Turn thoughts back into the text that the model wrote, without the oldest and the unreadable ones."""
 
     def __init__(self, left_out: int) -> None:
         self._left_out = left_out
@@ -113,7 +110,7 @@ class _WrittenThoughts:
 
 
 class _TaggedThinking:
-    """Texts that begin with thoughts between tags become thinking and a text. Parts are numbered anew."""
+    """Splits texts that begin with thoughts in tags into thinking and text, and renumbers the parts."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -126,6 +123,8 @@ class _TaggedThinking:
         if isinstance(delta, PartDelta):
             if (text := self._texts.get(delta.index)) is not None:
                 return text.feed(delta.text)
+            return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+        if isinstance(delta, MediaDelta):
             return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
         if isinstance(delta, PartFinished):
             if (text := self._texts.pop(delta.index, None)) is not None:
@@ -149,7 +148,7 @@ class _TaggedThinking:
 
 
 class _TaggedText:
-    """One text, in pieces that may end inside a tag: first thoughts, if it begins with them, then the answer."""
+    """One text in pieces that may end inside a tag: first thoughts, if it begins with them, then the answer."""
 
     def __init__(self, number: Callable[[], int]) -> None:
         self._number, self._pending = number, ""
@@ -176,7 +175,7 @@ class _TaggedText:
         return deltas
 
     def finish(self, part: Text | None) -> list[Delta]:
-        """The end of the text; the part is what it was as a whole, None when the reply was cut off before."""
+        """End the text. The part is the whole text; None if the reply was cut off before."""
         deltas: list[Delta] = []
         if self._stage == "start" and self._pending:
             self._stage = "text"
@@ -226,5 +225,5 @@ class _TaggedText:
 
 
 def _overlap(text: str, tag: str) -> int:
-    """How many characters at the end of a text may be the beginning of a tag."""
+    """Return how many characters at the end of a text may be the beginning of a tag."""
     return next((n for n in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-n:])), 0)

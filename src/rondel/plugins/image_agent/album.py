@@ -1,7 +1,7 @@
-"""The images of a conversation: which number each has, and where they are kept. Knows no message and no model.
+"""Numbers the images of a conversation and caches them.
 
-An image is known by what it holds. A number is given once: it stays the same when older images are no longer sent, and
-for a foreign program's session also after a restart.
+An image is identified by its content and keeps its number, even if older images are no longer sent; in a gateway
+session also after a restart.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ...store import Shelf
+from ...contracts.store import KeyValueStore
 from ...values import Media
 
 K = TypeVar("K")
 
-SHELF = "image_agent.numbers"
+NAMESPACE = "image_agent.numbers"
 NUMBERS_MAX = 1_000
 ALBUMS_MAX = 1_000
 KEPT_S = 30 * 24 * 3600.0
 
 
 def digest_of(image: Media) -> str:
-    """What tells an image from others: its data, or else where it is."""
     said = image.data or (f"id:{image.file_id}" if image.file_id else f"url:{image.url}").encode()
     return hashlib.sha256(said).hexdigest()[:32]
 
 
 class Album:
-    """The numbers of one conversation's images, by what they hold."""
+    """The numbers of one conversation's images, by their content."""
 
     __slots__ = ("changed", "conversation", "kept", "numbers")
 
@@ -39,7 +38,6 @@ class Album:
         self.changed = False
 
     def number(self, digest: str) -> int:
-        """The number of this image; the next one when it is new."""
         known = self.numbers.get(digest)
         if known is None:
             known = self.numbers[digest] = max(self.numbers.values(), default=0) + 1
@@ -50,10 +48,10 @@ class Album:
 
 
 class Albums:
-    """The albums that were last in use; those that are kept can be read from the shelf again."""
+    """A cache of albums. Those that are `kept` are also in the store."""
 
     def __init__(self) -> None:
-        self.shelf: Shelf | None = None
+        self.store: KeyValueStore | None = None
         self._known: OrderedDict[str, Album] = OrderedDict()
 
     async def open(self, conversation: str, *, kept: bool) -> Album:
@@ -66,17 +64,17 @@ class Albums:
         return self._known[conversation]
 
     async def _read(self, conversation: str) -> dict[str, int]:
-        data = await self.shelf.get(SHELF, conversation) if self.shelf is not None else None
+        data = await self.store.get(NAMESPACE, conversation) if self.store is not None else None
         return {} if data is None else msgspec.json.decode(data, type=dict[str, int])
 
     async def save(self, album: Album, now: float) -> None:
-        if album.changed and album.kept and self.shelf is not None:
+        if album.changed and album.kept and self.store is not None:
             album.changed = False
-            await self.shelf.put(SHELF, album.conversation, msgspec.json.encode(album.numbers), until=now + KEPT_S)
+            await self.store.put(NAMESPACE, album.conversation, msgspec.json.encode(album.numbers), until=now + KEPT_S)
 
 
 class Pool(Generic[K]):
-    """Images that may be asked for later: the newest that were used, within a number, a size and a time."""
+    """An LRU cache of images, limited in number, size and age."""
 
     def __init__(self, *, entries_max: int, bytes_max: int | None = None, seconds_max: float | None = None) -> None:
         self._entries_max, self._bytes_max, self._seconds_max = entries_max, bytes_max, seconds_max

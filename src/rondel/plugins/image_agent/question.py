@@ -1,4 +1,4 @@
-"""What a model may ask of images: the tool's schema, and its arguments as models really write them. Pure."""
+"""The schema of `analyzeImage`, and a tolerant parser for its arguments. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA: dict[str, Any] = {
         },
         "task": {
             "type": "string",
-            "description": "What you need to know. Whoever looks knows the last words of the user, and nothing else.",
+            "description": "What you need to know. The model that looks knows only the user's last message.",
         },
         "regions": {
             "type": "array",
@@ -57,21 +57,21 @@ class Region(Value, frozen=True, omit_defaults=True):
     name: str = ""
 
 
-class Question(Value, frozen=True, omit_defaults=True):
+class ImageQuestion(Value, frozen=True, omit_defaults=True):
     imageId: tuple[str, ...]
     task: str
     regions: tuple[Region, ...] = ()
 
 
-def question_of(arguments: dict[str, Any]) -> Question:
-    """The arguments of a call, or a ToolError that says what is wrong with them."""
+def question_of(arguments: dict[str, Any]) -> ImageQuestion:
+    """Parse the arguments of a call, or raise a ToolError that says what is wrong with them."""
     for name in arguments:
         if name not in SCHEMA["properties"]:
             raise ToolError(f"argument {name!r} is not known{nearest(name, tuple(SCHEMA['properties']))}")
     ids = arguments.get("imageId")
     ids = cast("list[object]", ids) if isinstance(ids, list) else [] if ids is None else [ids]
     try:
-        question = msgspec.convert({**arguments, "imageId": list(map(str, ids))}, Question, strict=False)
+        question = msgspec.convert({**arguments, "imageId": list(map(str, ids))}, ImageQuestion, strict=False)
     except msgspec.ValidationError as error:
         raise ToolError(f"the arguments of {NAME!r} do not fit: {error}") from None
     if not question.imageId:
@@ -81,7 +81,7 @@ def question_of(arguments: dict[str, Any]) -> Question:
     if len(question.regions) > REGIONS_MAX:
         raise ToolError(f"{len(question.regions)} regions are too many at once; name {REGIONS_MAX} at the most")
     if not question.task.strip():
-        raise ToolError("argument 'task' is blank; say what you need to know of the image")
+        raise ToolError("argument 'task' is blank; say what you need to know about the image")
     if len(question.task) > TASK_CHARS_MAX:
         raise ToolError(f"the task has {len(question.task):,} characters; write {TASK_CHARS_MAX:,} at the most")
     for id in question.imageId:
@@ -90,8 +90,7 @@ def question_of(arguments: dict[str, Any]) -> Question:
 
 
 def number_of(id: str) -> int:
-    """The number that a model means by `1`, `#1` or `[Image #1]`."""
     found = _NUMBER.fullmatch(id)
     if found is None:
-        raise ToolError(f'{id[:80]!r} is no number of an image; write "1" for [Image #1]')
+        raise ToolError(f'{id[:80]!r} is not the number of an image; write "1" for [Image #1]')
     return int(found[1])

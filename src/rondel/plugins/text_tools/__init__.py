@@ -1,6 +1,6 @@
-"""Tools for models that know no tools: told of them in words, and heard when they write a call into their text.
+"""Tools for models without tool calling: describes tools in the prompt and finds calls in the reply's text.
 
-`words` tells, `patterns` and `finding` hear, `plugin` does both for a turn.
+`words` describes, `patterns` and `finding` find, `plugin` does both for a turn.
 """
 
 from .finding import FoundCall, find_calls

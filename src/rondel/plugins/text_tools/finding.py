@@ -1,6 +1,6 @@
-"""Finds calls in text, in time linear in the text, whatever the text is.
+"""Finds calls in text, in linear time for any text.
 
-A call is found anywhere, also inside a code fence: models put them there. Pure. Knows no tool and no model.
+Calls are found anywhere, also inside code fences, where models put them. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import msgspec
 from ...values import Value
 from .patterns import DEFAULT_PATTERNS, Pattern, closes_itself, name_in, object_in
 
-CLOSINGS_TRIED_MAX = 8
-"""How many ends of a call are tried: a call's own parameters may hold the text that ends a call."""
+CLOSINGS_TRIED_MAX = 8  # how many ends of a call are tried, since parameters may contain the closing text
 
 PARALLEL_TAG = re.compile(r"<(/?)parallel_tool_calls\s*+>", re.IGNORECASE)
 _BRACE = re.compile(r"\s*+\{")
@@ -33,7 +32,7 @@ class FoundCall(Value, frozen=True):
 
 
 def find_calls(text: str, patterns: Iterable[Pattern] = DEFAULT_PATTERNS) -> list[FoundCall]:
-    """Every call in the order of the text. Of calls that overlap, the outermost counts; one without an end is none."""
+    """Return the calls in order. Of overlapping calls the outermost counts; a call without an end is ignored."""
     found = [call for pattern in patterns for call in _Finder(pattern, text).find()]
     calls: list[FoundCall] = []
     for call in sorted(found, key=lambda call: (call.start, -call.end)):
@@ -44,7 +43,7 @@ def find_calls(text: str, patterns: Iterable[Pattern] = DEFAULT_PATTERNS) -> lis
 
 
 def _parallel_regions(text: str, calls: Sequence[FoundCall]) -> list[_Span]:
-    """What stands between the tags that say so. Tags inside a call's own parameters are text."""
+    """Return the regions between tags for parallel calls. Tags inside a call's parameters are text."""
     spans = [(call.start, call.end) for call in calls]
     regions: list[_Span] = []
     begin: int | None = None
@@ -59,24 +58,25 @@ def _parallel_regions(text: str, calls: Sequence[FoundCall]) -> list[_Span]:
     return regions
 
 
-def is_inside(place: int, spans: Sequence[_Span]) -> bool:
-    before = bisect_right(spans, place, key=lambda span: span[0]) - 1
-    return before >= 0 and place < spans[before][1]
+def is_inside(index: int, spans: Sequence[_Span]) -> bool:
+    before = bisect_right(spans, index, key=lambda span: span[0]) - 1
+    return before >= 0 and index < spans[before][1]
 
 
 class _Finder:
-    """Finds the calls of one pattern in time linear in the text, whatever the text is."""
+    """Finds the calls of one pattern in linear time."""
 
     def __init__(self, pattern: Pattern, text: str) -> None:
-        self.pattern = pattern
-        self.text = text
+        self.pattern, self.text = pattern, text
         self.chars_to_try = 4 * len(text)
-        """How much may still be read in trials that fail."""
+        """How many characters failed attempts may still read, which keeps the time linear."""
 
     def find(self) -> Iterator[FoundCall]:
         openings = list(self.pattern.opening.finditer(self.text))
         if self.pattern.closing is None:
-            yield from self._whole_calls(openings)
+            for match in openings:
+                if read := self.pattern.read(name_in(match), match.groupdict().get("body") or ""):
+                    yield FoundCall(match.start(), match.end(), *read)
             return
         closings = list(self.pattern.closing.finditer(self.text)) if openings else []
         partners = {} if self.pattern.body_is_json else _partners(openings, closings)
@@ -90,12 +90,6 @@ class _Finder:
             if call is not None:
                 done = call.end
                 yield call
-
-    def _whole_calls(self, matches: Iterable[re.Match[str]]) -> Iterator[FoundCall]:
-        for match in matches:
-            body = match.groupdict().get("body") or ""
-            if read := self.pattern.read(name_in(match), body):
-                yield FoundCall(match.start(), match.end(), *read)
 
     def _call_from(
         self, opening: re.Match[str], closings: Sequence[re.Match[str]], partners: Mapping[int, re.Match[str]]
@@ -112,7 +106,7 @@ class _Finder:
         return FoundCall(opening.start(), closing.end(), *read) if read else None
 
     def _closing_of_json(self, start: int, closings: Sequence[re.Match[str]]) -> re.Match[str] | None:
-        """The first closing up to which the body is one whole object: the others stand inside its strings."""
+        """Return the first closing that makes the body a complete object; earlier ones are inside its strings."""
         if not _BRACE.match(self.text, start):
             return None
         for closing in closings:
@@ -125,7 +119,7 @@ class _Finder:
 
 
 def _partners(openings: Sequence[re.Match[str]], closings: Sequence[re.Match[str]]) -> dict[int, re.Match[str]]:
-    """Which closing belongs to which opening, as brackets do. An opening that is left over has none."""
+    """Match openings and closings like brackets. A leftover opening has no closing."""
     partners: dict[int, re.Match[str]] = {}
     unclosed: list[re.Match[str]] = []
     pending = iter(openings)

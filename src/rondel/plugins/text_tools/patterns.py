@@ -1,7 +1,4 @@
-"""How calls look in text: the forms that models were taught, and how the inside of each is read.
-
-Pure. Knows no tool and no model.
-"""
+"""The forms of calls in text that models were trained on, and how the inside of each is parsed. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +8,21 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from ...lenient import parse_object, parse_parameters, relaxed
+from ...text.lenient import parse_object, parse_parameters, relaxed
 
 ReadBody: TypeAlias = Callable[[str, str], "tuple[str, dict[str, Any]] | None"]
-"""From the name in the opening (or nothing) and the body: the tool's name and its arguments, or None for no call."""
+"""Takes the name in the opening, if any, and the body; returns the tool's name and arguments, or None."""
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """How a call looks in text: what opens it (with a group `name`, or `attributes` that hold one) and what closes it.
-
-    Without a `closing`, `opening` matches the whole call and may have a group `body`.
-    """
+    """What opens a call in text (with a group `name`, or `attributes` that contain one) and what closes it. Without a
+    `closing`, `opening` matches the whole call and may have a group `body`."""
 
     name: str
     opening: re.Pattern[str]
     closing: re.Pattern[str] | None = None
     read: ReadBody = lambda name, body: (name, parse_parameters(body))
-    body_is_json: bool = False
-    """A text that is no JSON object is no call."""
+    body_is_json: bool = False  # the body must be a JSON object
 
 
 _NAME = re.compile(r"""(?:^|[\s"'])name\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""", re.IGNORECASE)
@@ -62,9 +56,9 @@ def _tag(name: str) -> Pattern:
 
 
 def _read_tag_body(name: str, body: str) -> tuple[str, dict[str, Any]] | None:
-    """The body's own form, or `<parameter name="…">` elements, as some models were taught."""
+    """Parse JSON, or `<parameter name="…">` elements, which some models were trained on."""
     ends = [tag.end() for tag in _PARAMETER_END.finditer(body)]
-    if ends and (found := _PARAMETER.findall(body, 0, ends[-1])):  # each opening before the last end has an end
+    if ends and (found := _PARAMETER.findall(body, 0, ends[-1])):  # every opening before the last end is closed
         return name, {key: _plain_or_json(text) for key, text in found}
     return name, parse_parameters(body)
 
@@ -77,7 +71,7 @@ def _plain_or_json(text: str) -> Any:
 
 
 def _read_named_json(_: str, body: str) -> tuple[str, dict[str, Any]] | None:
-    """`{"function": …, "parameters": {…}}`; `name` and `arguments` are understood too. Other JSON is no call."""
+    """Parse `{"function": …, "parameters": {…}}`, also with `name` and `arguments`. Other JSON is not a call."""
     value = object_in(body) or {}
     if isinstance(inner := value.get("function"), dict):
         value = cast("dict[str, Any]", inner)
@@ -106,8 +100,6 @@ DEFAULT_PATTERNS: tuple[Pattern, ...] = (
         body_is_json=True,
     ),
     Pattern(
-        "bracket",
-        re.compile(r"\[TOOL:(?P<name>[^\[\]\n]++)\]", re.IGNORECASE),
-        re.compile(r"\[/TOOL\]", re.IGNORECASE),
+        "bracket", re.compile(r"\[TOOL:(?P<name>[^\[\]\n]++)\]", re.IGNORECASE), re.compile(r"\[/TOOL\]", re.IGNORECASE)
     ),
 )

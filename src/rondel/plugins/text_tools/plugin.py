@@ -1,7 +1,6 @@
-"""The plugin: prompts get tools in words, and calls in a reply's text become calls.
+"""The plugin: describes tools in the prompt, and turns calls in a reply's text into calls.
 
-Must stand after the plugins that lend tools or trim, so that it is the last to see the prompt and the first to see the
-reply. Knows no tool and no model.
+It comes after the plugins that add tools or trim: it is the last to see the prompt and the first to see the reply.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ from typing import cast
 import msgspec
 
 from ...errors import RondelError, nearest
-from ...lenient import parse_parameters
+from ...machine.turn import Turn
 from ...plugin import Key, Plugin
 from ...prompt import Prompt
-from ...turn import Turn
-from ...values import Options, Part, Reply, Text, ToolCall
+from ...text.lenient import parse_parameters
+from ...values import Part, Reply, Text, ToolCall
 from .finding import PARALLEL_TAG, FoundCall, find_calls, is_inside
 from .patterns import DEFAULT_PATTERNS, Pattern, ReadBody
-from .words import RESULT_TAG, in_words, told_of_tools
+from .words import RESULT_TAG, in_words, tools_text
 
 _OFFERED = Key("text_tools.offered", bool)
 
 
 class TextTools(Plugin):
-    """Takes part where the engine's facts say that the model has no tools of its own, or `always`."""
+    """Applies if the engine's facts say that the model has no tool calling, or `always`."""
 
     name = "text_tools"
-    holds_stream = True  # nobody should see half a tag, nor a call that is about to be taken out of the text
 
     def __init__(self, patterns: Iterable[Pattern] = DEFAULT_PATTERNS, *, always: bool = False) -> None:
         self._patterns = {pattern.name: pattern for pattern in patterns}
@@ -40,18 +38,16 @@ class TextTools(Plugin):
         return tuple(self._patterns.values())
 
     def add_pattern(self, name: str, opening: str, closing: str = "", *, read: ReadBody | None = None) -> None:
-        """Understand one more form; one of the same name is replaced. Case does not matter, `.` matches everything.
-
-        `opening` has a group `name`. With a `closing`, the body is what stands between the two; without, it is the
-        group `body` of `opening`, where there is one.
-        """
+        """Add a form, or replace the one of the same name. Case is ignored, and `.` also matches line breaks. `opening`
+        has a group `name`. With a `closing`, the body is the text between the two; without, it is the group `body` of
+        `opening`, if there is one."""
         flags = re.IGNORECASE | re.DOTALL
         try:
             opens, closes = re.compile(opening, flags), re.compile(closing, flags) if closing else None
         except re.error as error:
-            raise RondelError(f"pattern {name!r} is no regular expression: {error}") from error
+            raise RondelError(f"pattern {name!r} is not a regular expression: {error}") from error
         if "name" not in opens.groupindex and read is None:
-            raise RondelError(f"pattern {name!r} does not say which tool is called: give it a group (?P<name>…)")
+            raise RondelError(f"pattern {name!r} does not name the tool: add a group (?P<name>…)")
         read = read or (lambda tool, body: (tool, parse_parameters(body)))
         self._patterns[name] = Pattern(name, opens, closes, read)
 
@@ -74,8 +70,12 @@ class TextTools(Plugin):
         if words != history:
             prompt = prompt.with_history(words)
         if offered:
-            prompt = prompt.instruct(told_of_tools(offered, turn, choice), id="tools")
-        return prompt.replace(tools=(), options=_without_tools(prompt.options, stops=bool(offered)))
+            prompt = prompt.instruct(tools_text(offered, turn, choice), id="tools")
+        stop = prompt.options.stop
+        if offered and RESULT_TAG not in stop and len(stop) < 4:  # providers allow four
+            stop = (*stop, RESULT_TAG)
+        options = msgspec.structs.replace(prompt.options, tool_choice=None, parallel_calls=None, stop=stop)
+        return prompt.replace(tools=(), options=options)
 
     async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
         if not turn.state[_OFFERED]:
@@ -90,15 +90,9 @@ class TextTools(Plugin):
         return msgspec.structs.replace(reply, message=message, stop="calls")
 
 
-def _without_tools(options: Options, *, stops: bool) -> Options:
-    stop = options.stop
-    if stops and RESULT_TAG not in stop and len(stop) < 4:  # providers take four
-        stop = (*stop, RESULT_TAG)
-    return msgspec.structs.replace(options, tool_choice=None, parallel_calls=None, stop=stop)
-
-
 def _split(text: str, calls: Sequence[FoundCall], turn: Turn) -> Iterator[Part]:
-    """The text with its calls as parts. A result that the model made up, and what it built upon it, is left out."""
+    """Split a text into its calls and the text between them. A result that the model invented is left out, with all
+    that follows."""
     end = _invented_from(text, calls)
     at = 0
     for call in calls:

@@ -1,7 +1,4 @@
-"""What a model without tools reads: its tools, and the calls and results of the conversation, as text.
-
-Knows how a call is written, not how one is found.
-"""
+"""Describes tools, calls and results as text, for models without tool calling."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from ...machine.turn import Turn
 from ...tool import describe
-from ...turn import Turn
 from ...values import Media, Message, Part, Text, ToolCall, ToolResult, ToolSpec
 
 RESULT_TAG = "<functions_result>"
@@ -27,7 +24,7 @@ need each other's results go together between <parallel_tool_calls> and </parall
 just answer."""
 
 
-def told_of_tools(specs: Sequence[ToolSpec], turn: Turn, choice: str | None) -> str:
+def tools_text(specs: Sequence[ToolSpec], turn: Turn, choice: str | None) -> str:
     texts = [_HOW_TO_CALL]
     for spec in specs:
         tool = turn.tools.get(spec.name)
@@ -45,16 +42,15 @@ def call_text(call: ToolCall) -> str:
 
 
 def result_text(result: ToolResult, call: ToolCall | None) -> str:
-    """A result as a model without tools reads it."""
     name = result.name or (call.name if call else "(unknown)")
     parameters = msgspec.json.encode(call.arguments if call else {}).decode()
-    text = result.text.replace("</functions_result>", "<\\/functions_result>")  # a result cannot end itself
+    text = result.text.replace("</functions_result>", "<\\/functions_result>")  # must not close early
     kind = "Error" if result.is_error else "Result"
     return f"{RESULT_TAG}\nTool: {name}\nParameters: {parameters}\n{kind}: {text}\n</functions_result>"
 
 
 def in_words(history: Iterable[Message]) -> Iterator[Message]:
-    """A conversation in which calls and results are text."""
+    """Yield the conversation with calls and results as text."""
     calls: dict[str, ToolCall] = {}
     for message in history:
         if message.calls:

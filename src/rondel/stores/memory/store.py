@@ -1,153 +1,270 @@
 """A store in memory, as strict as the one on disk: the same fence, the same errors, values that could be written.
 
-Nothing outlives the process. Knows no file and no thread; no call here ever suspends.
+Nothing outlives the process. The number of conversations is bounded: the one that was idle longest is dropped first.
+Knows no file and no thread; no call here ever suspends.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+
 import msgspec
 
-from ...clock import Clock, SystemClock
-from ...errors import StoreConflict, StoreError
-from ...events import Entry, Kept
-from ...job import Job
-from ...store import KEYS_MAX, ConversationInfo, check_place
-from .books import MemoryBooks
+from ...contracts.clock import Clock, SystemClock
+from ...contracts.runtime import Claim, Job, Signal
+from ...contracts.store import (
+    KEYS_MAX,
+    ConversationInfo,
+    check_key,
+    no_events,
+    not_json,
+    not_next,
+    tail,
+    works_elsewhere,
+)
+from ...errors import StoreError
+from ...events import DurableEvent, Entry, Event, Outcome
+from .ledger_store import MemoryLedgerStore
+from .queue import Queue, Worker, wait_for_others
+from .subscriptions import MemorySubscription, Subscriptions
 
-SWEEP_EVERY = 64
-"""Values that are put on shelves between two looks for expired ones."""
+SWEEP_EVERY = 64  # expired values are removed once in so many puts
 
+CONVERSATIONS_MAX = 10_000
+"""Conversations that are kept, not counting those that are at work, open in an app, or waiting for a person."""
+
+log = logging.getLogger("rondel.store")
 _encode = msgspec.json.Encoder().encode
 
 
 class MemoryStore:
-    """Whoever opens a runtime on it gets every pending job: there is no other process that could hold one."""
+    """One worker's view of the content. `beside` opens another one, as a second process opens the same file.
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
+    `conversations_max` is how many conversations it keeps; None keeps all of them.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, conversations_max: int | None = CONVERSATIONS_MAX) -> None:
         self._clock = clock or SystemClock()
-        self._shelves: dict[tuple[str, str], tuple[bytes, float | None]] = {}
+        self._key_values: dict[tuple[str, str], tuple[bytes, float | None]] = {}
         self._puts = 0
+        self.conversations_max = conversations_max
+        self._in_use: list[Callable[[str], bool]] = []
+        self._warned = False
+        # Each conversation that people see with its children, the one that was written to last at the end.
+        self._conversations: OrderedDict[str, list[str]] = OrderedDict()
         self._entries: dict[str, list[Entry]] = {}
         self._infos: dict[str, ConversationInfo] = {}
-        self._jobs: dict[str, Job] = {}
-        self._closed = False
-        self.books = MemoryBooks(self._clock)
+        self._queue = Queue()
+        self._worker = Worker()
+        self._subscriptions: Subscriptions = {}
+        self.ledger_store = MemoryLedgerStore(self._clock)
 
     async def append(
-        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
-        if self._closed:
-            raise _closed()
+        self._check_open()
         if not events:
-            raise StoreError(f"nothing to append to conversation {conversation!r}: give at least one event")
+            raise no_events(conversation)
+        if self._queue.holder(conversation, self._worker) is not None:
+            raise works_elsewhere(conversation)
         entries = self._entries.get(conversation)
         last = len(entries) if entries else 0
         if seq != last + 1:
-            raise StoreConflict(
-                f"conversation {conversation!r} is at entry {last!r}, so entry {seq!r} cannot follow: "
-                "another worker appended first; read it again and go on from there"
-            )
+            raise not_next(conversation, last, seq)
         try:
             _encode(events)
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"an event for conversation {conversation!r} cannot be written as JSON ({error}): "
-                "put only plain values into it"
-            ) from error
+            raise not_json(f"an event for conversation {conversation!r}", error) from error
         if entries is None:
             entries = self._entries[conversation] = []
+            self._begun(conversation)
+        else:
+            self._conversations.move_to_end(conversation.partition("/")[0])
         for event in events:
             entries.append(Entry(seq, at, event))
             seq += 1
+        for subscription in tuple(self._subscriptions.get(conversation, ())):
+            subscription.on_change()
+
+    # --- dropping idle conversations ------------------------------------------------------------------------------
+
+    def keep_open(self, in_use: Callable[[str], bool]) -> None:
+        self._in_use.append(in_use)
+
+    def _begun(self, conversation: str) -> None:
+        top = conversation.partition("/")[0]
+        children = self._conversations.setdefault(top, [])
+        self._conversations.move_to_end(top)
+        if top != conversation:
+            children.append(conversation)
+        most = self.conversations_max
+        if most is not None and len(self._conversations) > most + most // 16:  # several at once: each time costs a bit
+            self._forget_oldest(len(self._conversations) - most, keep=top)
+
+    def _forget_oldest(self, count: int, keep: str) -> None:
+        """Forget conversations that rest, oldest first. Those that are passed over count as used now."""
+        tops = (key.partition("/")[0] for key in self._queue.pending_keys)
+        busy = {
+            key for top in tops for key in (top, top.partition("#")[0])
+        }  # a question's deadline has its id behind #
+        for id in [id for id, _ in zip(self._conversations, range(count * 2), strict=False)]:
+            if id == keep or id in busy or any(in_use(id) for in_use in self._in_use) or not self._rests(id):
+                self._conversations.move_to_end(id)
+                continue
+            if not self._warned:
+                self._warned = True
+                log.warning(
+                    "the memory store keeps %s conversations and forgets the oldest; raise conversations_max, or use a "
+                    "SqliteStore, to keep more",
+                    f"{self.conversations_max:,}",
+                )
+            self._remove(id)
+            count -= 1
+            if not count:
+                return
+
+    def _rests(self, id: str) -> bool:
+        return id not in self._entries or self._info(id).state not in ("working", Outcome.WAITING)
+
+    def _remove(self, id: str) -> bool:
+        known = [one for one in (id, *self._conversations.pop(id, ())) if self._entries.pop(one, None) is not None]
+        for one in known:
+            self._infos.pop(one, None)
+        return bool(known)
+
+    # --- watching -------------------------------------------------------------------------------------------------
+
+    def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Entry, None]:
+        return tail(self, conversation, after)
+
+    def subscribe(self, conversation: str, on_change: Callable[[], None]) -> MemorySubscription:
+        self._check_open()
+        return MemorySubscription(self._subscriptions, conversation, self.read, self._worker, on_change)
+
+    def publish(self, conversation: str, seq: int, event: Event) -> None:
+        if conversation in self._subscriptions:
+            for subscription in self._subscriptions[conversation]:
+                if subscription.worker is not self._worker:
+                    subscription.put(seq, event)
+
+    # --- reading --------------------------------------------------------------------------------------------------
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
         self._check_open()
         return self._entries.get(conversation, [])[max(after, 0) :]
 
+    async def last_seq(self, conversation: str) -> int:
+        self._check_open()
+        return len(self._entries.get(conversation, ()))
+
     async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
         self._check_open()
-        infos = [self._info(id) for id in self._entries if "/" not in id]
+        infos = [self._shown(id) for id in self._entries if "/" not in id]
         shown = [i for i in infos if before is None or (i.updated_at, i.id) < (before.updated_at, before.id)]
         shown.sort(key=lambda info: (info.updated_at, info.id), reverse=True)
         return shown[: max(limit, 0)]
 
     async def info(self, conversation: str) -> ConversationInfo | None:
         self._check_open()
-        return self._info(conversation) if conversation in self._entries else None
+        return self._shown(conversation) if conversation in self._entries else None
 
     async def delete(self, conversation: str) -> bool:
         self._check_open()
+        if conversation in self._conversations:
+            return self._remove(conversation)
         children = f"{conversation}/"
         doomed = [id for id in self._entries if id == conversation or id.startswith(children)]
         for id in doomed:
             del self._entries[id]
             self._infos.pop(id, None)
+            self._conversations[id.partition("/")[0]].remove(id)
         return bool(doomed)
 
     async def put_job(self, job: Job) -> bool:
         self._check_open()
-        if job.id in self._jobs:
-            return False
         try:
             _encode(job.payload)
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"the payload of job {job.id!r} cannot be written as JSON ({error}): put only plain values into it"
-            ) from error
-        self._jobs[job.id] = job
-        return True
+            raise not_json(f"the payload of job {job.id!r}", error) from error
+        return self._queue.put(job, self._worker)
+
+    async def claim_job(self, id: str, *, patient: bool = True) -> Claim:
+        self._check_open()
+        return self._queue.claim(id, self._worker, patient=patient)
+
+    async def is_claimed(self, key: str) -> bool:
+        self._check_open()
+        return self._queue.holder(key, self._worker) is not None
 
     def finish_job(self, id: str) -> None:
-        self._jobs.pop(id, None)
+        self._queue.finish(id, self._worker)
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
         self._check_open()
-        return [job for job in self._jobs.values() if not key or job.key == key]
+        return self._queue.take_orphans(key, self._worker)
 
-    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
+    async def signal_job(self, signal: Signal) -> bool:
         self._check_open()
-        check_place(shelf, key)
+        return self._queue.send(signal, self._worker)
+
+    async def wait_for_others(self) -> list[Signal]:
+        self._check_open()
+        return await wait_for_others(self._worker)
+
+    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        self._check_open()
+        check_key(namespace, key)
         self._puts += 1
         if self._puts % SWEEP_EVERY == 0:
             now = self._clock.now()
-            for place in [place for place, (_, end) in self._shelves.items() if end is not None and end <= now]:
-                del self._shelves[place]
-        self._shelves[shelf, key] = (bytes(value), until)
+            for place in [place for place, (_, end) in self._key_values.items() if end is not None and end <= now]:
+                del self._key_values[place]
+        self._key_values[namespace, key] = (bytes(value), until)
 
-    async def get(self, shelf: str, key: str) -> bytes | None:
+    async def get(self, namespace: str, key: str) -> bytes | None:
         self._check_open()
-        value, until = self._shelves.get((shelf, key), (None, None))
+        value, until = self._key_values.get((namespace, key), (None, None))
         return value if until is None or until > self._clock.now() else None
 
-    async def remove(self, shelf: str, key: str) -> bool:
-        there = await self.get(shelf, key) is not None
-        self._shelves.pop((shelf, key), None)
+    async def remove(self, namespace: str, key: str) -> bool:
+        there = await self.get(namespace, key) is not None
+        self._key_values.pop((namespace, key), None)
         return there
 
-    async def keys(self, shelf: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
+    async def keys(self, namespace: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
         self._check_open()
         now = self._clock.now()
         keys = [
             key
-            for (name, key), (_, until) in self._shelves.items()
-            if name == shelf and key.startswith(prefix) and key > after and (until is None or until > now)
+            for (name, key), (_, until) in self._key_values.items()
+            if name == namespace and key.startswith(prefix) and key > after and (until is None or until > now)
         ]
         return sorted(keys)[: max(limit, 0)]
 
     async def aclose(self) -> None:
-        self._closed = True
+        self._worker.alive = False
+
+    def beside(self) -> MemoryStore:
+        store = MemoryStore(clock=self._clock, conversations_max=self.conversations_max)
+        store._entries, store._infos, store._queue = self._entries, self._infos, self._queue
+        store._conversations, store._in_use = self._conversations, self._in_use
+        store._key_values, store.ledger_store = self._key_values, self.ledger_store
+        store._subscriptions = self._subscriptions
+        return store
 
     def reopen(self) -> MemoryStore:
         """What a new process would find after this one died: the same content; the dead can no longer write."""
-        self._closed = True
-        store = MemoryStore(clock=self._clock)
-        store._entries, store._infos, store._jobs = self._entries, self._infos, dict(self._jobs)
-        store._shelves = dict(self._shelves)
-        store.books = self.books.reopen()
+        self._worker.alive = False
+        store = self.beside()
+        store._queue, store._key_values = self._queue.copy(), dict(self._key_values)
+        store._subscriptions, store._in_use = {}, []
+        store.ledger_store = self.ledger_store.reopen()
         return store
 
     def _info(self, conversation: str) -> ConversationInfo:
-        """The summary, brought forward only when somebody asks: an append must stay cheap."""
+        """Return the summary. It is brought up to date here, so that an append stays cheap."""
         entries = self._entries[conversation]
         info = self._infos.get(conversation) or ConversationInfo(conversation)
         for entry in entries[info.seq :]:
@@ -155,10 +272,12 @@ class MemoryStore:
         self._infos[conversation] = info
         return info
 
+    def _shown(self, conversation: str) -> ConversationInfo:
+        info = self._info(conversation)
+        if info.state == "working" and not self._queue.is_running(conversation):
+            return msgspec.structs.replace(info, state="interrupted")
+        return info
+
     def _check_open(self) -> None:
-        if self._closed:
-            raise _closed()
-
-
-def _closed() -> StoreError:
-    return StoreError("this memory store is closed; make a new one")
+        if not self._worker.alive:
+            raise StoreError("this memory store is closed; make a new one")

@@ -1,4 +1,4 @@
-"""A store in one SQLite file: what was appended survives `kill -9`, and the event loop never waits for a disk."""
+"""A store in one SQLite file: appended entries survive `kill -9`, and the event loop never waits for the disk."""
 
 from .store import SqliteStore
 

@@ -1,8 +1,7 @@
-"""What calls that are under way have claimed of their accounts, in SQLite.
+"""What calls in progress have reserved on their accounts, in SQLite.
 
-An account that somebody looked at has a row: what it had come to by then, and what is claimed of it. What was charged
-since is added when somebody looks again, so a claim is one conditional update that looks at a few charges. Knows no
-event loop and no thread.
+An account that was looked at has a row: what was spent until then, and what is reserved. The charges since are added at
+the next look, so a reservation is one conditional update that reads a few charges. Knows no event loop and no thread.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from functools import cache
 
 import msgspec
 
-from ...charge import BETWEEN, Account, Balance, Cap, Charge, Refusal, Reserved, dimensions_in
+from ...charge import BETWEEN, Charge
+from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved, dimensions_in
 from .ledger import roll_up
 
 SCHEMA = (
-    # What an account has come to, as far as `upto`, and what calls that are under way have claimed of it.
+    # What was spent on an account up to charge `upto`, and what calls in progress have reserved.
     """
     create table claims (
         dimension text not null,
@@ -52,7 +52,7 @@ _decode_reserved = msgspec.json.Decoder(Reserved).decode
 
 @cache
 def _behind(dimension: str, number: str) -> str:
-    """An account's charges behind a number: `?1` to `?4` are its window, start, end and value."""
+    """The charges of an account after a number: `?1` to `?4` are its window, start, end and value."""
     names = dimensions_in(dimension)
     source = "charges"
     if names:
@@ -68,13 +68,13 @@ def _spent_behind(dimension: str, number: str, sum: str) -> str:
     return f"coalesce((select sum({sum}) {_behind(dimension, number)}), 0)"
 
 
-def _place(account: Account) -> tuple[str, int, int, str]:
+def _key(account: Account) -> tuple[str, int, int, str]:
     return account.window, account.start, account.end, account.value
 
 
 @cache
 def _begin_account(dimension: str) -> str:
-    """Take an account's sum, and add what stands behind the mark."""
+    """Start an account with its sum and the charges after the mark."""
     total = f"from totals where dimension = '{dimension}' and window = ?1 and age = -?2 and value = ?4"
     mark = "(select number from mark)"
     return (
@@ -90,10 +90,10 @@ def _begin_account(dimension: str) -> str:
 
 @cache
 def _claiming(dimension: str, tokens: bool, cost: bool) -> str:
-    """One conditional update: claim on an account, unless what it has come to and all claims leave no room.
+    """One conditional update: reserve on an account if what was spent and reserved leaves room.
 
-    It has come to what it had when somebody looked last, and what was charged since. Where that is too long ago, or
-    nobody has looked yet, nothing is claimed.
+    What was spent is the sum of the last look and the charges since. If there was no look, or it was too long ago,
+    nothing is reserved.
     """
     seen = "claims.upto"
     room = ""
@@ -111,10 +111,10 @@ def _claiming(dimension: str, tokens: bool, cost: bool) -> str:
 
 
 class Claims:
-    """The claims, in the transaction that is open.
+    """The reservations, in the open transaction.
 
-    What is let go of is written with the next claim on the same account, or at the end: calls that follow each other
-    cost one update each.
+    A release is written with the next reservation on the same account, or at the end of the transaction: calls that
+    follow each other cost one update each.
     """
 
     def __init__(self) -> None:
@@ -125,13 +125,13 @@ class Claims:
     ) -> Refusal | None:
         tokens, cost = reserved.charge.tokens, reserved.charge.cost_nanousd or 0
         strictest = _strictest(caps)
-        for place, cap in enumerate(strictest):
+        for index, cap in enumerate(strictest):
             if self._claim(connection, cap, tokens, cost):
                 continue
             self._bring_forward(connection, cap.account)
             if not self._claim(connection, cap, tokens, cost):
-                for other in strictest[:place]:
-                    self._let_go(other.account, tokens, cost)
+                for other in strictest[:index]:
+                    self._free(other.account, tokens, cost)
                 balance = self.balances(connection, (cap.account,))[0]
                 full = next(n for n, one in enumerate(caps) if one.account == cap.account and not one.has_room(balance))
                 return Refusal(full, balance)
@@ -142,16 +142,16 @@ class Claims:
         return None
 
     def release(self, connection: sqlite3.Connection, reserved: Reserved) -> bool:
-        """Let go of what a call had claimed. False when somebody took it for lost, and charged what was expected."""
+        """Release what a call had reserved. Return False if it was taken for lost, and its expected charge written."""
         charge = reserved.charge
         if connection.execute("delete from reservations where id = ?", (charge.id,)).rowcount != 1:
             return False
         for account in reserved.accounts:
-            self._let_go(account, charge.tokens, charge.cost_nanousd or 0)
+            self._free(account, charge.tokens, charge.cost_nanousd or 0)
         return True
 
     def take_lost(self, connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> list[Charge]:
-        """What the dead had claimed, and what was never settled: it is let go of, and is to be charged."""
+        """Release what dead workers had reserved and what was never settled. Return the charges to write for it."""
         workers = connection.execute("select distinct worker from reservations").fetchall()
         dead = [id for (id,) in workers if is_dead(id)]
         bodies = connection.execute(
@@ -179,7 +179,7 @@ class Claims:
         return found
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what was let go of and is not written yet."""
+        """Write the releases of this transaction."""
         for account, (tokens, cost) in self._freed.items():
             connection.execute(
                 "update claims set tokens = tokens - ?, cost = cost - ? "
@@ -189,10 +189,9 @@ class Claims:
         self._freed.clear()
 
     def forget(self) -> None:
-        """The transaction was rolled back."""
         self._freed.clear()
 
-    def _let_go(self, account: Account, tokens: int, cost: int) -> None:
+    def _free(self, account: Account, tokens: int, cost: int) -> None:
         freed_tokens, freed_cost = self._freed.get(account, _NOTHING)
         self._freed[account] = freed_tokens + tokens, freed_cost + cost
 
@@ -201,7 +200,7 @@ class Claims:
         freed_tokens, freed_cost = self._freed.get(account, _NOTHING)
         statement = _claiming(account.dimension, tokens_max is not None, cost_max is not None)
         claimed = (
-            *_place(account),
+            *_key(account),
             tokens - freed_tokens,
             cost - freed_cost,
             None if tokens_max is None else tokens_max + freed_tokens,
@@ -213,15 +212,15 @@ class Claims:
         return True
 
     def _bring_forward(self, connection: sqlite3.Connection, account: Account) -> None:
-        """Add what was charged since somebody looked last; begin with the sums where that is too long ago."""
+        """Add the charges since the last look; start from the sums if that was too long ago."""
         if not self._claim(connection, Cap(account), 0, 0):
             if "+" in account.dimension:
                 roll_up(connection, account.dimension)
-            connection.execute(_begin_account(account.dimension), _place(account))
+            connection.execute(_begin_account(account.dimension), _key(account))
 
 
 def _strictest(caps: Sequence[Cap]) -> Sequence[Cap]:
-    """One cap for each account: several rules may count the same."""
+    """Merge the caps of each account: several rules may limit the same one."""
     if len(caps) == 1:
         return caps
     merged: dict[Account, Cap] = {}

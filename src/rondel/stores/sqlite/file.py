@@ -1,26 +1,33 @@
-"""The database file: how it is made, opened, brought to the newest version, and what its faults mean to a person.
+"""The database file: how it is created, opened and migrated, and what its errors mean to a person.
 
-Knows nothing of threads and of what the tables are used for.
+Knows nothing of what the tables are used for.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from ...errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
-from . import claims, ledger, scopes
+from ...files.private import private_folder
+from . import claims, ledger, live, queue, scopes
 
 Durability: TypeAlias = Literal["normal", "full"]
+FileId: TypeAlias = tuple[int, int]  # device and inode
 
-APPLICATION_ID = 0x526F6E64
-"""`Rond`, in the file's header: a database of another program is never written into."""
+APPLICATION_ID = 0x526F6E64  # `Rond`, in the file's header: a database of another program is never written into
 
 BUSY_PAUSE_S = 0.005
+CHECK_EVERY_S = 0.001
 
 LEDGER = ("charges", "scopes", "days", "totals", "dimensions", "mark", "claims", "reservations")
 
@@ -77,62 +84,168 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "create index shelves_by_end on shelves (until) where until is not null",
     ),
-    (),  # these two were never released: the next step makes the ledger's tables anew
+    (),  # these two were never released: the next step creates the ledger's tables again
     (),
+    (*(f"drop table if exists {name}" for name in LEDGER), *scopes.SCHEMA, *ledger.SCHEMA, *claims.SCHEMA),
+    queue.SCHEMA,
     (
-        *(f"drop table if exists {name}" for name in LEDGER),
-        *scopes.SCHEMA,
-        *ledger.SCHEMA,
-        *claims.SCHEMA,
+        "alter table shelves rename to key_values",
+        "alter table key_values rename column shelf to namespace",
+        "drop index shelves_by_end",
+        "create index key_values_by_end on key_values (until) where until is not null",
+        "alter table jobs add column slots integer not null default 1",
+        *live.SCHEMA,
     ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
 
 
-def open_file(
-    path: Path,
-    *,
-    durability: Durability,
-    busy_timeout_s: float,
-    migrations: Sequence[Sequence[str]] = MIGRATIONS,
-) -> sqlite3.Connection:
-    """A connection that writes, to a file of the newest version; a file that it makes is its owner's only."""
-    _make(path)
-    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
-    try:
-        _check_origin(connection, path)
-        # Of a new file only. A commit writes whole pages, four at least: smaller ones make a small append cheaper.
-        connection.execute("pragma page_size = 2048")
-        _keep_a_log(connection, busy_timeout_s)
-        connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
-        connection.execute("pragma foreign_keys = on")
-        _migrate(connection, path, migrations)
-    except BaseException:
+class DatabaseFile:
+    """The file of one store, and how its connections are opened.
+
+    Only SQLite ever opens it. On POSIX, closing any handle of a file releases all locks that the process holds on it,
+    those of SQLite included; another process would then take itself for the last one and delete the log in use.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durability: Durability,
+        busy_timeout_s: float,
+        migrations: Sequence[Sequence[str]] = MIGRATIONS,
+    ) -> None:
+        self.path = path
+        self.durability: Durability = durability
+        self._busy_timeout_s = busy_timeout_s
+        self._migrations = migrations
+        self._database, self._log = str(path), f"{path}-wal"
+        # Which files this store has open, by device and inode. The log may change only when nothing is open.
+        self._database_id: FileId | None = None
+        self._log_id: FileId | None = None
+        self._connections = 0
+        self._counting = threading.Lock()
+        self._checked_until = 0.0
+
+    def open(self) -> sqlite3.Connection:
+        """Return a connection that writes, to a file of the newest version; create a file for its owner only."""
+        if self._database_id is None:
+            _create(self.path)
+        before = self._id_of(self._database)
+        connection = sqlite3.connect(self.path, timeout=self._busy_timeout_s, isolation_level=None)
+        try:
+            _check_origin(connection, self.path)
+            # Of a new file only. A commit writes whole pages, four at least: smaller ones make a small append cheaper.
+            connection.execute("pragma page_size = 2048")
+            _keep_a_log(connection, self._busy_timeout_s)
+            connection.execute(f"pragma synchronous = {'full' if self.durability == 'full' else 'normal'}")
+            connection.execute("pragma foreign_keys = on")
+            _migrate(connection, self.path, self._migrations)
+            self._opened(before)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def open_eagerly(self) -> sqlite3.Connection:
+        """Return a second connection to an open file: it never waits, syncs nothing, and any thread may use it."""
+        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("pragma synchronous = normal")
+            connection.execute("pragma wal_autocheckpoint = 0")
+            connection.execute("pragma foreign_keys = on")
+            connection.execute("pragma user_version").fetchone()  # opens the files
+            self._opened(self._id_of(self._database))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self, connection: sqlite3.Connection) -> None:
+        with self._counting:
+            self._connections -= 1
+            if self._connections == 0:
+                self._log_id = None  # the last connection that closes deletes it
         connection.close()
-        raise
-    return connection
+
+    def check(self, *, again: bool = False) -> None:
+        """Raise StoreError when the files at these paths are no longer those that are open.
+
+        What is written to a deleted file is lost with the process, so this is asked before each commit. It only looks
+        at the paths, and not again within a millisecond, because commits follow each other faster than that.
+        """
+        now = time.monotonic()
+        if now < self._checked_until and not again:
+            return
+        if self._id_of(self._database) != self._database_id:
+            raise _replaced(self._database)
+        if self._id_of(self._log) != self._log_id:
+            raise _replaced(self._log)
+        self._checked_until = now + CHECK_EVERY_S
+
+    def fault_of(self, error: Exception) -> Exception:
+        """Return an error that a person understands. A file that is gone explains every other error."""
+        if isinstance(error, sqlite3.Error | StoreError) and self._database_id is not None:
+            try:
+                self.check(again=True)
+            except StoreError as gone:
+                return gone
+        return fault_of(error, self.path)
+
+    def _opened(self, before: FileId | None) -> None:
+        """Remember which files were opened, or see that they are the same as those of the other connections."""
+        database, log = self._id_of(self._database), self._id_of(self._log)
+        with self._counting:
+            if database is None or database != before or database != (self._database_id or database):
+                raise _replaced(self._database)
+            if log is None or log != (self._log_id or log):
+                raise _replaced(self._log)
+            self._database_id, self._log_id = database, log
+            self._connections += 1
+
+    @staticmethod
+    def _id_of(path: str) -> FileId | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
-def open_eagerly(path: Path) -> sqlite3.Connection:
-    """A second connection to a file that is open: it waits for nobody and syncs nothing, and any thread may use it."""
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-    connection.execute("pragma synchronous = normal")
-    connection.execute("pragma wal_autocheckpoint = 0")
-    connection.execute("pragma foreign_keys = on")
-    return connection
+_creating = threading.Lock()
 
 
-def _make(path: Path) -> None:
+def _create(path: Path) -> None:
+    """Create the file, empty and private to its owner, unless it exists.
+
+    The file is new, so this process cannot hold a lock on it yet. Other threads that open it wait here until it is
+    closed.
+    """
     try:
-        if path.is_dir():
-            raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        private_folder(path.parent)
+        with _creating:
+            try:
+                mode = os.stat(path).st_mode
+            except FileNotFoundError:
+                with suppress(FileExistsError):  # another process was quicker
+                    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                return
     except OSError as error:
         raise StoreError(
             f"the database {path} cannot be opened for writing ({error.strerror}): "
             "check the permissions of the file and its folder, or give another path"
         ) from error
+    if stat.S_ISDIR(mode):
+        raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
+    if not stat.S_ISREG(mode):
+        raise StoreError(f"{path} is not a regular file, so no database can be kept there: give another path")
+
+
+def _replaced(path: str) -> StoreError:
+    return StoreError(
+        f"the file {path} was deleted, moved or replaced while it was in use, and nothing more was written: "
+        "put it back, or restart this program to use the file that is there now"
+    )
 
 
 def _check_origin(connection: sqlite3.Connection, path: Path) -> None:
@@ -185,7 +298,9 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def fault_of(error: Exception, path: Path) -> Exception:
-    """What an error of SQLite means, in one sentence that says what to do. Any other error stays as it is."""
+    """Translate an error of SQLite into one sentence that says what to do. Any other error stays as it is."""
+    if isinstance(error, msgspec.MsgspecError):
+        return damaged(path, str(error))
     if not isinstance(error, sqlite3.Error):
         return error
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)

@@ -1,8 +1,8 @@
-"""The books in SQLite: charges as they come, and their sums by account.
+"""Charges in SQLite as they come, and their sums by account.
 
-A charge is one row. Sums are brought forward from the rows behind a mark, many at once and in the transaction that
-moves the mark, so a sum is exact whoever wrote the charges, and costs the same however many there are. What an account
-has come to is its sum and the few rows behind the mark. Knows no limit, no event loop and no thread.
+A charge is one row. Sums are updated from the rows after a mark, many at once and in the transaction that moves the
+mark, so a sum is exact whichever process wrote the charges, and costs the same however many there are. What was spent
+on an account is its sum and the few rows after the mark. Knows no limit, no event loop and no thread.
 """
 
 from __future__ import annotations
@@ -14,30 +14,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ...charge import (
-    ALL,
-    BETWEEN,
-    DIMENSIONS,
-    Account,
-    Charge,
-    ChargePage,
-    Page,
-    Row,
-    Scope,
-    Totals,
-    dimensions_in,
-)
+from ...charge import ALL, BETWEEN, DIMENSIONS, Charge, Scope
+from ...contracts.ledger import Account, ChargePage, Page, Row, Totals, dimensions_in
+from ...contracts.window import WINDOWS, Window, day_of, key_of, start_of
 from ...values import Usage
-from ...window import WINDOWS, Window, day_of, key_of, start_of
 from . import scopes
 
 ChargeRow: TypeAlias = tuple[Any, ...]
 
-ROLL_UP_EVERY = 1024
-"""Charges that may stand behind the mark before somebody brings the sums forward."""
+ROLL_UP_EVERY = 1024  # charges after the mark at which the sums are updated
 
 CALL, GIVEN = 0, 1
-"""A charge of a call, which is settled once; one whose id was given from outside, which may come twice."""
+"""A charge of a call, which is settled once; a charge whose id came from outside, which may come twice."""
 
 SCHEMA = (
     """

@@ -1,18 +1,17 @@
-"""What a writer can be asked. Knows no SQL."""
+"""The requests to the threads of a store."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from ...charge import Account, Charge, Reserved
+from ...charge import Charge
+from ...contracts.ledger import Account, Reserved
 from ...events import Entry
-from .lane import Request
 from .ledger import CALL
-from .rows import EntryRow
-
-if TYPE_CHECKING:
-    from .writer import Writer
+from .log import EntryRow
+from .store_thread import Request
 
 
 class Append(Request):
@@ -26,15 +25,17 @@ class Append(Request):
 
 
 class FinishJob(Request):
-    __slots__ = ("id",)
+    """A finished job to delete. It is `late` if that has failed before."""
+
+    __slots__ = ("id", "late")
 
     def __init__(self, id: str) -> None:
         super().__init__()
-        self.id = id
+        self.id, self.late = id, False
 
 
 class Charged(Request):
-    """A charge to keep, a reservation to let go of, and accounts whose sums are wanted then."""
+    """A charge to write, a reservation to release, and accounts whose balances are wanted after that."""
 
     __slots__ = ("accounts", "charge", "origin", "reserved")
 
@@ -46,7 +47,7 @@ class Charged(Request):
 
 
 class Charges(Request):
-    """Charges of calls that nobody waits for, and that hold no reservation."""
+    """Charges without a reservation; no caller waits for them."""
 
     __slots__ = ("charges",)
 
@@ -56,11 +57,12 @@ class Charges(Request):
 
 
 class Call(Request):
-    """Anything else: `call` runs inside the group's transaction, with its place in the order."""
+    """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
+    transaction of its group; one that is not `small` or may wait is left to the writer thread."""
 
     __slots__ = ("call", "small")
 
-    def __init__(self, call: Callable[[Writer], object], *, small: bool = False) -> None:
+    def __init__(self, call: Callable[[sqlite3.Connection], object], *, small: bool = False) -> None:
         super().__init__()
         self.call, self.small = call, small
 
@@ -69,7 +71,7 @@ Write: TypeAlias = Append | FinishJob | Charged | Charges | Call
 
 
 def apart(group: list[Write]) -> list[Write]:
-    """The same, as requests that each stand for one thing."""
+    """Split requests for several charges, so that one that cannot be written fails alone."""
     parts: list[Write] = []
     for request in group:
         if isinstance(request, Charges):

@@ -12,8 +12,7 @@ import msgspec
 
 from ...charge import Scope
 
-NUMBERS_MAX = 4_096
-"""Scopes whose numbers are kept at hand."""
+NUMBERS_MAX = 4_096  # scopes whose numbers are kept at hand
 
 COLUMNS = "kind, model, engine, agent, conversation, person, roles, channel, guild, key, project"
 """In the order of a scope's fields; `roles` is JSON."""
@@ -51,7 +50,6 @@ class Scopes:
         return number
 
     def forget(self) -> None:
-        """A transaction was rolled back, and with it what was new."""
         self._numbers.clear()
 
 
@@ -65,6 +63,5 @@ def _kept(connection: sqlite3.Connection, scope: Scope) -> int:
 
 
 def scope_of(row: tuple[str, ...]) -> Scope:
-    """A scope from its columns."""
     kind, model, engine, agent, conversation, person, roles, *rest = row
     return Scope(kind, model, engine, agent, conversation, person, _decode_roles(roles), *rest)

@@ -1,13 +1,16 @@
-"""The store that everybody has: one file, one thread that writes, one that reads.
+"""The store on disk: one file, one thread that writes, one that reads.
 
-Appends that wait are committed together. Nothing is opened before the first use, and the event loop never waits for the
-disk. Knows SQL and threads only through its neighbours.
+Appends are committed in groups. Nothing is opened before the first use, and the event loop never waits for the disk.
+The SQL is in the modules beside this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -16,39 +19,42 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from ...charge import Charge
-from ...clock import Clock, SystemClock
+from ...contracts.clock import Clock, SystemClock
+from ...contracts.ledger import Unwritten
+from ...contracts.runtime import Claim, Job, Signal
+from ...contracts.store import KEYS_MAX, ConversationInfo, check_key, is_key, no_events, not_json, tail
 from ...errors import StoreError, nearest
-from ...events import Entry, Kept
-from ...job import Job
-from ...store import KEYS_MAX, ConversationInfo, check_place, is_place
-from . import shelves
-from .books import SqliteBooks
-from .file import Durability
-from .lane import Lane
-from .reader import Read, Reader
+from ...events import DurableEvent, Entry, Event
+from . import key_values, live, log, worker
+from .backlog import RETRY_S
+from .file import DatabaseFile, Durability
+from .ledger_store import SqliteLedgerStore
+from .queue import has_signal, last_seq
+from .reader import Reader
 from .requests import Append, Call, Charged, Charges, FinishJob, Write
+from .store_thread import StoreThread
+from .subscriptions import LOOK_S, SqliteSubscription, Subscriptions
 from .writer import AT_ONCE_BYTES_MAX, Writer
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 5.0
-FINISH_DELAY_S = 0.05
-"""How long a finished job may wait to be forgotten together with something else."""
-APPEND_DELAY_S = 0.01
-"""How long an append that nobody waits for may wait to be written together with something else."""
+FINISH_DELAY_S = 0.05  # how long a finished job may wait to be deleted together with something else
+APPEND_DELAY_S = 0.01  # how long an append with `wait=False` may wait to be written together with something else
+LOOKS_MAX = 5
+"""Looks after which `wait_for_others` returns although nothing was written: a worker that died wrote nothing."""
 CHARGES_WAIT_S = 0.05
-"""How long a charge may: that many calls cost one commit. It is all that `kill -9` can lose of them."""
-CHARGES_WAIT_MAX = 256
-"""Charges that wait at most: more are written at once."""
+"""How long a charge may wait, so that many calls cost one commit. `kill -9` can lose the charges of this time."""
+CHARGES_WAIT_MAX = 256  # charges that may wait; with more they are written at once
 
 _encode = msgspec.json.Encoder().encode
-_kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(Kept)}
+_kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(DurableEvent)}
 
 
 class SqliteStore:
-    """A store in the file `path`, for one event loop; made, with its folder, when it is first used.
+    """A store in the file `path`, for one event loop. The file and its folder are created when it is first used.
 
-    What was appended survives the death of the process; with `durability="full"`, that of the machine too.
+    What was appended survives the death of the process; with `durability="full"`, also that of the machine.
     """
 
     def __init__(
@@ -61,36 +67,50 @@ class SqliteStore:
     ) -> None:
         if durability not in get_args(Durability):
             raise StoreError(f"durability {durability!r} is unknown{nearest(durability, get_args(Durability))}")
-        self.path = Path(path).absolute()
+        # Links are resolved: locks and files beside the database are the same by whatever name it is reached.
+        self.path = Path(os.path.realpath(path))
         self._clock = clock or SystemClock()
-        writer = Writer(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
-        reader = Reader(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
-        self._writing: Lane[Write] = Lane("rondel-store-writer", writer.serve, writer.close, writer.serve_at_once)
-        self._reading: Lane[Read] = Lane("rondel-store-reader", reader.serve, reader.close)
+        file = DatabaseFile(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
+        self._writer, reader = Writer(file, self._retry_later), Reader(file)
+        writer = self._writer
+        self._writing: StoreThread[Write] = StoreThread(
+            "rondel-store-writer", writer.serve, writer.close, writer.serve_at_once
+        )
+        self._reading: StoreThread[Call] = StoreThread("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flushing: asyncio.TimerHandle | None = None
+        self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
         self._charges: list[Charge] = []
-        self.books = SqliteBooks(self, self._clock)
+        self._claims: dict[str, str] = {}  # the keys of the claimed jobs, by the jobs' ids
+        self._held: dict[str, int] = {}  # how many jobs of each key are claimed
+        self._seqs: dict[str, int] = {}
+        """The last entry of each conversation whose key is claimed: only this worker writes there."""
+        self._worker_id = ""
+        self._version = 0
+        self._subscriptions = Subscriptions(self, self._writer)
+        self.ledger_store = SqliteLedgerStore(self, self._writer, self._clock)
 
     async def append(
-        self, conversation: str, seq: int, events: tuple[Kept, ...], *, at: float, wait: bool = True
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
         """Queued before the first wait. An append whose caller is cancelled is written all the same."""
         self._use()
         if not events:
-            raise StoreError(f"nothing to append to conversation {conversation!r}: give at least one event")
+            raise no_events(conversation)
         entries = [Entry(seq + offset, at, event) for offset, event in enumerate(events)]
         try:
             rows = [
                 (conversation, entry.seq, at, _kinds[type(entry.event)], _encode(entry).decode()) for entry in entries
             ]
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"an event for conversation {conversation!r} cannot be written as JSON ({error}): "
-                "put only plain values into it"
-            ) from error
+            raise not_json(f"an event for conversation {conversation!r}", error) from error
+        if conversation in self._seqs:
+            self._seqs[conversation] = entries[-1].seq
+        if self._subscriptions.has_pending:
+            self._subscriptions.flush()
+        self._subscriptions.changed(conversation)
         if wait:
             self._posted.pop(conversation, None)
             self._post_charges()
@@ -98,81 +118,153 @@ class SqliteStore:
         else:
             request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
             self._writing.post(request)
-            self._write_within(APPEND_DELAY_S)
+            self.write_within(APPEND_DELAY_S)
 
-    async def read(self, conversation: str, after: int = 0) -> list[Entry]:
+    async def written(self, conversation: str) -> None:
+        """Wait until everything that was appended here with `wait=False` is on disk."""
         posted = self._posted.pop(conversation, None)
         if posted is not None and not posted.settled:
-            await self.ask(Call(lambda writer: None, small=True))  # what is on its way is read, too
-        return await self.reading(lambda reader: reader.entries(conversation, after))
+            await self.ask(Call(lambda _: None, small=True))
+
+    async def read(self, conversation: str, after: int = 0) -> list[Entry]:
+        await self.written(conversation)
+        return await self.reading(lambda c: log.entries(c, conversation, after))
+
+    def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Entry, None]:
+        return tail(self, conversation, after)
+
+    def subscribe(self, conversation: str, on_change: Callable[[], None]) -> SqliteSubscription:
+        self._use()
+        return self._subscriptions.add(conversation, on_change)
+
+    def publish(self, conversation: str, seq: int, event: Event) -> None:
+        if conversation in self._writer.subscribed and not self._closed:
+            self._subscriptions.publish(conversation, seq, event)
+
+    async def last_seq(self, conversation: str) -> int:
+        seq = self._seqs.get(conversation)
+        return await self.reading(lambda c: last_seq(c, conversation)) if seq is None else seq
 
     async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
         cursor = (inf, "") if before is None else (before.updated_at, before.id)
-        return await self.reading(lambda reader: reader.conversations(max(limit, 0), *cursor))
+        return await self.reading(lambda c: log.conversations(c, max(limit, 0), *cursor, self._is_dead))
 
     async def info(self, conversation: str) -> ConversationInfo | None:
-        return await self.reading(lambda reader: reader.info(conversation))
+        return await self.reading(lambda c: log.info(c, conversation, self._is_dead))
 
     async def delete(self, conversation: str) -> bool:
-        return await self.call(lambda writer: writer.delete(conversation), small=False)
+        self._seqs.pop(conversation, None)
+        return await self.call(lambda c: self._writer.delete(c, conversation), small=False)
 
     async def put_job(self, job: Job) -> bool:
         try:
             payload = _encode(job.payload).decode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"the payload of job {job.id!r} cannot be written as JSON ({error}): put only plain values into it"
-            ) from error
-        return await self.call(lambda writer: writer.put_job(job, payload))
+            raise not_json(f"the payload of job {job.id!r}", error) from error
+        put, seq = await self.call(lambda c: self._writer.put_job(c, job, payload))
+        if seq is not None:
+            self._granted(job.id, job.key, seq)
+        return put
+
+    async def claim_job(self, id: str, *, patient: bool = True) -> Claim:
+        if id in self._claims:  # as nearly always: it was granted when the job was put
+            return "granted"
+        claim, key, seq = await self.call(lambda c: self._writer.claim_job(c, id, patient=patient))
+        if claim == "granted":
+            self._granted(id, key, seq)
+        return claim
+
+    def _granted(self, id: str, key: str, seq: int) -> None:
+        self._claims[id] = key
+        self._held[key] = self._held.get(key, 0) + 1
+        self._seqs.setdefault(key, seq)
+
+    async def is_claimed(self, key: str) -> bool:
+        return await self.call(lambda c: self._writer.queue.holder(c, key) is not None)
 
     def finish_job(self, id: str) -> None:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
         self._use()
+        if (key := self._claims.pop(id, None)) is not None:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+                self._seqs.pop(key, None)
         self._writing.post(FinishJob(id))
-        self._write_within(FINISH_DELAY_S)
+        self.write_within(FINISH_DELAY_S)
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
-        return await self.call(lambda writer: writer.orphaned_jobs(key), small=False)
+        return await self.call(lambda c: self._writer.orphaned_jobs(c, key), small=False)
 
-    async def put(self, shelf: str, key: str, value: bytes, *, until: float | None = None) -> None:
-        check_place(shelf, key)
-        row = (shelf, key, value, until)
+    async def signal_job(self, signal: Signal) -> bool:
+        return await self.call(lambda c: self._writer.queue.send(c, signal))
+
+    async def wait_for_others(self) -> list[Signal]:
+        """SQLite sends no notifications: look at a counter a few times, which costs little more than a timer."""
+        await self.worker_id()
+        for _ in range(LOOKS_MAX):
+            await asyncio.sleep(LOOK_S)
+            version = await self.reading(log.data_version)
+            if version != self._version:
+                signalled, self._writer.subscribed = await self.reading(self._news)
+                if signalled:  # the version is not noted: a failure to take the signal must not lose it
+                    return await self.call(lambda c: self._writer.queue.receive(c))
+                self._version = version
+                break
+        return []
+
+    def _news(self, connection: sqlite3.Connection) -> tuple[bool, frozenset[str]]:
+        """Return whether a signal waits for this worker, and which conversations other workers subscribe to."""
+        own = self._worker_id
+        subscribed = live.subscribed(connection, lambda id: id != own and not self._is_dead(id))
+        return has_signal(connection, own), subscribed
+
+    def _is_dead(self, id: str) -> bool:
+        return worker.is_dead(self.path, id)
+
+    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        check_key(namespace, key)
+        row = (namespace, key, value, until)
         now, small = self._clock.now(), len(value) <= AT_ONCE_BYTES_MAX
-        await self.call(lambda writer: shelves.put(writer.in_use(), row, now), small=small)
+        await self.call(lambda c: key_values.put(c, row, now), small=small)
 
-    async def get(self, shelf: str, key: str) -> bytes | None:
-        if not is_place(shelf, key):
+    async def get(self, namespace: str, key: str) -> bytes | None:
+        if not is_key(namespace, key):
             return None
         now = self._clock.now()
-        return await self.reading(lambda reader: shelves.get(reader.open(), shelf, key, now))
+        return await self.reading(lambda c: key_values.get(c, namespace, key, now))
 
-    async def remove(self, shelf: str, key: str) -> bool:
-        if not is_place(shelf, key):
+    async def remove(self, namespace: str, key: str) -> bool:
+        if not is_key(namespace, key):
             return False
         now = self._clock.now()
-        return await self.call(lambda writer: shelves.remove(writer.in_use(), shelf, key, now))
+        return await self.call(lambda c: key_values.remove(c, namespace, key, now))
 
-    async def keys(self, shelf: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
-        if not is_place(shelf, f"{prefix}{after}."):
+    async def keys(self, namespace: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
+        if not is_key(namespace, f"{prefix}{after}."):
             return []
         now = self._clock.now()
-        return await self.reading(lambda reader: shelves.keys(reader.open(), shelf, prefix, after, limit, now))
+        return await self.reading(lambda c: key_values.keys(c, namespace, prefix, after, limit, now))
+
+    def keep_open(self, in_use: Callable[[str], bool]) -> None:
+        """Nothing is forgotten here."""
 
     async def aclose(self) -> None:
         """Write what waits, then let go of the file. A second time does nothing."""
-        if self._closed:
-            return
-        if self._loop is None:
+        if self._closed or self._loop is None:
             self._closed = True
             return
         self._use()
+        self._subscriptions.close()
         self._closed = True
         self._post_charges()
         if self._flushing is not None:
             self._flushing.cancel()
-        # The writer last: whoever closes a database last tidies up beside it.
+        if self._retrying is not None:
+            self._retrying.cancel()
+        # The writer last: the last connection that closes removes the files beside the database.
         await self._reading.aclose()
         await self._writing.aclose()
 
@@ -201,7 +293,7 @@ class SqliteStore:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
         if not self._charges:
             self._use()
-            self._write_within(CHARGES_WAIT_S)
+            self.write_within(CHARGES_WAIT_S)
         self._charges.append(charge)
         if len(self._charges) >= CHARGES_WAIT_MAX:
             self._post_charges()
@@ -212,22 +304,46 @@ class SqliteStore:
         self._use()
         self._post_charges()
         self._writing.post(request)
-        self._write_within(CHARGES_WAIT_S)
+        self.write_within(CHARGES_WAIT_S)
 
     async def ask(self, request: Write) -> Any:
         self._use()
         self._post_charges()
         return await self._writing.ask(request)
 
-    def call(self, call: Callable[[Writer], T], *, small: bool = True) -> Awaitable[T]:
+    def call(self, call: Callable[[sqlite3.Connection], T], *, small: bool = True) -> Awaitable[T]:
         """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
         return self.ask(Call(call, small=small))
 
-    async def reading(self, call: Callable[[Reader], T]) -> T:
-        self._use()
-        return await self._reading.ask(Read(call))
+    def post_call(self, call: Callable[[sqlite3.Connection], object]) -> None:
+        """Do something small in a transaction soon, without waiting for it."""
+        if not self._closed:
+            self._writing.post(Call(call, small=True))
+            self.write_within(APPEND_DELAY_S)
 
-    def _write_within(self, delay_s: float) -> None:
+    def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
+        """Serve a read without waiting for it, and call `done` with it."""
+        assert self._loop is not None, "a store is in use before anything is read"
+        request.waiter = self._loop.create_future()
+        request.waiter.add_done_callback(lambda _: done(request))
+        self._reading.post(request)
+        self._reading.wake()
+
+    async def worker_id(self) -> str:
+        self._worker_id = self._worker_id or await self.call(lambda _: self._writer.worker_id)
+        return self._worker_id
+
+    def has_claim(self, conversation: str) -> bool:
+        return conversation in self._held
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    async def reading(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        self._use()
+        return await self._reading.ask(Call(call))
+
+    def write_within(self, delay_s: float) -> None:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
         assert self._loop is not None, "a store is in use before anything is posted"
         due = self._loop.time() + delay_s
@@ -237,6 +353,28 @@ class SqliteStore:
             self._flushing.cancel()
         self._flushing = self._loop.call_at(due, self._flush)
 
+    @property
+    def unwritten(self) -> Unwritten:
+        return self._writer.backlog.state
+
+    def _retry_later(self) -> None:
+        """Have the writer try again what it could not write; called on any thread."""
+        assert self._loop is not None, "a store is in use before anything is written"
+        # A closed loop writes nothing more: closing the writer tries for the last time.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._arm_retry)
+
+    def _arm_retry(self) -> None:
+        if self._retrying is None and not self._closed:
+            assert self._loop is not None, "a store is in use before anything is written"
+            self._retrying = self._loop.call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = None
+        if not self._closed:
+            self._writing.post(Call(lambda _: None))
+            self._writing.wake()
+
     def _post_charges(self) -> None:
         if self._charges:
             self._writing.post(Charges(self._charges))
@@ -245,5 +383,6 @@ class SqliteStore:
     def _flush(self) -> None:
         self._flushing = None
         self._post_charges()
+        self._subscriptions.flush()
         if self._writing.has_posted:
             self._writing.wake()

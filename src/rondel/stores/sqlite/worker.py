@@ -1,4 +1,4 @@
-"""A worker's sign of life: a lock on a file beside the database, which the system lets go when the process dies.
+"""How workers know who is alive: each locks a file beside the database, which is unlocked when the process ends.
 
 A worker is dead when its lock can be taken or its file is gone. Knows no SQL.
 """
@@ -10,6 +10,7 @@ import sys
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from ...errors import StoreError
 
@@ -34,11 +35,26 @@ else:
         return True
 
 
+_workers: WeakSet[Worker] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """A forked process shares the handle, and with it the lock: its parent would seem alive after its death."""
+    for worker in list(_workers):
+        worker.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 class Worker:
-    """This worker: alive from `Worker.of(database)` until `close`, or until the process ends in whatever way."""
+    """This worker: alive from `Worker.of(database)` until `close`, or until the process ends in any way."""
 
     def __init__(self, id: str, path: Path, handle: int) -> None:
-        self.id, self._path, self._handle = id, path, handle
+        self.id, self._path = id, path
+        self._handle: int | None = handle
+        _workers.add(self)
 
     @classmethod
     def of(cls, database: Path) -> Worker:
@@ -52,23 +68,28 @@ class Worker:
                     f"the folder of the database {database} cannot be written ({error.strerror}): "
                     "check its permissions, or give another path"
                 ) from error
-            # Another worker that tidies up may take the new file for a dead one's, before it is locked.
+            # Before it is locked, another worker that tidies up may take the new file for that of a dead one.
             if _try_lock(handle) and path.exists():
                 return cls(id, path, handle)
             os.close(handle)
 
+    def leave(self) -> None:
+        """Close the handle of this process only: the lock is held as long as another one has it open."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
     def close(self) -> None:
-        os.close(self._handle)
-        self._path.unlink(missing_ok=True)
+        if self._handle is not None:  # else the file belongs to the process that this one was forked from
+            self.leave()
+            self._path.unlink(missing_ok=True)
 
 
 def is_dead(database: Path, id: str) -> bool:
-    """Whether no process holds the lock of this worker any more."""
     return _is_free(_lock_path(database, id))
 
 
 def tidy(database: Path) -> None:
-    """Remove the lock files that dead workers left."""
     prefix = _lock_path(database, "").name
     for path in database.parent.iterdir():
         if path.name.startswith(prefix):
@@ -81,12 +102,12 @@ def _is_free(path: Path, *, remove: bool = False) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        # Somebody else's file that we may not even open: not ours to call dead.
+        # A file of another user that we may not open: we cannot tell, so it counts as alive.
         return False
     try:
         free = _try_lock(handle)
         if free and remove and sys.platform != "win32":
-            # While the lock is held: a worker that is just being born notices that its file is gone.
+            # While the lock is held: a worker that is just starting notices that its file is gone.
             path.unlink(missing_ok=True)
     finally:
         os.close(handle)

@@ -1,11 +1,8 @@
-"""What writing is: a whole group of requests in one transaction.
+"""Commits a group of requests in one transaction: a small one on the loop's own thread when nothing can make it wait,
+because a thread costs two to four times as much; everything else on the writer thread.
 
-A small group is committed on the loop's own thread when nothing can make it wait: the file is open, nobody else writes,
-and no fsync is due. Handing it to a thread and back costs two to four times as much. Everything else is the thread's:
-opening, waiting for another process, large groups, checkpoints, and all of it with full durability.
-
-Rows are inserted many at a time with one statement: each statement lets go of the interpreter's lock and must get it
-back from a busy event loop, so their number, not their size, is what a group costs. Knows no event loop.
+One statement inserts many rows: each statement releases the interpreter lock and must get it back from a busy event
+loop, so a group costs as much as its number of statements. Knows no event loop.
 """
 
 from __future__ import annotations
@@ -15,92 +12,114 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain
-from pathlib import Path
 
 import msgspec
 
 from ...charge import ALL, Charge
-from ...errors import StoreBusy, StoreConflict, StoreError
+from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved
+from ...contracts.runtime import Claim, Job
+from ...contracts.store import ConversationInfo, not_next, works_elsewhere
+from ...errors import StoreBusy, StoreError
 from ...events import Entry
-from ...job import Job
-from ...store import ConversationInfo
-from . import ledger, worker
+from . import ledger, live, worker
+from .backlog import Backlog
 from .claims import Claims
-from .file import Durability, fault_of, open_eagerly, open_file
+from .file import DatabaseFile
+from .log import INFO_COLUMNS, EntryRow, row_of, stored_info
+from .queue import Queue
 from .requests import Append, Call, Charged, Charges, FinishJob, Write, apart
-from .rows import INFO_COLUMNS, JOB_COLUMNS, EntryRow, info_of, job_of, row_of
 from .scopes import Scopes
 from .worker import Worker
 
 logger = logging.getLogger("rondel.store")
 
-ROWS_MAX = 64
-"""Rows per statement; sizes are powers of two, so that few statements are ever prepared."""
-KNOWN_MAX = 4_096
-"""How many conversations' summaries are kept at hand."""
+ROWS_MAX = 64  # rows per statement; sizes are powers of two, so that few statements are ever prepared
+KNOWN_MAX = 4_096  # summaries of conversations that are cached
 AT_ONCE_BYTES_MAX = 64 * 1024
 CHARGES_AT_ONCE_MAX = 64
-"""Charges in a group that is committed on the loop's thread: more would keep the loop for too long."""
+"""Charges in a group that is committed on the loop's thread: more would block the loop for too long."""
 AT_ONCE_COMMITS_MAX = 1_000
-"""Commits on the loop's thread between two checkpoints, which are the thread's because they end in an fsync."""
+"""Commits on the loop's thread between two checkpoints, which the writer thread makes because they end in an fsync."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Writer:
-    """One thread at a time is in here: the lane sees to that."""
+    """Only one thread at a time may be in here: `StoreThread` has the lock."""
 
-    def __init__(self, path: Path, *, durability: Durability, busy_timeout_s: float) -> None:
-        self._path = path
-        self._durability: Durability = durability
-        self._busy_timeout_s = busy_timeout_s
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, file: DatabaseFile, retry_later: Callable[[], None]) -> None:
+        """`retry_later` is called, on any thread, when something could not be written and must be tried again soon."""
+        self._file, self._path = file, file.path
+        self._retry_later = retry_later
+        self.backlog = Backlog(file.path)
         self._patient: sqlite3.Connection | None = None
         self._eager: sqlite3.Connection | None = None
         self._eager_commits = 0
         self._worker: Worker | None = None
         self._data_versions: dict[sqlite3.Connection, int] = {}
         self._known: dict[str, ConversationInfo] = {}
-        # What the open transaction has gathered and not yet written.
+        # What the open transaction has collected and not yet written.
         self._changed: dict[str, list[Entry]] = {}
         self._infos: dict[str, ConversationInfo] = {}
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
+        # Finished jobs that could not be deleted yet: while they are stored, they block their keys for other workers.
+        self._unforgotten: list[FinishJob] = []
         self._charged: list[Charged] = []
         self._charges: list[Charge] = []
         self._unrolled = 0
         self._scopes = Scopes()
         self.claims = Claims()
+        self.queue = Queue(lambda: self.worker_id, self._is_dead)
         self._untold: dict[str, Exception] = {}
+        self.subscribed: frozenset[str] = frozenset()
+        """The conversations that other workers want live events of. It is replaced, so any thread may read it."""
 
     def serve(self, group: list[Write]) -> None:
-        """Commit all of a group; when that fails, each on its own, so that only the culprit fails."""
+        """Commit a group, and what could not be written before; late charges are added to the group as done."""
+        late = self._write_backlog() if self.backlog.is_due else []
+        # First: a job that is put again under its old id must not be deleted.
+        unforgotten, self._unforgotten = self._unforgotten, []
+        self._serve([*unforgotten, *group])
+        if self.backlog or self._unforgotten:
+            self._retry_later()
+        group += late
+
+    def _serve(self, group: list[Write]) -> None:
+        """Commit all of a group; if that fails, each request on its own, so that only the faulty one fails."""
         try:
             connection = self._open()
         except Exception as error:
-            return self._fail(group, fault_of(error, self._path))
+            return self._fail(group, self._file.fault_of(error))
         try:
             self._commit(connection, group)
-            if self._eager_commits >= AT_ONCE_COMMITS_MAX:
-                self._checkpoint(connection)
         except Exception as error:
             self._roll_back(connection)
-            fault = fault_of(error, self._path)
-            parts = apart(group)
+            fault = self._file.fault_of(error)
+            parts = group if isinstance(fault, StoreError) else apart(group)
             if len(parts) == 1 or isinstance(fault, StoreBusy):
                 return self._fail(group, fault)
             for request in parts:
                 request.error = None
-                self.serve([request])
+                self._serve([request])
+            return
+        if self._eager_commits >= AT_ONCE_COMMITS_MAX:
+            self._checkpoint(connection)
 
     def serve_at_once(self, group: list[Write]) -> bool:
-        """Commit a group without waiting for anything. False, and nothing done, when that cannot be."""
+        """Commit a group without waiting for anything. Return False, with nothing done, if that is not possible."""
         connection = self._eager
-        if connection is None or self._eager_commits >= AT_ONCE_COMMITS_MAX or not self._is_small(group):
+        if (
+            connection is None
+            or self.backlog
+            or self._unforgotten
+            or self._eager_commits >= AT_ONCE_COMMITS_MAX
+            or not self._is_small(group)
+        ):
             return False
         try:
             self._commit(connection, group)
-        except Exception:  # whatever it is: the thread has the time to find out
+        except Exception:  # of any kind: the writer thread tries again and reports it
             self._roll_back(connection)
             for request in group:
                 request.error = request.result = None
@@ -126,45 +145,89 @@ class Writer:
         )
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Move the log into the database. The first commit after that syncs the log's new beginning: make one here."""
+        """Move the write-ahead log into the database. The first commit after that syncs the log: make one here.
+
+        A failure is not that of the group that was just committed, and the next checkpoint makes up for it.
+        """
         self._eager_commits = 0
-        connection.execute("pragma wal_checkpoint(passive)").fetchone()
-        version: int = connection.execute("pragma user_version").fetchone()[0]
-        connection.execute(f"pragma user_version = {version}")
+        try:
+            connection.execute("pragma wal_checkpoint(passive)").fetchone()
+            version: int = connection.execute("pragma user_version").fetchone()[0]
+            connection.execute(f"pragma user_version = {version}")
+        except sqlite3.Error as error:
+            logger.warning("the log of %s could not be moved into it yet: %s", self._path, error)
 
     def _fail(self, group: Sequence[Write], fault: Exception) -> None:
         for request in group:
-            # Each its own: an exception that is raised in two places has the traceback of neither.
+            # A copy for each: an exception that is raised in two places has the traceback of neither.
             request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
             if isinstance(request, Append):
                 self._tell_later(request)
             elif isinstance(request, FinishJob):
-                logger.warning("job %r could not be forgotten and may run again after a restart: %s", request.id, fault)
+                if not request.late:
+                    logger.warning("job %r is finished and cannot be deleted yet: %s", request.id, fault)
+                request.late, request.error = True, None
+                self._unforgotten.append(request)
             elif isinstance(request, Charges | Charged):
-                for charge in request.charges if isinstance(request, Charges) else [request.charge]:
-                    if charge is not None:
-                        logger.warning("what the call %r spent could not be written: %s", charge.id, fault)
+                self._keep_late(request, fault)
+
+    def _keep_late(self, request: Charges | Charged, fault: Exception) -> None:
+        """Keep charges for later that no caller waits for. A charge that can never be written is lost."""
+        if isinstance(request, Charged) and request.origin == ledger.GIVEN:
+            return  # its caller gets the error
+        if isinstance(fault, StoreError):
+            self.backlog.add(request, fault)
+        else:
+            for charge in request.charges if isinstance(request, Charges) else [request.charge]:
+                logger.warning("what the call %r spent could not be written: %s", charge and charge.id, fault)
+            self.backlog.lose(request, fault)
+
+    def _write_backlog(self) -> list[Write]:
+        """Write the backlog, many charges in a transaction, until that fails. Return what was written."""
+        done: list[Write] = []
+        size: int | None = None
+        while chunk := self.backlog.first()[:size]:
+            try:
+                connection = self._open()
+                try:
+                    self._commit(connection, list(chunk))
+                except Exception:
+                    self._roll_back(connection)
+                    raise
+            except Exception as error:
+                fault = self._file.fault_of(error)
+                if isinstance(fault, StoreError):
+                    self.backlog.failed(fault)
+                    break
+                if len(chunk) == 1:
+                    self.backlog.drop_first(fault)
+                size = 1  # one of them cannot be written: find it
+                continue
+            self.backlog.written(len(chunk))
+            done += chunk
+        return done
 
     def close(self) -> None:
         try:
+            self._write_backlog()
             for connection in (self._eager, self._patient):
                 if connection is not None:
-                    connection.close()
+                    self._file.close(connection)
         except sqlite3.Error as error:
-            logger.warning("%s", fault_of(error, self._path))
+            logger.warning("%s", self._file.fault_of(error))
         finally:
             if self._worker is not None:
                 self._worker.close()
+            self.backlog.give_up()
 
     def _open(self) -> sqlite3.Connection:
         if self._patient is None:
-            self._patient = open_file(self._path, durability=self._durability, busy_timeout_s=self._busy_timeout_s)
-            if self._durability == "normal":
-                self._eager = open_eagerly(self._path)
+            self._patient = self._file.open()
+            if self._file.durability == "normal":
+                self._eager = self._file.open_eagerly()
         return self._patient
 
     def _commit(self, connection: sqlite3.Connection, group: list[Write]) -> None:
-        self._connection = connection
         connection.execute("begin immediate")
         heeded = False
         for request in group:
@@ -180,8 +243,9 @@ class Writer:
             elif isinstance(request, Charged):
                 self._charged.append(request)
             else:
-                request.result = request.call(self)
+                request.result = request.call(connection)
         self._flush(connection)
+        self._file.check()
         connection.execute("commit")
         if self._infos:
             self._remember()
@@ -195,41 +259,46 @@ class Writer:
         self._charges.clear()
         self._scopes.forget()
         self.claims.forget()
+        self.queue.forget_others()
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
         except sqlite3.Error:
-            # A connection in this state is of no more use; the next group opens the file again.
+            # This connection cannot be used any more; the next group opens the file again.
             for stale in (self._eager, self._patient):
                 if stale is not None:
-                    stale.close()
+                    self._file.close(stale)
             self._eager = self._patient = None
             self._data_versions.clear()
 
     # --- entries --------------------------------------------------------------------------------------------------
 
     def _heed_others(self, connection: sqlite3.Connection) -> None:
-        """Forget the summaries when somebody else has written since."""
+        """Drop what this writer knows if another connection has written since."""
         version: int = connection.execute("pragma data_version").fetchone()[0]
         if version != self._data_versions.get(connection):
             self._data_versions[connection] = version
             self._known.clear()
+            self.queue.forget_others()
+            self.subscribed = live.subscribed(connection, self.queue.is_alive_elsewhere)
 
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
-        """The fence: an append that is not the next one fails alone."""
+        """The fence: an append whose position is not the next one fails alone."""
         id = request.conversation
         entries = self._changed.get(id)
         if entries is None:
             if id not in self._known:
-                self._known[id] = self._load(connection, id)
+                # Asked only if another connection has written since the last time: a claim is a write, too.
+                if "/" not in id and not self.queue.may_write(connection, id):
+                    request.error = self._untold.get(id) or works_elsewhere(id)
+                    self._tell_later(request)
+                    return
+                self._known[id] = stored_info(connection, id)
             entries = []
         last = entries[-1].seq if entries else self._known[id].seq
         seq = request.entries[0].seq
         if seq != last + 1:
-            request.error = self._untold.get(id) or StoreConflict(
-                f"conversation {id!r} is at entry {last!r}, so entry {seq!r} cannot follow: "
-                "another worker appended first; read it again and go on from there"
-            )
+            request.error = self._untold.get(id) or not_next(id, last, seq)
             self._tell_later(request)
             return
         entries.extend(request.entries)
@@ -237,7 +306,7 @@ class Writer:
         self._rows.extend(request.rows)
 
     def _tell_later(self, request: Append) -> None:
-        """Nobody waits for a posted append: why it failed is told to the next one that is waited for."""
+        """No caller waits for a posted append: the next one that is waited for raises its error."""
         if request.error is None:
             return
         if request.awaited:
@@ -245,12 +314,8 @@ class Writer:
         else:
             self._untold.setdefault(request.conversation, request.error)
 
-    def _load(self, connection: sqlite3.Connection, id: str) -> ConversationInfo:
-        row = connection.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (id,)).fetchone()
-        return info_of(row) if row else ConversationInfo(id)
-
     def _flush(self, connection: sqlite3.Connection) -> None:
-        """Write what was gathered: summaries first, because entries refer to them."""
+        """Write what was collected: summaries first, because entries refer to them."""
         if self._changed:
             self._infos = {id: self._known[id].after(*entries) for id, entries in self._changed.items()}
             _insert(connection, _upsert_infos, [row_of(info) for info in self._infos.values()])
@@ -272,10 +337,9 @@ class Writer:
         while len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
-    def delete(self, conversation: str) -> bool:
-        connection = self.in_use()
+    def delete(self, connection: sqlite3.Connection, conversation: str) -> bool:
         self._flush(connection)
-        # `0` is the character behind `/`: everything that begins with `conversation/` is between the two.
+        # `0` is the character after `/`: every id that starts with `conversation/` is between the two.
         deleted = connection.execute(
             "delete from conversations where id = ?1 or (id > ?1 || '/' and id < ?1 || '0')", (conversation,)
         ).rowcount
@@ -286,52 +350,51 @@ class Writer:
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
-    def put_job(self, job: Job, payload: str) -> bool:
-        connection = self.in_use()
-        if job.id in self._finished:
+    def put_job(self, connection: sqlite3.Connection, job: Job, payload: str) -> tuple[bool, int | None]:
+        """Return whether the job was put; if it is claimed, also the last entry of the conversation of its key."""
+        self._heed_others(connection)
+        if self._finished:
             self._forget_jobs(connection)
-        put = connection.execute(
-            f"insert into jobs ({JOB_COLUMNS}, worker) values (?, ?, ?, ?, ?, ?) on conflict (id) do nothing",
-            (job.id, job.kind, job.key, job.at, payload, self._alive().id),
-        )
-        return put.rowcount == 1
+        if job.key in self._changed:
+            self._flush(connection)
+        return self.queue.put(connection, job, payload)
 
-    def orphaned_jobs(self, key: str) -> list[Job]:
-        """The jobs that no other living worker holds. They are this worker's from now on."""
-        connection = self.in_use()
+    def claim_job(self, connection: sqlite3.Connection, id: str, *, patient: bool) -> tuple[Claim, str, int]:
+        """Return the state of the claim, the key of the job, and the last entry of the conversation that it names."""
+        if self._finished:
+            self._forget_jobs(connection)
         self._flush(connection)
-        own, wanted = self._alive().id, "(?1 = '' or key = ?1)"
-        for (id,) in connection.execute("select distinct worker from jobs where worker <> ?", (own,)).fetchall():
-            if worker.is_dead(self._path, id):
-                connection.execute(f"update jobs set worker = ?2 where worker = ?3 and {wanted}", (key, own, id))
+        return self.queue.claim(connection, id, patient=patient)
+
+    def orphaned_jobs(self, connection: sqlite3.Connection, key: str) -> list[Job]:
+        self._flush(connection)
+        jobs = self.queue.take_orphans(connection, key)
         worker.tidy(self._path)
-        rows = connection.execute(
-            f"select {JOB_COLUMNS} from jobs where worker = ?2 and {wanted} order by position", (key, own)
-        )
-        return [job_of(row) for row in rows]
+        return jobs
 
     def _forget_jobs(self, connection: sqlite3.Connection) -> None:
-        """Only what this worker holds: a job that another one has under the same id is not ours to forget."""
         if self._worker is not None:
-            connection.execute(
-                "delete from jobs where worker = ? and id in (select value from json_each(?))",
-                (self._worker.id, _encode(self._finished).decode()),
-            )
+            self.queue.forget(connection, self._finished)
         self._finished.clear()
 
     # --- charges --------------------------------------------------------------------------------------------------
 
-    def settled(self) -> sqlite3.Connection:
-        """The connection, with every charge written that came before this request."""
-        connection = self.in_use()
+    def settle(self, connection: sqlite3.Connection) -> None:
         if self._charges or self._charged:
             self._keep_charges(connection)
-        return connection
 
-    def roll_up(self, dimension: str = ALL) -> None:
-        """Bring the sums forward, with those of this dimension."""
+    def reserve(self, connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+        self.settle(connection)
+        return self.claims.reserve(connection, reserved, caps, self.worker_id)
+
+    def balances(self, connection: sqlite3.Connection, accounts: Sequence[Account]) -> list[Balance]:
+        self.settle(connection)
+        return self.claims.balances(connection, accounts)
+
+    def roll_up(self, connection: sqlite3.Connection, dimension: str = ALL) -> None:
         self._unrolled = 0
-        ledger.roll_up(self.settled(), dimension)
+        self.settle(connection)
+        ledger.roll_up(connection, dimension)
 
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
         charges, self._charges = self._charges, []
@@ -347,11 +410,11 @@ class Writer:
         for request in charged:
             request.result = self.claims.balances(connection, request.accounts) if request.accounts else []
         if self._unrolled >= ledger.ROLL_UP_EVERY:
-            self.roll_up()
+            self.roll_up(connection)
 
-    def reconcile(self, now: float) -> None:
-        """Count as spent what the dead had claimed, and what was never settled."""
-        connection = self.settled()
+    def reconcile(self, connection: sqlite3.Connection, now: float) -> None:
+        """Count as spent what dead workers had reserved, and what was never settled."""
+        self.settle(connection)
         lost = self.claims.take_lost(connection, now, self._is_dead)
         number_of = self._scopes.number_of
         rows = [ledger.row_of(charge, number_of(connection, charge.scope), ledger.GIVEN) for charge in lost]
@@ -368,10 +431,6 @@ class Writer:
 
     def _is_dead(self, id: str) -> bool:
         return id != self._alive().id and worker.is_dead(self._path, id)
-
-    def in_use(self) -> sqlite3.Connection:
-        assert self._connection is not None, "requests are served inside a transaction"
-        return self._connection
 
     def _alive(self) -> Worker:
         if self._worker is None:

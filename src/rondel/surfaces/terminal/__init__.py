@@ -1,5 +1,1 @@
-"""The chat in a terminal. `Terminal(app).run(conversation)` talks until the person leaves."""
-
-from .chat import Terminal
-
-__all__ = ["Terminal"]
+"""The chat in a terminal. `Terminal(app).run(conversation)`, in `chat`, talks until the person leaves."""

@@ -1,4 +1,4 @@
-"""How a prompt comes about, drawn for a terminal of 80 columns or more: the tree, the steps, the messages."""
+"""Draws how a prompt is made, for a terminal of 80 columns or more: the tree, the steps, the messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...lineage import Change, Piece, Told
+from ...machine.tokens import TokenBreakdown
 from ...prompt import HISTORY
-from ...tokens import TokenBreakdown
+from ...text.printable import clean, one_line
+from ...trace.provenance import Change, Piece, SentMessage
 from ...values import Media, ToolCall, ToolResult, ToolSpec, Value
-from .clean import clean, one_line
 
 TEXT_CHARS_MAX = 200
 MESSAGE_CHARS_MAX = 4_000
@@ -23,7 +23,7 @@ _ROLES = {"system": "magenta", "user": "cyan", "assistant": "blue", "tool": "yel
 
 
 class StepView(Value, frozen=True):
-    """One step, and what it changed since the one before. `notes` is what plugins had to say."""
+    """One step, and what it changed. `notes` are what plugins reported."""
 
     step: Literal["plugin", "finalize", "flatten", "complete"]
     progress: float
@@ -36,27 +36,27 @@ class StepView(Value, frozen=True):
 
 
 class Assembly(Value, frozen=True):
-    """What the author wrote, every step from there, and what the model is told in the end."""
+    """What the author wrote, each step, and what the model gets."""
 
     agent: str
     engine: str
     written: tuple[Piece, ...]
     written_tools: tuple[ToolSpec, ...]
     steps: tuple[StepView, ...]
-    messages: tuple[Told, ...]
+    messages: tuple[SentMessage, ...]
     tools: tuple[ToolSpec, ...]
     tokens: TokenBreakdown
 
 
 def assembly_view(assembly: Assembly) -> RenderableType:
     return Group(
-        _heading("What its author wrote", "tokens"),
+        _heading("The author's prompt"),
         _tree(assembly.written, assembly.written_tools),
         Text(),
-        _heading("What the plugins made of it, in their order", "tokens"),
+        _heading("Changes by plugins, in order"),
         _steps(assembly.steps),
         Text(),
-        _heading(f"What {assembly.engine} is told", "tokens"),
+        _heading(f"What {assembly.engine} gets"),
         *_messages(assembly.messages),
         _tools(assembly.tools, assembly.tokens.tools),
         Text(),
@@ -64,14 +64,14 @@ def assembly_view(assembly: Assembly) -> RenderableType:
     )
 
 
-def _heading(text: str, right: str) -> Table:
+def _heading(text: str) -> Table:
     made = _grid()
-    made.add_row(Text(one_line(text, TEXT_CHARS_MAX), "bold"), Text(right, "dim"))
+    made.add_row(Text(one_line(text, TEXT_CHARS_MAX), "bold"), Text("tokens", "dim"))
     return made
 
 
 def _grid() -> Table:
-    """A wide column that is cut where the terminal ends, and a narrow one for numbers at the right."""
+    """Return a grid with a wide column that is cut to the terminal, and a narrow one for numbers."""
     made = Table.grid(expand=True, padding=(0, 1))
     made.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     made.add_column(no_wrap=True, justify="right", min_width=6)
@@ -131,17 +131,17 @@ def _steps(steps: Sequence[StepView]) -> Table:
 def _change(change: Change) -> Text:
     sign, style = _SIGNS[change.what]
     kind = "" if change.kind == "node" else f"{change.kind} "
-    place = f" {change.place}" if change.place else ""
+    position = f" {change.place}" if change.place else ""
     text = one_line(change.text, TEXT_CHARS_MAX)
     return Text.assemble(
-        "      ", (f"{sign} ", style), (kind, "dim"), (one_line(change.id, 64), style), (place, "dim"), "  ", text
+        "      ", (f"{sign} ", style), (kind, "dim"), (one_line(change.id, 64), style), (position, "dim"), "  ", text
     )
 
 
 # --- the messages -----------------------------------------------------------------------------------------------------
 
 
-def _messages(messages: Sequence[Told]) -> Iterator[RenderableType]:
+def _messages(messages: Sequence[SentMessage]) -> Iterator[RenderableType]:
     for number, item in enumerate(messages, 1):
         made = _grid()
         role = item.message.role
@@ -152,22 +152,22 @@ def _messages(messages: Sequence[Told]) -> Iterator[RenderableType]:
         yield Padding(Text(_said(item)), (0, 7, 0, 4))
 
 
-def _sources(item: Told) -> list[str]:
-    """Where a message came from, and what was put into it from elsewhere; what stands below it goes unsaid."""
+def _sources(item: SentMessage) -> list[str]:
+    """Return where a message comes from, and what was inserted into it from elsewhere."""
     top = item.source
     pieces = (item.pieces[0], *(piece for piece in item.pieces[1:] if piece.source[: len(top)] != top))
     return list(dict.fromkeys(_path(piece) for piece in pieces))
 
 
 def _path(piece: Piece) -> str:
-    """The way back to the source, without what every way has in common and without the ids of single messages."""
+    """Return the path to the source, without the parts that all paths share and without ids of single messages."""
     steps = [step for step in piece.source if step != "children"]
     if piece.kind == "message" and len(steps) > 2:
         steps = steps[:-1]
     return one_line(" › ".join(steps), 80)
 
 
-def _said(item: Told) -> str:
+def _said(item: SentMessage) -> str:
     others = [_in_words(part) for part in item.message.parts if isinstance(part, (Media, ToolCall, ToolResult))]
     text = clean(item.message.text).strip()
     if len(text) > MESSAGE_CHARS_MAX:
@@ -200,5 +200,5 @@ def _total(tokens: TokenBreakdown) -> Text:
         "tools": tokens.tools,
     }
     parts = ", ".join(f"{name} {count:,}" for name, count in spent.items() if count)
-    window = f" of a window of {tokens.limit:,}" if tokens.limit else ""
+    window = f" of {tokens.limit:,}" if tokens.limit else ""
     return Text.assemble((f"About {tokens.total:,} tokens", "bold"), window, (f": {parts}" if parts else "", "dim"))

@@ -1,7 +1,4 @@
-"""Rows for people that stay readable in a narrow terminal: what does not fit beside a row's first cells stands below.
-
-Knows no meaning of what it shows.
-"""
+"""Tables that stay readable in a narrow terminal: cells that do not fit move below the row."""
 
 from __future__ import annotations
 
@@ -14,18 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 GAP = 2
-GROWING_MIN = 12
-"""The least width of a column that is worth to be one."""
+GROWING_MIN = 12  # the smallest useful width of a column
 
 
 def cut(text: str) -> Text:
-    """A cell on one line, which ends where its column does, with the cut shown."""
+    """Return a cell that stays on one line and ends with an ellipsis if it does not fit."""
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 class Listing:
-    """Rows below headings, or without any. The last columns, as many as are `growing`, take what space is left; the
-    others are never cut, because they are what people copy: ids, names, states."""
+    """A table, with or without headings. The last `growing` columns take the space that is left; the others are never
+    cut, because people copy them: ids, names, states."""
 
     def __init__(self, *headings: str, growing: int = 1) -> None:
         self._headings, self._growing = headings, growing
@@ -40,7 +36,6 @@ class Listing:
             yield from [self._table()] if fits else self._cards(options.max_width - GAP)
 
     def _width(self) -> int:
-        """What a table needs at least."""
         widths = self._widths()
         fixed, growing = widths[: -self._growing], widths[-self._growing :]
         return sum(fixed) + sum(min(width, GROWING_MIN) for width in growing) + GAP * (len(widths) - 1)
@@ -49,22 +44,22 @@ class Listing:
         rows: Sequence[Sequence[str]] = [self._headings, *([cell.plain for cell in row] for row in self._rows)]
         widths = [0] * max(map(len, rows))
         for row in rows:
-            for place, cell in enumerate(row):
-                widths[place] = max(widths[place], *(cell_len(line) for line in cell.split("\n")))
+            for index, cell in enumerate(row):
+                widths[index] = max(widths[index], *(cell_len(line) for line in cell.split("\n")))
         return widths
 
     def _table(self) -> Table:
         made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(self._headings))
         count = len(self._widths())
-        for place in range(count):
-            heading = self._headings[place] if place < len(self._headings) else ""
-            made.add_column(heading, no_wrap=place < count - self._growing, overflow="fold")
+        for index in range(count):
+            heading = self._headings[index] if index < len(self._headings) else ""
+            made.add_column(heading, no_wrap=index < count - self._growing, overflow="fold")
         for row in self._rows:
             made.add_row(*row)
         return made
 
     def _cards(self, width: int) -> Iterator[RenderableType]:
-        """Each row on lines of its own: what is never cut, and below it the rest, on one line where that is enough."""
+        """Yield each row on several lines: first the columns that are never cut, below them the rest."""
         count, gap = len(self._widths()), Text(" " * GAP)
         for row in self._rows:
             fixed, growing = row[: count - self._growing], row[count - self._growing :]

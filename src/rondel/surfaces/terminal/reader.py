@@ -1,6 +1,6 @@
-"""Where a person's lines come from: a real terminal with history, completion and a live part, or plain lines.
+"""Reads a person's lines: from a real terminal with history, completion and a live part, or as plain lines.
 
-Knows keys and files, no conversation: what a line means is the surface's business.
+Knows keys and files, but no conversation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeAlias
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -27,25 +27,29 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
+from ...files.private import private_folder
+from ...text.printable import clean, raw_stream
+
 REDRAW_S = 0.04
-ESCAPE_S = 0.05
-"""How long an Escape waits for the key that makes it another one."""
+ESCAPE_S = 0.05  # how long to wait after Escape for the rest of a key sequence
+LINE_CHARS_MAX = 10_000_000
+"""The longest line. A device may send one that never ends."""
 PROMPT = "\x1b[1;36m›\x1b[0m "
 
 
 class Desk(Protocol):
-    """What a reader asks of the surface that it reads for."""
+    """What a reader needs from the surface."""
 
     def live(self) -> str:
-        """The lines above the input, as ANSI text; they may change with every look."""
+        """Return the lines above the input, as ANSI text. They may change with each call."""
         ...
 
     def status(self) -> str:
-        """What stands at the right of the input, as ANSI text."""
+        """Return the text to the right of the input, as ANSI text."""
         ...
 
     def completions(self, text: str) -> Iterable[tuple[str, str]]:
-        """Whole lines that this text may become, and what each means."""
+        """Return whole lines that this text may become, each with a description."""
         ...
 
     def interrupted(self, has_text: bool) -> None:
@@ -53,37 +57,7 @@ class Desk(Protocol):
         ...
 
     def moved(self, step: int) -> bool:
-        """An arrow at an empty line. True when it meant something."""
-        ...
-
-
-class Reader(Protocol):
-    waits_for_rest: bool
-    """Lines come one after the other, each when the one before was dealt with."""
-
-    @property
-    def has_lines(self) -> bool:
-        """A line was typed that nobody has taken yet."""
-        ...
-
-    def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to read; whatever that takes lives in this group."""
-        ...
-
-    async def read(self) -> str:
-        """The next line. Raises EOFError when there is none."""
-        ...
-
-    def write(self, text: str) -> None:
-        """Print finished text, above what is live."""
-        ...
-
-    def refresh(self) -> None:
-        """What is live has changed."""
-        ...
-
-    def close(self) -> None:
-        """End a read that waits, with EOFError."""
+        """An arrow key on an empty line. Return True if it was used."""
         ...
 
 
@@ -91,11 +65,10 @@ class Reader(Protocol):
 
 
 class PlainReader:
-    """Lines of a pipe, a file or a dumb terminal. A thread reads, because none of them can be waited for alike."""
+    """Reads a pipe, a file or a dumb terminal, in a thread because not all of them support asynchronous reads."""
 
-    waits_for_rest = True
-    has_lines = False
-    """What a pipe has in store was not typed by whoever presses a key now."""
+    waits_for_rest = True  # a line is read only when the one before was handled
+    has_lines = False  # whether a typed line has not been read yet; those that wait in a pipe were not typed now
 
     def __init__(self, source: IO[str] | None, target: IO[str]) -> None:
         self._source, self._target = source, target
@@ -104,10 +77,11 @@ class PlainReader:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
-        # A daemon: a read that nobody waits for any more must not keep the program from ending.
+        # A daemon, so that a blocked read does not keep the program from ending.
         threading.Thread(target=self._run, args=(loop,), name="rondel-stdin", daemon=True).start()
 
     async def read(self) -> str:
+        """Return the next line. Raises EOFError at the end."""
         line = None if self._ended else await self._lines.get()
         if line is None:
             self._ended = True
@@ -118,8 +92,11 @@ class PlainReader:
         line: str | None = ""
         while line is not None:
             try:
-                line = (self._source.readline() if self._source is not None else "") or None
+                line = (self._source.readline(LINE_CHARS_MAX + 1) if self._source is not None else "") or None
             except (OSError, ValueError):  # closed, or not text
+                line = None
+            if line is not None and len(line) > LINE_CHARS_MAX:
+                self._target.write(f"A line has more than {LINE_CHARS_MAX:,} characters; no more input is read.\n")
                 line = None
             with contextlib.suppress(RuntimeError):  # the loop ended first
                 loop.call_soon_threadsafe(self._lines.put_nowait, line)
@@ -146,13 +123,13 @@ class _Words(Completer):
         text = document.text_before_cursor
         for line, meaning in self._desk.completions(text):
             shown = line if " " not in text else line.rpartition(" ")[2]
-            yield Completion(line, start_position=-len(text), display=shown, display_meta=meaning)
+            yield Completion(line, start_position=-len(text), display=clean(shown), display_meta=clean(meaning))
 
 
 class TerminalReader:
-    """The prompt stays at the bottom for the whole chat: what is live stands above it, what is finished scrolls away.
+    """The prompt stays at the bottom for the whole chat, with the live lines above it; finished text scrolls away.
 
-    The terminal is never handed back in between, so no key is echoed or lost while something is printed.
+    The terminal stays in raw mode throughout, so no key is echoed or lost while something is printed.
     """
 
     waits_for_rest = False
@@ -160,9 +137,9 @@ class TerminalReader:
     def __init__(self, desk: Desk, history: Path | None = None) -> None:
         self._desk = desk
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        output = create_output()
+        output = create_output(raw_stream(sys.stdout))  # the desk's text is already cleaned
         if isinstance(output, Vt100_Output):
-            output.enable_cpr = False  # where the cursor is need not be known, and some terminals never say it
+            output.enable_cpr = False  # the cursor's position is not needed, and some terminals never report it
         self._session: PromptSession[str] = PromptSession(
             lambda: ANSI(f"{desk.live()}\n{PROMPT}"),
             output=output,
@@ -200,13 +177,14 @@ class TerminalReader:
     def write(self, text: str) -> None:
         app = self._session.app
         if not app.is_running or app.is_done:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            target = raw_stream(sys.stdout)
+            target.write(text)
+            target.flush()
             return
         app.renderer.erase()
         app.output.write_raw(text.replace("\n", "\r\n"))
         app.output.flush()
-        app.render_counter += 1  # what is live was read for the last drawing, and has changed since
+        app.render_counter += 1  # makes prompt_toolkit read the live lines again
         app.renderer.render(app, app.layout)
 
     def refresh(self) -> None:
@@ -262,12 +240,15 @@ class TerminalReader:
         return keys
 
 
+Reader: TypeAlias = PlainReader | TerminalReader
+
+
 def _history(path: Path | None) -> History:
-    """What was typed before; nobody else may read it. Without a place to keep it, it lasts as long as the chat."""
+    """Return the history of typed lines, in a private file. If that cannot be written, it lasts as long as the chat."""
     if path is None:
         return InMemoryHistory()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
     except OSError:
@@ -276,7 +257,6 @@ def _history(path: Path | None) -> History:
 
 
 def is_interactive(source: IO[str] | None, target: IO[str] | None, variables: Callable[[str], str | None]) -> bool:
-    """Both ends are a terminal that can move its cursor."""
     if source is None or target is None or not (source.isatty() and target.isatty()):
         return False
     return (variables("TERM") or "dumb") not in ("dumb", "unknown") or sys.platform == "win32"

@@ -1,14 +1,13 @@
-"""What a person sees of a turn: events in, lines out. Finished things are printed once and scroll away; what is under
-way is `live`, a few lines that the surface draws anew.
+"""What a person sees of a turn: events in, lines out. Finished things are printed once and scroll away; what is still
+running is `live`, a few lines that the surface redraws.
 
-Writes to a rich console and to nothing else: it reads no key, asks no agent, and knows no prompt. Everything that came
-from a model or a tool is cleaned before it is printed, and never read as markup.
+Writes only to a rich console. Text from a model or a tool is cleaned before it is printed, and never read as markup.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 from rich.console import Console, RenderableType
@@ -41,51 +40,47 @@ from ...events import (
     UsageRecorded,
     Warned,
 )
-from ...spending import cost_line
-from ...trace import seconds_text
+from ...ledger.spending import cost_line
+from ...text.printable import clean, one_line
 from ...values import Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
 from ...values import Text as TextPart
-from .clean import clean, one_line
-from .markdown import Block, MarkdownStream, split
+from .markdown import MarkdownStream, split
 
 Kind: TypeAlias = Literal["", "text", "call", "note", "person"]
 
 RESULT_LINES_MAX = 4
-RESULT_CHARS_MAX = 1_000
-"""Of one line of a result; the console cuts it to its own width."""
-LIVE_LINES_MAX = 80
-"""A block that is longer than this is shown as plain text while it grows: drawing it anew must stay cheap."""
+RESULT_CHARS_MAX = 1_000  # the most of one line of a result; the console cuts it to its own width
+LIVE_LINES_MAX = 80  # a longer block is shown as plain text while it grows, because redrawing must stay cheap
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8
+SHOWN: tuple[type[Event], ...] = get_args(Event)
+"""The screen gets every event, and ignores those that change nothing on it."""
 
 
-class _Running:
-    """A call that is at work."""
-
-    __slots__ = ("agent", "arguments", "depth", "name", "progress", "started_at")
-
-    def __init__(self, name: str, arguments: Mapping[str, Any], agent: str, depth: int, started_at: float) -> None:
-        self.name, self.arguments, self.agent, self.depth = name, arguments, agent, depth
-        self.started_at = started_at
-        self.progress = ""
+class _Running(msgspec.Struct):
+    name: str
+    arguments: Mapping[str, Any]
+    agent: str
+    depth: int
+    started_at: float
+    progress: str = ""
 
 
 class Screen:
-    def __init__(self, console: Console, *, now: Callable[[], float], rich: bool = True) -> None:
+    def __init__(self, console: Console, *, now: Callable[[], float], rich: bool = True, person: str = "") -> None:
         self.console = console
-        self.thinking = False
-        """Show what a model thinks; else one line says that it did."""
-        self.costs = False
-        """Say after each turn what it came to."""
+        self.thinking = False  # show the model's thinking; otherwise one line says how long it took
+        self.costs = False  # print tokens and cost after each turn
         self.working = False
         self._charges: list[Charge] = []
         self._now = now
         self._rich = rich
+        self._person = person
         self._last: Kind = ""
         self._line_open = False
         self._calls: dict[str, ToolCall] = {}
         self._interrupted = ""
-        """The beginning of a sentence that waits for an answer: it is not shown again when the sentence goes on."""
+        """The start of a sentence that a call interrupted. It is not shown again when the sentence continues."""
         self._reset_turn()
 
     def _reset_turn(self) -> None:
@@ -103,7 +98,6 @@ class Screen:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """Print what this event finished, and change what is live."""
         if type(event) is PartDelta:
             self._part_delta(event)
         elif (charge := charge_in(event)) is not None:
@@ -137,26 +131,26 @@ class Screen:
         if event.next == "again":
             self._end_line()
             self._reset_reply()
-            self.note("The reply was thrown away; the model is asked once more.")
+            self.note("The reply was discarded; asking the model again.")
             return
         streamed, said = "".join(self._streamed), event.message.text
         self._interrupted = "" if said else streamed
         if said and said != streamed:
             if streamed:
-                self.note("A plugin changed the reply. It is now:")
+                self.note("A plugin changed the reply to:")
             self._print_text(clean(said))
         self._end_line()
         self._reset_reply()
         self.learn(event.message.calls)
         if not event.ran:
-            self.note("Nothing was asked: the prompt was blank.")
+            self.note("The prompt was empty, so no model was called.")
         elif event.stop == "length":
-            self.note("The model reached its limit of tokens and broke off.", "yellow")
+            self.note("The model reached its token limit and stopped.", "yellow")
         elif event.stop == "refusal" and not said:
             self.note("The model refused to answer.", "yellow")
 
     def learn(self, calls: Iterable[ToolCall]) -> None:
-        """What was called with which arguments: a call that is denied never starts, and is shown all the same."""
+        """Remember the arguments of calls: a denied call never starts, but is shown."""
         self._calls.update({call.id: call for call in calls})
 
     def _turn_finished(self, event: TurnFinished) -> None:
@@ -183,13 +177,13 @@ class Screen:
             case PluginFailed(plugin=plugin, hook=hook, message=message):
                 self.note(f"The plugin {plugin} failed in {hook} and was skipped: {message}", "yellow")
             case Trimmed(messages=count):
-                self.note(f"The oldest {count} messages did not fit into the model's window and were left out.")
+                self.note(f"Left out the oldest {count} messages, which exceed the model's context window.")
             case HandedOff(agent=agent, reason=reason):
-                self.note(f"→ {agent} goes on{f': {reason}' if reason else ''}")
+                self.note(f"→ {agent} takes over{f': {reason}' if reason else ''}")
             case QuestionAnswered(answer=answer) if answer.by == "deadline":
-                self.note(f"Nobody answered in time; the answer is {answer.text or 'nothing'!r}.", "yellow")
+                self.note(f"No answer in time; it counts as {answer.text or 'no answer'!r}.", "yellow")
             case JobStarted(job=job, name=name):
-                self.note(f"{one_line(name, 64)} works in the background as job {job}")
+                self.note(f"{one_line(name, 64)} is running in the background as job {job}.")
             case JobChanged(job=job, status="running", text=text) if text:
                 self.note(f"{job}: {one_line(text, 200)}")
             case JobFinished(digest=digest):
@@ -199,7 +193,7 @@ class Screen:
             case Warned(plugin=plugin, message=message):
                 self.note(f"{plugin}: {message}", "yellow")
             case MessageAdded(message=message) | MessageQueued(message=message) if (
-                message.author and message.role == "user" and message.shown
+                message.role == "user" and message.shown and message.author not in ("", self._person)
             ):
                 self.note(f"{message.author.removeprefix('plugin:')}: {one_line(message.text, 400)}")
             case _:
@@ -251,10 +245,9 @@ class Screen:
             self.note(text)
         elif text or seconds >= 1:
             words = f", {len(text.split()):,} words" if text else ""
-            self.note(f"Thought for {seconds_text(seconds)}{words}.")
+            self.note(f"Thought for {_seconds(seconds)}{words}.")
 
     def _print_text(self, text: str) -> None:
-        """A whole text at once."""
         if self._rich:
             self._print_blocks(split(text))
         elif text.strip():
@@ -263,10 +256,9 @@ class Screen:
     def _print_blocks(self, blocks: list[str]) -> None:
         for block in blocks:
             self._gap("text")
-            self.console.print(Block(block), end="")
+            self.console.print(_block(block), end="")
 
     def _write(self, text: str) -> None:
-        """Plain text, at once and as it is."""
         if not self._line_open:
             self._gap("text")
         self._line_open = not text.endswith("\n")
@@ -280,7 +272,7 @@ class Screen:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _nested(self, nested: Nested, depth: int) -> None:
-        """What an agent does inside a call: its calls are shown, its words are the call's result."""
+        """Show the calls of an agent that runs inside a call. Its text is the call's result."""
         event = nested.event
         if isinstance(event, Nested):
             self._nested(event, depth + 1)
@@ -295,8 +287,7 @@ class Screen:
         self, event: CallStarted | CallFinished | CallProgressed | CallHeld, agent: str, depth: int
     ) -> None:
         if isinstance(event, CallStarted):
-            running = _Running(event.name, event.arguments, agent, depth, self._now())
-            self._running[event.call_id] = running
+            self._running[event.call_id] = _Running(event.name, event.arguments, agent, depth, self._now())
         elif isinstance(event, CallFinished):
             self._call_finished(event, agent, depth)
         elif isinstance(event, CallProgressed):
@@ -313,7 +304,7 @@ class Screen:
         arguments = running.arguments if running else call.arguments if call else {}
         mark, style = ("✗", "red") if result.is_error else ("✓", "green")
         head = Text.assemble((f"{mark} ", style), self._call_text(name, arguments, agent, depth + 1))
-        head.append(f" · {seconds_text(event.seconds)}", "dim")
+        head.append(f" · {_seconds(event.seconds)}", "dim")
         self._end_line()
         self._gap("call")
         self._indented(head, depth)
@@ -332,7 +323,7 @@ class Screen:
         return "\n".join((*shown, *((f"({media} file(s) or image(s))",) if media else ())))
 
     def _call_text(self, name: str, arguments: Mapping[str, Any], agent: str, depth: int) -> Text:
-        """`name(a=1, b="x")`, cut to the line."""
+        """Return `name(a=1, b="x")`, cut to the line."""
         written = ", ".join(
             f"{key}={msgspec.json.encode(value, enc_hook=str).decode()}" for key, value in arguments.items()
         )
@@ -348,33 +339,30 @@ class Screen:
     # --- other lines --------------------------------------------------------------------------------------------------
 
     def note(self, text: str, style: str = "dim") -> None:
-        """One sentence beside the conversation."""
         self._end_line()
         self._gap("note")
         self.console.print(Text(clean(text), style))
 
     def echo(self, text: str, mark: str = "›") -> None:
-        """What the person typed."""
         self._end_line()
         self._gap("person")
         self.console.print(Text.assemble((f"{mark} ", "bold cyan"), (clean(text), "bold")))
 
     def print(self, renderable: RenderableType) -> None:
-        """Anything else, such as a table."""
         self._end_line()
         self._gap("note")
         self.console.print(renderable)
 
     def _gap(self, kind: Kind) -> None:
-        """An empty line between things of another kind, and around every block of text."""
+        """Print an empty line between different kinds of things, and around every block of text."""
         if self._last and (self._last != kind or kind in ("text", "person")):
             self.console.print()
         self._last = kind
 
-    # --- what is under way --------------------------------------------------------------------------------------------
+    # --- what is still running ----------------------------------------------------------------------------------------
 
     def live(self) -> list[RenderableType]:
-        """What is not finished: the open block, the calls that run, or a sign that somebody is at work."""
+        """Return what is not finished: the open block, running calls, or a sign that the agent is working."""
         if not self.working:
             return []
         shown: list[RenderableType] = []
@@ -382,7 +370,9 @@ class Screen:
             shown.append(self._live_thinking(self._thinking_since))
         if open_text := self._text.open.strip("\n"):
             lines = open_text.split("\n")
-            shown.append(Block(open_text) if len(lines) <= LIVE_LINES_MAX else Text("\n".join(lines[-LIVE_LINES_MAX:])))
+            shown.append(
+                _block(open_text) if len(lines) <= LIVE_LINES_MAX else Text("\n".join(lines[-LIVE_LINES_MAX:]))
+            )
         shown += [self._live_call(running) for running in self._running.values()]
         return shown or [Text(f"{self._spin()} working …", "dim")]
 
@@ -404,8 +394,19 @@ class Screen:
         return SPINNER[int(self._now() * SPINS_PER_S) % len(SPINNER)]
 
 
+def _block(text: str) -> RenderableType:
+    from .block import Block
+
+    return Block(text)
+
+
+def _seconds(seconds: float) -> str:
+    from ...trace.text import seconds_text  # not needed to start a chat
+
+    return seconds_text(seconds)
+
+
 def charge_in(event: Event) -> Charge | None:
-    """What an event says was charged, however deep the agent that it is of."""
     while isinstance(event, Nested):
         event = event.event
     return event.charge if isinstance(event, UsageRecorded) else None

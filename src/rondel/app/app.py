@@ -1,0 +1,209 @@
+"""The composition root: agents, engines, plugins, a store and a runtime, and their lifetime.
+
+registry.py resolves names; machine/ runs turns; machine/conversation.py is what a surface talks to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..agent import Agent
+from ..charge import Scope, Tell
+from ..contracts.clock import Clock, SystemClock
+from ..contracts.deadline import Deadlines
+from ..contracts.runtime import Job, Runtime
+from ..contracts.store import Store
+from ..engine import Engine, EngineInfo
+from ..errors import RondelError, StoreError
+from ..events import MessageAdded, TurnStarted
+from ..limits import ReplyBound
+from ..machine.conversation import Conversation
+from ..machine.journal import Journal
+from ..machine.journals import Journals
+from ..machine.runner import TurnRunner
+from ..machine.turn import Turn
+from ..plugin import Plugin
+from ..tool import Tool
+from ..values import AgentResult, Message
+from .registry import Registry, default_plugins
+
+if TYPE_CHECKING:
+    from ..ledger.ledger import Ledger
+    from ..trace.preview import PreviewStep
+
+__all__ = ["App", "ask", "default_plugins", "run"]
+
+log = logging.getLogger("rondel.app.app")
+
+KEEP_UP_S = 10.0  # how often a long-running process looks for jobs that other processes have left
+
+
+class App:
+    """Compose by constructor, live by context manager: `async with App(agent) as app: ...`."""
+
+    def __init__(
+        self,
+        *agents: Agent,
+        engine: str | Engine | None = None,
+        store: Store | None = None,
+        runtime: Runtime | None = None,
+        plugins: Sequence[Plugin] | None = None,
+        tools: Iterable[Tool] = (),
+        make_engine: Callable[[str], Engine] | None = None,
+        clock: Clock | None = None,
+        ledger: Ledger | None = None,
+        recover: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        from ..jobs.background import Background
+        from ..jobs.timetable import Timetable
+        from ..ledger.ledger import Ledger
+
+        self._environment = environment
+        self.clock = clock or SystemClock()
+        self.deadlines = Deadlines()
+        self.store: Store = store or _memory_store(self.clock)
+        self.ledger = ledger or Ledger(self.store.ledger_store, clock=self.clock)  # charges every engine call
+        self._runtime = runtime
+        self._recover = recover
+        self.registry = Registry(self, engine=engine, plugins=plugins, tools=tools, make_engine=make_engine)
+        self.turns = TurnRunner(self)
+        self.journals = Journals(self)
+        self.background = Background(self)
+        self.timetable = Timetable(self)
+        self._life = contextlib.AsyncExitStack()
+        self._id_seed = os.urandom(5).hex()
+        self._id_count = 0
+        for agent in agents:
+            self.registry.add_agent(agent)
+
+    # --- its lifetime -------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> App:
+        async with contextlib.AsyncExitStack() as life:
+            life.push_async_callback(self._close)
+            for plugin in self.registry.plugins:
+                if type(plugin).lifespan is not Plugin.lifespan:
+                    await life.enter_async_context(plugin.lifespan(self))
+            self.registry.resolve_all()
+            if self._runtime is None:
+                from ..jobs.runtime import LocalRuntime
+
+                self._runtime = LocalRuntime(self.store, self.clock)
+            handlers = {
+                "turn": self.turns.run_job,
+                "job": self._run_job,
+                "schedule": self.timetable.run,
+                "write": self.journals.run_change,
+            }
+            await self.runtime.start(handlers, recover=self._recover, on_signal=self.turns.handle_signal)
+            life.push_async_callback(self.runtime.stop)
+            if self._recover:
+                await self.timetable.open()
+            self._life = life.pop_all()
+        return self
+
+    async def _run_job(self, job: Job) -> None:
+        await (self.turns.run_deadline(job) if "question" in job.payload else self.background.run(job))
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._life.aclose()
+
+    async def _close(self) -> None:
+        await self.registry.aclose()
+        self.deadlines.close()
+        await self.ledger.aclose()
+        await self.store.aclose()
+        for result in (*self.turns.waiting, *self.journals.waiting):
+            if not result.done():
+                result.set_exception(
+                    RondelError("the app was closed before this turn ended; the next start resumes it")
+                )
+                result.exception()  # marks it as retrieved: perhaps nothing waits for it
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            raise RondelError("the app has not started: use it in `async with App(...) as app:`")
+        return self._runtime
+
+    async def keep_up(self) -> None:
+        """Run jobs that other processes leave when they end. Never returns; cancel it."""
+        while True:
+            await self.clock.sleep_until(self.clock.now() + KEEP_UP_S)
+            try:
+                await self.runtime.recover("")
+            except StoreError as error:  # locked or full for a while; the next attempt finds the jobs
+                log.warning("what other processes left cannot be taken up yet: %s", error)
+
+    async def drain(self) -> None:
+        """Wait until no turn runs and none is queued. Questions may be open."""
+        await self.runtime.drain()
+
+    # --- what turns need ----------------------------------------------------------------------------------------------
+
+    def new_id(self, prefix: str) -> str:
+        """Return a unique id in the order of time: milliseconds, this app's random seed, a count."""
+        self._id_count += 1
+        return f"{prefix}_{int(self.clock.now() * 1000):011x}{self._id_seed}{self._id_count:x}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables for processes that tools start: the given ones, else the program's own without secrets."""
+        from ..text.redaction import without_secrets
+
+        return without_secrets(os.environ) if self._environment is None else dict(self._environment)
+
+    def charge(
+        self,
+        engine: EngineInfo | str,
+        scope: Scope | Callable[[], Scope],
+        tell: Tell | None = None,
+        bound: Callable[[], ReplyBound] | None = None,
+    ) -> Engine:
+        found = self.registry.engine(engine) if isinstance(engine, str) else engine
+        return self.ledger.charge(found, scope, tell, bound)
+
+    # --- conversations ------------------------------------------------------------------------------------------------
+
+    def conversation(self, id: str = "", *, agent: str = "") -> Conversation:
+        if not id:
+            id = self.new_id("c")
+            self.journals.create(id)
+        return Conversation(self, id, agent)
+
+    async def preview(self, agent: str, message: Message) -> AsyncIterator[PreviewStep]:
+        """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored."""
+        from ..trace.preview import assemble
+
+        journal = Journal("preview", _memory_store(self.clock), self.clock)
+        turn = Turn(self, journal, id="preview", agent=self.registry.agent(agent).name, messages=(message,))
+        turn.previewing = True
+        await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
+        await turn.report_left_out()
+        await turn.plugins.start(turn)
+        async for step in assemble(turn):
+            yield step
+
+
+def _memory_store(clock: Clock) -> Store:
+    from ..stores.memory import MemoryStore
+
+    return MemoryStore(clock=clock)
+
+
+async def ask(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:
+    """Run an agent once, in memory."""
+    async with App(agent, engine=engine) as app:
+        turn = await app.conversation().send(content)
+        return await turn.result()
+
+
+def run(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:
+    """Run an agent once, in memory, and wait for it."""
+    return asyncio.run(ask(agent, content, engine=engine))

@@ -1,0 +1,219 @@
+"""Resolves names, once each: agents, and the engine, plugins and tools of each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..agent import Agent, alias_path
+from ..engine import Engine, EngineInfo, UnavailableEngine, close, uncharged
+from ..errors import RondelError, nearest
+from ..machine.resolved import ResolvedAgent
+from ..machine.services import Services
+from ..plugin import Chain, Plugin
+from ..tool import Tool
+
+
+class Registry:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        engine: str | Engine | None,
+        plugins: Sequence[Plugin] | None,
+        tools: Iterable[Tool],
+        make_engine: Callable[[str], Engine] | None,
+    ) -> None:
+        self._services = services
+        self._engine = engine
+        self._plugins = plugins
+        self._tools = {tool.name: tool for tool in tools}
+        self._make_engine = make_engine or _engine_by_name
+        self._agents: dict[str, Agent] = {}
+        self._engines: dict[str, EngineInfo] = {}
+        self._chains: dict[str, Chain] = {}
+        self._resolved: dict[str, ResolvedAgent] = {}
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        plugins = (plugin for agent in self.agents for plugin in self._chain_of(self._body_of(agent)).plugins)
+        return list({id(plugin): plugin for plugin in plugins}.values())
+
+    def resolve_all(self) -> None:
+        """Resolve every agent, now that the plugins have started: they may have learned tools while they did."""
+        self._resolved.clear()
+        for agent in self.agents:
+            self.resolve(agent.name)
+
+    async def aclose(self) -> None:
+        used = (*(resolved.engine for resolved in self._resolved.values()), *self._engines.values())
+        for engine in {id(engine): engine for engine in map(uncharged, used)}.values():
+            await close(engine)
+
+    def add_agent(self, agent: Agent) -> None:
+        if self._agents.get(agent.name, agent) is not agent:
+            raise RondelError(f"there are two agents named {agent.name!r}; rename one")
+        self._agents[agent.name] = agent
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        return tuple(self._agents.values())
+
+    def knows_agent(self, name: str) -> bool:
+        return name in self._agents or _is_in_library(name)
+
+    def agent(self, name: str = "") -> Agent:
+        """Return the agent of this name, or the first one."""
+        if not self._agents:
+            raise RondelError("this app has no agent; give it one: App(Agent('helper'))")
+        if not name:
+            return next(iter(self._agents.values()))
+        if name not in self._agents and _is_in_library(name):
+            from ..libraries import find_agent
+
+            self.add_agent(find_agent(name))
+        if name not in self._agents:
+            raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
+        return self._agents[name]
+
+    def resolve(self, agent: str, engine: str = "") -> ResolvedAgent:
+        if agent not in self._resolved:
+            self._resolved[agent] = self._assemble(self._body_of(self.agent(agent)))
+        resolved = self._resolved[agent]
+        return msgspec.structs.replace(resolved, engine=self.engine(engine)) if engine else resolved
+
+    def _assemble(self, agent: Agent) -> ResolvedAgent:
+        chain = self._chain_of(agent)
+        tools: dict[str, Tool] = {}
+        named = (*agent.tools, *(name for name in agent.listeners if name not in agent.tools))
+        for tool in (*(self._find_tool(item, agent) for item in named), *chain.tools):
+            if tools.setdefault(tool.name, tool) is not tool:
+                raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
+        tools = self._services.background.prepare(agent, tools, lambda name: self._find_tool(name, agent))
+        return self._with_words(agent, chain, tools)
+
+    def _chain_of(self, agent: Agent) -> Chain:
+        if agent.name not in self._chains:
+            from ..project.config import find_plugin
+
+            own = [find_plugin(p) if isinstance(p, str) else p for p in agent.plugins]
+            plugins = default_plugins(*own) if self._plugins is None else (*self._plugins, *own)
+            self._chains[agent.name] = Chain(plugins)
+        return self._chains[agent.name]
+
+    def _with_words(self, agent: Agent, chain: Chain, tools: dict[str, Tool]) -> ResolvedAgent:
+        """Add the tools that run the directives in an agent's text to those that its model is offered."""
+        from ..templates.engine import Script, TemplateEngine
+        from ..tools.ask_user import ask_user
+
+        script = Script(agent, self, ask_user)
+        if not script.is_needed:
+            return ResolvedAgent.of(agent, self._find_engine(agent), chain, tools)
+        for name in script.deferred:
+            if self.knows_agent(name):
+                offered = self._find_tool(name, agent)
+                tools = {**tools, offered.name: offered}
+        for hidden in script.tools.values():
+            known = tools.get(hidden.name, hidden)
+            if known.tags != hidden.tags:
+                raise RondelError(f"agent {agent.name!r} has two tools named {hidden.name!r}; rename one")
+        engine = self._find_engine(agent, needed=script.needs_model)
+        unoffered = frozenset(name for name in script.tools if name not in tools)
+        return ResolvedAgent.of(
+            agent,
+            engine,
+            chain,
+            {**tools, **{name: script.tools[name] for name in script.tools if name in unoffered}},
+            unoffered=unoffered,
+            bind=lambda turn: TemplateEngine(script, turn, turn.engine_named("")),
+        )
+
+    def _find_tool(self, item: Any, agent: Agent) -> Tool:
+        if isinstance(item, Tool):
+            return item
+        if item in self._tools:
+            return self._tools[item]
+        if self.knows_agent(item):
+            return self.tool_of(item)
+        known = [*self._tools, *self._agents]
+        raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
+
+    def tool_of(self, agent: str) -> Tool:
+        """Return an agent as a tool. An alias has its own name, and the description of the agent behind it."""
+        called = self.agent(agent)
+        return msgspec.structs.replace(self._body_of(called).as_tool(), run=called.as_tool().run)
+
+    def _body_of(self, agent: Agent) -> Agent:
+        """Return the agent behind an alias, with the alias's own name, description, inputs and facts."""
+        if not agent.alias:
+            return agent
+        path = (agent.name, *alias_path(agent.alias, self._alias_of))
+        if path[-1] in path[:-1]:
+            raise RondelError(f"agents are aliases of each other: {' -> '.join(path)}")
+        if not self.knows_agent(path[-1]):
+            known = nearest(path[-1], [name for name in self._agents if name not in path])
+            raise RondelError(f"agent {path[-2]!r} is an alias of {path[-1]!r}, and there is none{known}")
+        body = self.agent(path[-1])
+        own = {"description": agent.description, "inputs": agent.inputs, "facts": agent.facts}
+        return msgspec.structs.replace(body, name=agent.name, **{key: value for key, value in own.items() if value})
+
+    def _alias_of(self, name: str) -> str:
+        return self.agent(name).alias if self.knows_agent(name) else ""
+
+    def _find_engine(self, agent: Agent, *, needed: bool = True) -> EngineInfo:
+        engine = agent.engine if agent.engine is not None else self._engine
+        if isinstance(engine, str):
+            return self.engine(engine)
+        if engine is None:
+            problem = f"agent {agent.name!r} has no engine: give it one, or give the app a default engine"
+            if needed:
+                raise RondelError(problem)
+            engine = UnavailableEngine("none", problem)
+        return EngineInfo.of(engine)
+
+    def engine(self, name: str) -> EngineInfo:
+        """Return what is known about the engine of this name, which is made once. `charge` makes it callable."""
+        if name not in self._engines:
+            self._engines[name] = EngineInfo.of(self._make_engine(name))
+        return self._engines[name]
+
+
+# --- the defaults -----------------------------------------------------------------------------------------------------
+
+
+def default_plugins(*own: Plugin) -> list[Plugin]:
+    """Return the plugins in order: an agent's own in the middle, or in the place of the default of the same name."""
+    from ..plugins.approval import ApprovalGate
+    from ..plugins.facts import Facts
+    from ..plugins.inputs import Inputs
+    from ..plugins.limits import LimitsGuard
+    from ..plugins.log import Log
+    from ..plugins.repair import RepairArguments
+    from ..plugins.soft_failures import SoftFailures
+    from ..plugins.text_tools import TextTools
+    from ..plugins.trim import Trim
+
+    before: list[Plugin] = [LimitsGuard(), ApprovalGate(), Inputs(), Facts(), SoftFailures(), RepairArguments()]
+    after: list[Plugin] = [Trim(), TextTools(), Log()]
+    defaults = {plugin.name for plugin in (*before, *after)}
+
+    def placed(plugins: list[Plugin]) -> list[Plugin]:
+        return [chosen for default in plugins for chosen in ([p for p in own if p.name == default.name] or [default])]
+
+    return [*placed(before), *(plugin for plugin in own if plugin.name not in defaults), *placed(after)]
+
+
+def _is_in_library(name: str) -> bool:
+    if "." not in name:
+        return False
+    from ..libraries import agent_names
+
+    return name in agent_names()
+
+
+def _engine_by_name(name: str) -> Engine:
+    from ..project.engines import make_engine
+
+    return make_engine(name)

@@ -1,0 +1,242 @@
+"""Opens a project's gateway: its app, its log, and a configuration that may change while it runs.
+
+The commands that open one, `rondel serve` and `rondel code`, decide where it listens and what they print.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..app.app import App
+from ..contracts.clock import SystemClock
+from ..contracts.endpoint import PROVIDERS
+from ..engine import Engine
+from ..errors import ConfigError, RondelError
+from ..gateway.server.access import check_binding, is_loopback
+from ..gateway.server.app import Gateway
+from ..gateway.server.log import RequestLog
+from ..gateway.server.reload import Reloader
+from ..gateway.server.serving import address_of
+from ..gateway.server.setup import Setup
+from ..project.config import (
+    SAME,
+    canonical_engine,
+    configure_ledger,
+    make_ledger,
+    money_warnings,
+    process_environment,
+    refuse_exposed,
+    secrets_in,
+)
+from ..project.engines import make_engine, pick
+from ..project.settings import SCENARIOS, Config
+from ..text.redaction import Redactor
+from ._project import Project, open_store, with_plugins
+from ._trust import state_folder
+
+RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
+
+
+class Default(msgspec.Struct, frozen=True):
+    """The engine for requests that no rule matches, and the reason for it."""
+
+    name: str
+    why: str
+    hints: tuple[str, ...] = ()
+    named: bool = True  # whether the configuration names it; otherwise it was found
+
+
+class Running(msgspec.Struct, frozen=True):
+    gateway: Gateway
+    log: RequestLog
+    address: str
+    default: Default
+    config: Config
+    reload: Callable[[], Coroutine[Any, Any, None]]  # read the configuration again, and report the result
+    engines: tuple[str, ...] = ()
+    """Engines in use that the configuration does not list: the default that was found, and the agents'."""
+
+    @property
+    def open_requests(self) -> int:
+        return sum(record.outcome == "open" for record in self.gateway.records.newest)
+
+
+def check_address(config: Config) -> None:
+    """Raise ConfigError if serving is unsafe: others could read a key, or connect without one."""
+    refuse_exposed(config)
+    try:
+        check_binding(config.gateway.host, config.gateway.keys)
+    except ConfigError:
+        raise
+    except RondelError as error:
+        raise ConfigError(str(error)) from None
+
+
+def with_address(config: Config, host: str, port: int) -> Config:
+    gateway = msgspec.structs.replace(config.gateway, host=host, port=port)
+    return msgspec.structs.replace(config, gateway=gateway)
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(
+    project: Project, host: str, listening: socket.socket, say: Callable[[str], None]
+) -> AsyncGenerator[Running]:
+    """Open a gateway to serve on this socket. `say` prints changes of its configuration."""
+    reloader = Reloader(project.config)  # first, so that a change of the file during the start is noticed
+    config = with_address(project.config, host, listening.getsockname()[1])
+    env = without_itself(config, os.environ)
+    default = await _default(config, env, fetch=True)
+    store = open_store(config)
+    app = App(
+        *with_plugins(project.agents, config),
+        engine=default.name,
+        store=store,
+        ledger=make_ledger(store.ledger_store, config),
+        make_engine=lambda name: make_engine(name, config, env=env),
+        recover=False,
+        environment=process_environment(config, os.environ),
+    )
+    async with contextlib.AsyncExitStack() as life:
+        await life.enter_async_context(app)
+        log = await life.enter_async_context(RequestLog(state_folder() / "logs", SystemClock()))
+        log.redactor = Redactor(secrets_in(config, os.environ))
+        gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env)))
+        life.callback(gateway.records.watch(log.ended))
+        engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
+        updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines)
+        running = Running(gateway, log, address_of(listening), default, config, updates.again, engines)
+        group = await life.enter_async_context(asyncio.TaskGroup())
+        following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
+        life.callback(following.cancel)
+        log.say("started", f"{running.address}, {default.name}")
+        life.callback(log.say, "stopped", running.address)
+        yield running
+
+
+def _setup(app: App, config: Config, default: Default, env: Mapping[str, str], before: Setup | None = None) -> Setup:
+    found = "" if default.named else default.name
+
+    def make(name: str) -> Engine:
+        return make_engine(name, config, env=env, alone=True)  # the gateway asks each engine of a chain itself
+
+    redactor = Redactor(secrets_in(config, os.environ))
+    return Setup(app, config, make_engine=make, default=found, before=before, redactor=redactor)
+
+
+async def _default(config: Config, env: Mapping[str, str], *, fetch: bool = False) -> Default:
+    route = config.gateway.routes.default
+    if route is not None and route not in SAME:
+        name = canonical_engine(route, config.engines)
+        return Default(name, f"set in {config.source('gateway.routes.default')}")
+    picked = await pick(config, env=env)
+    if fetch and picked.needs_pull is not None:
+        from ._weights import pull_with_bar
+
+        await pull_with_bar(picked.needs_pull)
+    return Default(picked.name, picked.why, picked.hints, named=bool(config.engine))
+
+
+def without_itself(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what `rondel activate` set: the gateway must not call itself."""
+    for name, engine in config.engines.items():
+        if _is_here(engine.base_url, config):
+            message = f"the engine {name!r} is this gateway itself; give its `base_url` another address"
+            raise config.source(f"engines.{name}.base_url").where.error(message)
+    theirs = dict(env)
+    for provider in PROVIDERS.values():
+        if _is_here(env.get(provider.base_url_variable, ""), config):
+            for variable in (provider.base_url_variable, *provider.key_variables):
+                theirs.pop(variable, None)
+    return theirs
+
+
+def _is_here(url: str, config: Config) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.port == config.gateway.port and is_loopback(parts.hostname or "")
+    except ValueError:
+        return False
+
+
+def unusable(config: Config) -> Iterator[str]:
+    """Yield what is wrong with engines in routes and fallbacks. They are skipped if another can answer."""
+    gateway = config.gateway
+    names: dict[str, None] = {}
+    for scenario in SCENARIOS:
+        for name in (getattr(gateway.routes, scenario), *getattr(gateway.fallback, scenario)):
+            if name is not None and name not in SAME:
+                names[canonical_engine(name, config.engines)] = None
+    for name in names:
+        try:
+            make_engine(name, config, env=without_itself(config, os.environ))
+        except RondelError as error:
+            yield str(error)
+
+
+# --- a configuration that changes -------------------------------------------------------------------------------------
+
+
+class _ConfigUpdates:
+    """Applies changes of the configuration file, and reports those that cannot be applied."""
+
+    def __init__(
+        self,
+        app: App,
+        gateway: Gateway,
+        log: RequestLog,
+        config: Config,
+        reloader: Reloader,
+        say: Callable[[str], None],
+        engines: tuple[str, ...],
+    ) -> None:
+        self._app, self._gateway, self._log, self._say = app, gateway, log, say
+        self._engines = engines
+        self._host, self._port = config.gateway.host, config.gateway.port
+        self._reloader, self._in_force = reloader, reloader.config
+
+    async def changed(self, config: Config) -> None:
+        new = with_address(config, self._host, self._port)
+        check_address(new)
+        try:
+            env = without_itself(new, os.environ)
+            setup = _setup(self._app, new, await _default(new, env), env, self._gateway.setup)
+            await self._gateway.adopt(setup)
+        except ConfigError:
+            raise
+        except Exception as error:  # a plugin that does not start is a mistake in the file
+            reason = str(error) if isinstance(error, RondelError) else f"{type(error).__name__}: {error}"
+            raise ConfigError(reason, path=config.path) from None
+        configure_ledger(self._app.ledger, new)
+        # The old ones are still in use by open requests.
+        self._log.redactor = Redactor(self._log.redactor.secrets | secrets_in(new, os.environ))
+        late, self._in_force = _late(self._in_force, config), config
+        self._tell("changed", f"{config.path} was reloaded{late}")
+        for warning in money_warnings(new, self._engines):
+            self._say(f"Warning: {warning}")
+
+    def refused(self, text: str) -> None:
+        self._tell("refused", text)
+
+    async def again(self) -> None:
+        if not await self._reloader.check(self.changed, self.refused, again=True):
+            path = self._reloader.config.path
+            self._tell("unchanged", f"{path} is unchanged" if path else "there is no rondel.toml to read again")
+
+    def _tell(self, event: str, text: str) -> None:
+        self._log.say(event, text)
+        self._say(text)
+
+
+def _late(old: Config, new: Config) -> str:
+    """Return which changed settings need a restart."""
+    keys = [f"`{key}`" for key in RESTART if getattr(old, key) != getattr(new, key)]
+    keys += [f"`gateway.{key}`" for key in ("host", "port") if getattr(old.gateway, key) != getattr(new.gateway, key)]
+    return f"; {' and '.join(keys)} will apply after a restart" if keys else ""

@@ -1,0 +1,183 @@
+"""Makes a message from the command line: text, named inputs, stdin and files. Knows no project and no model."""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+import select
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..agent import Agent
+from ..errors import ConfigError, ToolError, nearest
+from ..files.regular import read_regular, size_text
+from ..libraries import is_library_name
+from ..text.attached import decoded, fenced, looks_binary
+from ..text.inputs import check, from_text, is_required
+from ..values import Media, MediaKind, Text
+from ._output import tell
+
+FILE_BYTES_MAX = 32 << 20
+SILENCE_S = 3.0
+"""How long to wait for a silent pipe before sending the message without it: some programs never close theirs."""
+_BEGINNINGS = (
+    (b"\x89PNG\r\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A message. `inputs_known`: no model is needed to extract the agent's inputs from the text."""
+
+    parts: tuple[Text | Media, ...]
+    inputs_known: bool
+
+
+def read_input(agent: Agent, text: str, inputs: Sequence[str], files: Sequence[str]) -> Input:
+    """Read the message for an agent. Named inputs become a JSON object, like the arguments of a call."""
+    piped = b"" if text == "-" or "-" in files else _piped()
+    text = _text_of_stdin() if text == "-" else text
+    media = tuple(_file(file) for file in files)
+    by_itself = bool(agent.template or agent.function)
+    data = _as_text(piped)
+    if data is not None and not text.strip() and not inputs:
+        text, piped = data, b""
+    if inputs or is_library_name(agent.name) or (by_itself and not text.strip()):
+        if piped:
+            raise ConfigError(
+                f"agent {agent.name!r} takes named inputs; pass stdin as its text with -, or add < /dev/null"
+            )
+        text = _text_of(agent, text, _named(agent, inputs))
+        return Input((Text(text), *media), True)
+    if piped and data is not None:
+        text = f"{text}\n\n{fenced('Standard input', data)}"
+    elif piped:
+        media = (*media, _media(piped, "stdin", "stdin"))
+    if not text.strip() and not media:
+        raise ConfigError("the message is empty; give a text, or - to read it from stdin")
+    known = from_text(agent.inputs, text) is not None
+    return Input((*((Text(text),) if text.strip() else ()), *media), known)
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def _named(agent: Agent, inputs: Sequence[str]) -> dict[str, str]:
+    if inputs and not agent.inputs:
+        raise ConfigError(f"agent {agent.name!r} has no named inputs; give it a text")
+    given: dict[str, str] = {}
+    for item in inputs:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"the input {item!r} has no '='; write it as --input name=value")
+        if name.strip() not in agent.inputs:
+            raise ConfigError(f"agent {agent.name!r} has no input {name!r}{nearest(name, tuple(agent.inputs))}")
+        given[name.strip()] = value
+    return given
+
+
+def _text_of(agent: Agent, text: str, given: Mapping[str, str]) -> str:
+    """Return the agent's inputs as a JSON text: the named ones, and `text` as the first of the others."""
+    values: dict[str, Any] | None = None if given else from_text(agent.inputs, text)
+    is_plain = values is not None
+    if values is None:
+        values = {**given, **({_first_left(agent, given): text} if text.strip() else {})}
+    try:
+        checked = check(agent.name, agent.inputs, values)
+    except ToolError as error:
+        raise ConfigError(f"{error}; it takes {_takes(agent)}: give each as --input name=value") from None
+    return text if is_plain else msgspec.json.encode({name: checked[name] for name in values}).decode()
+
+
+def _first_left(agent: Agent, given: Mapping[str, str]) -> str:
+    for name in agent.inputs:
+        if name not in given:
+            return name
+    raise ConfigError(f"agent {agent.name!r} takes {_takes(agent)}, and all are given; leave out the text")
+
+
+def _takes(agent: Agent) -> str:
+    return ", ".join(name if is_required(field) else f"[{name}]" for name, field in agent.inputs.items()) or "nothing"
+
+
+# --- stdin and files --------------------------------------------------------------------------------------------------
+
+
+def _text_of_stdin() -> str:
+    text = _as_text(read_stdin())
+    if text is None:
+        raise ConfigError("stdin is not text; attach it with `--file -` instead")
+    return text
+
+
+def _as_text(piped: bytes) -> str | None:
+    """Return piped bytes as text, or None if they are binary. Invalid bytes in a text are replaced, with a warning."""
+    text = decoded(piped)
+    if text is None and not _type_by_content(piped) and not looks_binary(piped):
+        tell("rondel: stdin is not valid UTF-8; invalid bytes were replaced")
+        text = piped.decode("utf-8", errors="replace")
+    return text
+
+
+def read_stdin() -> bytes:
+    data = b"" if sys.stdin is None else sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"stdin has more than {size_text(FILE_BYTES_MAX)}; give less of it")
+    return data
+
+
+def _piped() -> bytes:
+    """Read a pipe or a file on stdin; nothing from a terminal, /dev/null, or a pipe that stays silent."""
+    try:
+        descriptor = sys.stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (AttributeError, OSError, ValueError):  # there is none, or it is closed
+        return b""
+    if stat.S_ISREG(mode):
+        return read_stdin()
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return b""
+    if os.name != "nt" and not select.select([descriptor], [], [], SILENCE_S)[0]:
+        tell(f"rondel: no input on stdin for {SILENCE_S:g} s, continuing without it; `< /dev/null` avoids the wait")
+        return b""
+    return read_stdin()
+
+
+def _file(name: str) -> Media:
+    if name == "-":
+        return _media(read_stdin(), "stdin", "stdin")
+    path = Path(name)
+    try:
+        data = read_regular(path, FILE_BYTES_MAX)
+    except ConfigError as error:
+        raise ConfigError(f"the file {name!r} {str(error).removeprefix(f'{path}: ')}") from None
+    return _media(data, path.name, f"the file {name!r}")
+
+
+def _media(data: bytes, name: str, what: str) -> Media:
+    """Return bytes as media. Text is recognised by its content, other types by their first bytes or their name."""
+    if not data:
+        raise ConfigError(f"{what} is empty; there is nothing to send")
+    guessed = mimetypes.guess_type(name)[0] or ""
+    if decoded(data) is not None:
+        return Media("file", guessed if guessed.startswith("text/") else "text/plain", data, name=name)
+    mime = _type_by_content(data) or guessed
+    if mime.startswith("text/") and not looks_binary(data):
+        raise ConfigError(f"{what} is not UTF-8; convert it first, for example with `iconv -f latin1 -t utf-8`")
+    if not mime:
+        way = "save it under" if what == "stdin" else "give it"
+        raise ConfigError(f"{what} is neither text nor a known type; {way} a name with the right extension")
+    family = mime.partition("/")[0]
+    kind: MediaKind = "image" if family == "image" else "audio" if family == "audio" else "file"
+    return Media(kind, mime, data, name=name)
+
+
+def _type_by_content(data: bytes) -> str:
+    return next((mime for begin, mime in _BEGINNINGS if data.startswith(begin)), "")

@@ -1,0 +1,49 @@
+"""How commands print: results on stdout, everything else on stderr, colour only on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from ..text.printable import json_for_terminal
+
+if TYPE_CHECKING:  # rich is slow to import, and most commands only write lines
+    from rich.console import RenderableType
+
+    from ..surfaces.terminal.console import SafeConsole
+
+WIDTH_WITHOUT_TERMINAL = 120
+
+
+def console(target: IO[str] | None = None) -> SafeConsole:
+    """Return a console for stdout or another stream. It never reads text as markup."""
+    from ..surfaces.terminal.console import SafeConsole
+
+    shown = target or sys.stdout
+    return SafeConsole(
+        shown,
+        no_color=bool(os.environ.get("NO_COLOR")) or None,
+        width=None if shown.isatty() else WIDTH_WITHOUT_TERMINAL,
+    )
+
+
+def show(renderable: RenderableType) -> None:
+    console().print(renderable)
+
+
+def show_json(value: Any) -> None:
+    write_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())
+
+
+def write_json(text: str) -> None:
+    """Print a JSON document. On a terminal, control characters are escaped, which keeps the values the same."""
+    sys.stdout.write((json_for_terminal(text) if sys.stdout.isatty() else text) + "\n")
+    sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,189 @@
+"""`rondel doctor`: what works here, what is missing, and how to fix it."""
+
+from __future__ import annotations
+
+import asyncio
+import locale
+import os
+import platform
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+import msgspec
+from rich.text import Text
+
+from ..contracts.endpoint import PROVIDERS, endpoint_of
+from ..engine import close
+from ..engines.local.weights import CATALOG, cache_folder, is_present
+from ..errors import RondelError
+from ..project.agents import load_agents
+from ..project.config import money_warnings
+from ..project.engines import ask_address, chat_models, has_runtime, pick
+from ..project.settings import Config
+from ..surfaces.terminal.listing import Listing
+from ._options import as_json
+from ._output import show, show_json
+from ._project import MEMORY, open_store
+from ._trust import look_at_config, not_looked_at, survey
+
+Verdict: TypeAlias = Literal["ok", "missing", "broken", "note"]
+
+_MARKS = {"ok": ("✓", "green"), "missing": ("–", "yellow"), "broken": ("✗", "red"), "note": ("·", "dim")}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    what: str
+    verdict: Verdict
+    text: str
+    remedy: str = ""
+
+
+@click.command()
+@as_json
+def doctor(as_json: bool) -> int:
+    """Check what works here, what is missing, and how to fix it.
+
+    Exit codes: 0 a model can answer, 1 none can.
+    """
+    findings = asyncio.run(_examine())
+    if as_json:
+        show_json(findings)
+    else:
+        made = Listing()
+        for finding in findings:
+            mark, style = _MARKS[finding.verdict]
+            said = f"{finding.text}; {finding.remedy}" if finding.remedy else finding.text
+            made.add_row(Text(mark, style), finding.what, Text(said))
+        show(made)
+    return 0 if findings[-1].verdict == "ok" else 1
+
+
+async def _examine() -> list[Finding]:
+    findings = [_python(), _terminal()]
+    try:
+        config = look_at_config()
+    except RondelError as error:
+        findings.append(Finding("configuration", "broken", str(error)))
+        return [*findings, Finding("answers", "broken", "no model can answer until the configuration is fixed")]
+    findings += _configuration(config)
+    findings += [await _store(config)] if config.is_trusted else []
+    findings += [_runtime(), *_weights(), *_keys()]
+    findings += [finding async for finding in _servers()]
+    findings.append(await _answers(config))
+    return findings
+
+
+def _python() -> Finding:
+    return Finding("Python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _terminal() -> Finding:
+    columns, rows = shutil.get_terminal_size()
+    name = os.environ.get("TERM", "")
+    encoding = locale.getpreferredencoding(False)
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        return Finding("terminal", "note", "stdin or stdout is not a terminal: the chat would use plain lines")
+    if name in ("", "dumb", "unknown"):
+        return Finding("terminal", "note", f"TERM is {name!r}: the chat will use plain lines")
+    if encoding.lower().replace("-", "") != "utf8":
+        remedy = "set LANG to a UTF-8 locale, such as C.UTF-8"
+        return Finding("terminal", "missing", f"its encoding is {encoding}, so some characters will be wrong", remedy)
+    return Finding("terminal", "ok", f"{name}, {columns} x {rows}, {encoding}")
+
+
+def _configuration(config: Config) -> list[Finding]:
+    if config.path:
+        found = [Finding("configuration", "ok", config.path)]
+    else:
+        found = [Finding("configuration", "note", "no rondel.toml: using the defaults", "`rondel init` writes one")]
+    found += [Finding("configuration", "missing", warning) for warning in config.warnings]
+    if not config.is_trusted:
+        found.append(Finding("trust", "missing", not_looked_at(config, ("the store", *survey(config).wanted))))
+    try:
+        agents = load_agents(config) if config.is_trusted else survey(config).agents
+    except RondelError as error:
+        return [*found, Finding("agents", "broken", str(error))]
+    engines = [agent.engine for agent in agents if isinstance(agent.engine, str)]
+    found += [Finding("ledger", "missing", warning) for warning in money_warnings(config, engines)]
+    names = ", ".join(agent.name for agent in agents)
+    return [*found, Finding("agents", "ok", names or "only the built-in agent, rondel")]
+
+
+async def _store(config: Config) -> Finding:
+    path = config.store.path
+    if path == MEMORY:
+        return Finding("store", "note", "in memory: conversations are lost when the program ends")
+    if (size_bytes := _size_of(path)) is None:
+        return Finding("store", "ok", f"{path} will be created with the first conversation")
+    try:
+        async with aclosing(open_store(config)) as store:
+            for newest in await store.conversations(limit=1):
+                await store.read(newest.id)
+    except RondelError as error:
+        return Finding("store", "broken", str(error))
+    return Finding("store", "ok", f"{path}, {size_bytes / 1e6:.1f} MB")
+
+
+def _size_of(path: str) -> int | None:
+    return Path(path).stat().st_size if Path(path).exists() else None
+
+
+def _runtime() -> Finding:
+    if has_runtime():
+        return Finding("embedded runtime", "ok", "llama.cpp (xllamacpp)")
+    return Finding(
+        "embedded runtime", "missing", "not installed", "pip install 'rondel[local]' adds a model that needs no key"
+    )
+
+
+def _weights() -> list[Finding]:
+    found = [f"{weights.name} ({weights.description})" for weights in CATALOG if is_present(weights)]
+    missing = [weights for weights in CATALOG if not is_present(weights)]
+    findings = [Finding("weights", "ok", f"{', '.join(found)} in {cache_folder()}")] if found else []
+    for weights in missing:
+        remedy = f"`rondel model pull {weights.name}` downloads {weights.size_bytes / 1e6:.0f} MB"
+        findings.append(Finding("weights", "missing", f"{weights.name} ({weights.description})", remedy))
+    return findings
+
+
+def _keys() -> list[Finding]:
+    variables = [variable for provider in PROVIDERS.values() for variable in provider.key_variables]
+    found = [variable for variable in variables if os.environ.get(variable, "").strip()]
+    if found:
+        return [Finding("keys", "ok", f"set: {', '.join(found)}")]
+    return [Finding("keys", "missing", "none set", f"set one of {', '.join(variables)}")]
+
+
+async def _servers() -> AsyncIterator[Finding]:
+    endpoints = [endpoint_of(name, os.environ) for name, provider in PROVIDERS.items() if provider.is_local]
+    async with asyncio.TaskGroup() as group:
+        asked = [(e, group.create_task(ask_address(e.url("/v1/models")))) for e in endpoints if e.is_loopback]
+    answered = [(endpoint, body) for endpoint, task in asked if (body := task.result()) is not None]
+    for endpoint, body in answered:
+        models = ", ".join(chat_models(body)[:5]) or "no chat model"
+        yield Finding("local server", "ok", f"{endpoint.provider} at {endpoint.address}: {models}")
+    if not answered:
+        known = ", ".join(endpoint.provider for endpoint, _ in asked)
+        yield Finding("local server", "missing", f"none found ({known})", "for example, start Ollama")
+
+
+async def _answers(config: Config) -> Finding:
+    """Return which engine would answer now. This finding comes last and decides the exit code."""
+    if not config.is_trusted:
+        return Finding(
+            "answers", "missing", "not checked: the project is not trusted", "run `rondel trust` to trust it"
+        )
+    try:
+        picked = await pick(config)
+    except RondelError as error:
+        return Finding("answers", "broken", str(error))
+    await close(picked.engine)
+    text = f"{picked.name}: {picked.why}"
+    if picked.needs_pull:
+        text += f"; its weights will be downloaded first ({picked.needs_pull.size_bytes / 1e6:.0f} MB)"
+    return Finding("answers", "ok", text)

@@ -1,0 +1,138 @@
+"""The entry point: runs the command and turns its result or error into an exit code.
+
+Imports nothing heavy before it is needed: `rondel --version` takes hardly longer than Python itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DONE, FAILED, USAGE, NOT_TRUSTED, INTERRUPTED = 0, 1, 2, 77, 130
+GARBAGE_MAX = 150_000
+"""How many new objects start a garbage collection. Objects made during start-up stay alive, and scanning them again and
+again takes a tenth of the start-up time."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["--version"], ["-V"]):
+        from .. import __version__
+
+        sys.stdout.write(f"rondel {__version__}\n")
+        return DONE
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return DONE
+    except Exception as error:
+        return _explain(error)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    gc.set_threshold(GARBAGE_MAX)
+    from ..text.printable import guard_streams
+
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # bytes that are not text must not end the program
+    guard_streams()
+    _quiet_logs()
+    code = _parse(arguments)
+    sys.stdout.flush()
+    return code
+
+
+def _parse(arguments: list[str]) -> int:
+    from click.exceptions import Exit
+
+    from .program import program
+
+    try:
+        with program.make_context("rondel", arguments) as context:
+            code: Any = program.invoke(context)
+    except Exit as end:
+        code = end.exit_code
+    return code if isinstance(code, int) else DONE
+
+
+def _explain(error: Exception) -> int:
+    """Print one clear sentence on stderr, and with RONDEL_DEBUG=1 the traceback. Return the exit code."""
+    from ..errors import ConfigError, NotTrusted, RondelError
+
+    if os.environ.get("RONDEL_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    inner = _first(error)
+    if isinstance(inner, (KeyboardInterrupt, BrokenPipeError)):
+        return INTERRUPTED if isinstance(inner, KeyboardInterrupt) else DONE
+    if (sentence := _usage_sentence(inner)) is not None:
+        sys.stderr.write(f"rondel: {sentence}\n")
+        return USAGE
+    if isinstance(inner, RondelError):
+        sys.stderr.write(f"rondel: {inner}\n")
+        return NOT_TRUSTED if isinstance(inner, NotTrusted) else USAGE if isinstance(inner, ConfigError) else FAILED
+    sys.stderr.write(f"rondel: unexpected error: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)\n")
+    return FAILED
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first error inside the groups that tasks wrap around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _usage_sentence(error: BaseException) -> str | None:
+    """Return on one line what is wrong with the command line, or None for any other error."""
+    parser = sys.modules.get("click.exceptions")  # if click was not loaded, it did not fail
+    if parser is None or not isinstance(error, parser.ClickException):
+        return None
+    message = getattr(error, "format_message", lambda: str(error))()
+    sentence = " ".join(str(message).split())
+    sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")
+    return f"{sentence[:1].lower()}{sentence[1:]}{_usage_hint(sentence, getattr(error, 'ctx', None))}"
+
+
+def _usage_hint(sentence: str, context: Any) -> str:
+    """Return what to do about it, unless the sentence already says so."""
+    if "unexpected extra argument" in sentence:
+        return "; put text of several words in quotes"
+    if sentence.endswith(("?", ")")):
+        return ""
+    if context is None or context.parent is None:
+        return "; `rondel help` lists the commands"
+    return f"; see `{context.command_path} --help`"
+
+
+def _forget_stdout() -> None:
+    """The reader of stdout is gone: keep the interpreter from complaining when it closes stdout."""
+    import contextlib
+
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _quiet_logs() -> None:
+    """Hide the log: people get sentences instead. RONDEL_DEBUG=1 shows both."""
+    import logging
+
+    log = logging.getLogger("rondel")
+    if os.environ.get("RONDEL_DEBUG"):
+        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
+    else:
+        log.addHandler(logging.NullHandler())
+        log.propagate = False
+        if logging.lastResort is not None:  # errors that happen when no turn is left to report them
+            for name in ("rondel.telemetry", "rondel.store.charges"):
+                logging.getLogger(name).addHandler(logging.lastResort)

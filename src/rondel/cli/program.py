@@ -1,0 +1,98 @@
+"""`rondel` itself: the list of commands, each imported from its own file when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from ._options import chat_options, flag
+
+COMMANDS = {
+    "chat": "Talk to an agent in the terminal.",
+    "serve": "Serve models and agents (OpenAI and Anthropic protocols).",
+    "code": "Run a coding agent or another program through the gateway.",
+    "activate": "Print shell commands that point programs at the gateway.",
+    "status": "Show the running gateway's open requests and failed engines.",
+    "logs": "Show the gateway's request log.",
+    "run": "Print one answer on stdout.",
+    "conversations": "List the conversations, newest first.",
+    "resume": "Continue an interrupted conversation, then chat.",
+    "stop": "Stop what is running in a conversation, also in another terminal.",
+    "trace": "Show what happened in a conversation, as a tree.",
+    "facts": "Show what agents learned in a conversation.",
+    "usage": "Show tokens and cost, who used them, and the limits.",
+    "prompt": "Preview an agent's prompt without calling a model.",
+    "route": "Show which engine would answer a request, without calling it.",
+    "lint": "Check a project's files and list all problems.",
+    "plugins": "Show an agent's plugins in order.",
+    "doctor": "Check what works here, what is missing, and how to fix it.",
+    "init": "Create a starter project without changing existing files.",
+    "trust": "Trust a project: its code may run and send your keys.",
+    "config": "Show the effective settings and where each comes from.",
+    "model": "Manage the embedded models.",
+    "jobs": "Manage background jobs and schedules.",
+    "help": "Show this list, or the help of a command.",
+}
+"""Each command with its short help, so that `rondel --help` imports no command. A test compares them."""
+ELSEWHERE = {"resume": "chat"}  # commands that share a file with another one
+
+
+class Program(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            module = importlib.import_module(f".{ELSEWHERE.get(cmd_name, cmd_name)}", __package__)
+            self.commands[cmd_name] = getattr(module, cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    help="Agents that talk, work and call each other. Without a command: chat with one.",
+)
+@chat_options
+@flag("--version", "-V", help="print the version")
+@click.pass_context
+def program(
+    context: click.Context, engine: str, new: bool, newest: bool, conversation: str, cost: bool, version: bool
+) -> None:
+    if version:
+        from .. import __version__
+
+        sys.stdout.write(f"rondel {__version__}\n")
+    elif context.invoked_subcommand is None:
+        from .chat import chat
+
+        context.invoke(chat, agent="", engine=engine, new=new, newest=newest, conversation=conversation, cost=cost)
+    elif engine or new or newest or conversation or cost:
+        raise click.UsageError(f"options of the chat go after the command: rondel {context.invoked_subcommand} ...")
+
+
+@program.command(name="help")
+@click.argument("command", default="", help="a command; by default, all are listed")
+@click.pass_context
+def show_help(context: click.Context, command: str) -> None:
+    """Show this list, or the help of a command."""
+    root = context.find_root()
+    if command:
+        name, found, _ = program.resolve_command(root, [command])
+        assert found is not None
+        root = click.Context(found, info_name=name, parent=root)
+    sys.stdout.write(f"{root.get_help()}\n")

@@ -1,0 +1,149 @@
+"""`rondel prompt`: how an agent's prompt is made, step by step, and what a model would get. No model is called."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+import msgspec
+
+from ..agent import Agent
+from ..app.app import App
+from ..contracts.endpoint import facts_of
+from ..engine import Engine, UnavailableEngine, close
+from ..errors import ConfigError
+from ..events import Event, PluginFailed, Trimmed, Warned
+from ..machine.tokens import breakdown
+from ..machine.turn import Turn
+from ..plugin import Plugin
+from ..project.engines import make_engine, pick
+from ..project.settings import EngineSettings
+from ..prompt import Prompt
+from ..surfaces.terminal.assembly import Assembly, StepView, assembly_view
+from ..trace.provenance import changes, pieces, sent_messages
+from ..values import ModelFacts, user
+from ._message import read_stdin
+from ._options import as_json
+from ._output import show, show_json, tell
+from ._project import Project, builtin_agent, look_at_project, with_plugins
+
+
+@click.command()
+@click.argument("agent", help="the agent; rondel is the built-in one")
+@click.argument("text", help="the message to preview; - reads it from stdin")
+@as_json
+def prompt(agent: str, text: str, as_json: bool) -> None:
+    """Preview an agent's prompt without calling a model."""
+    text = read_stdin().decode("utf-8", errors="replace") if text == "-" else text
+    if not text.strip():
+        raise ConfigError("the message is empty; give a text, or - to read it from stdin")
+    project, left_out = look_at_project()
+    if left_out:
+        tell(f"rondel: {left_out}")
+    assembly = asyncio.run(_assemble(project, agent, text))
+    if as_json:
+        show_json(_as_json(assembly))
+    else:
+        show(assembly_view(assembly))
+
+
+async def _assemble(project: Project, wanted: str, text: str) -> Assembly:
+    name = project.agent_name(wanted)
+    found = project.find(name)
+    engine = await _stand_in(found, project)
+    agent = found or builtin_agent(engine)
+    if project.config.is_trusted:
+        agent = with_plugins([agent], project.config)[0]
+    listener = _Listener()
+    chosen = msgspec.structs.replace(agent, engine=engine, plugins=(*agent.plugins, listener))
+    # The other agents may be among its tools. Their plugins are left out: they would open resources for nothing.
+    others = [msgspec.structs.replace(a, engine=engine, plugins=()) for a in project.agents if a.name != name]
+    async with App(chosen, *others, make_engine=_uncalled, recover=False) as app:
+        return await _steps(app, chosen, text, listener)
+
+
+async def _steps(app: App, agent: Agent, text: str, listener: _Listener) -> Assembly:
+    resolved, message = app.registry.resolve(agent.name), user(text, id="message")
+    written = latest = Prompt(resolved.nodes, resolved.specs, resolved.options).with_history((message,))
+    views: list[StepView] = []
+    async for step in app.preview(agent.name, message):
+        changed, tokens = changes(latest, step.prompt), breakdown(step.prompt).total
+        count, notes = len(step.messages), listener.take()
+        views.append(StepView(step.step, step.progress, step.plugin, step.source, changed, tokens, count, notes))
+        latest = step.prompt
+    return Assembly(
+        agent.name,
+        resolved.engine.name,
+        tuple(pieces(written)),
+        written.tools,
+        tuple(views),
+        sent_messages(latest),
+        latest.tools,
+        breakdown(latest, resolved.engine.facts.window_tokens),
+    )
+
+
+class _Listener(Plugin):
+    name = "listener"
+
+    def __init__(self) -> None:
+        self._notes: list[str] = []
+
+    def on_event(self, turn: Turn, event: Event) -> None:
+        if isinstance(event, PluginFailed):
+            self._notes.append(f"failed: {event.message}")
+        elif isinstance(event, Warned):
+            self._notes.append(event.message)
+        elif isinstance(event, Trimmed):
+            self._notes.append(f"left out {event.messages} messages for a window of {event.window_tokens:,} tokens")
+
+    def take(self) -> tuple[str, ...]:
+        notes, self._notes = tuple(self._notes), []
+        return notes
+
+
+# --- the engine, which is not called ----------------------------------------------------------------------------------
+
+
+def _uncalled(name: str, facts: ModelFacts | None = None) -> Engine:
+    return UnavailableEngine(name, "a preview of a prompt calls no model", facts)
+
+
+async def _stand_in(agent: Agent | None, project: Project) -> Engine:
+    """Return the name and facts of the engine that would be called; of one that cannot be made, its model's facts."""
+    config = project.config
+    name = agent.engine if agent is not None and isinstance(agent.engine, str) else ""
+    try:
+        engine: Engine = make_engine(name, config) if name else (await pick(config)).engine
+    except ConfigError:
+        name = name or config.engine
+        head, _, model = name.partition(":")
+        settings = config.engines.get(head, EngineSettings())
+        return _uncalled(name or "no engine", facts_of(settings.provider or head, model or settings.model))
+    await close(engine)
+    return _uncalled(engine.name, engine.facts)
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def _as_json(assembly: Assembly) -> dict[str, Any]:
+    return {
+        "agent": assembly.agent,
+        "engine": assembly.engine,
+        "written": [msgspec.structs.asdict(piece) for piece in assembly.written],
+        "steps": [msgspec.structs.asdict(step) for step in assembly.steps],
+        "messages": [
+            {
+                "role": item.message.role,
+                "text": item.message.text,
+                "tokens": item.tokens,
+                "source": item.source,
+                "pieces": [msgspec.structs.asdict(piece) for piece in item.pieces],
+            }
+            for item in assembly.messages
+        ],
+        "tools": [tool.name for tool in assembly.tools],
+        "tokens": msgspec.structs.asdict(assembly.tokens),
+    }

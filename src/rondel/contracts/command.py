@@ -1,0 +1,120 @@
+"""The contract of a command that a person types, such as `/help`. It works on every surface, so it returns plain
+values; each surface shows them its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from ..values import Person, Value
+from .store import ConversationInfo
+
+if TYPE_CHECKING:
+    from ..app.app import App, Conversation
+    from ..engine import EngineInfo
+
+
+# --- what a command returns -------------------------------------------------------------------------------------------
+
+
+class Table(Value, frozen=True, tag=True):
+    """Rows of text. The last `flexible` columns take the space that is left and wrap, or are cut unless `wraps`. The
+    others are never cut: they hold what people copy, such as ids and names."""
+
+    rows: tuple[tuple[str, ...], ...]
+    headings: tuple[str, ...] = ()
+    flexible: int = 1
+    wraps: bool = True
+
+
+class Option(Value, frozen=True):
+    name: str
+    description: str = ""
+    is_current: bool = False
+
+
+class Choices(Value, frozen=True, tag=True):
+    """Things to choose from. `/command NAME` chooses one; a surface may offer buttons that send it."""
+
+    command: str
+    options: tuple[Option, ...]
+    text: str = ""
+    hint: str = ""
+
+
+class Outline(Value, frozen=True, tag=True):
+    """A node of a tree, such as a trace."""
+
+    kind: Literal["root", "turn", "round", "call", "job", "note", "detail"]
+    name: str
+    text: str = ""
+    facts: str = ""
+    status: str = ""
+    children: tuple[Outline, ...] = ()
+
+
+Output: TypeAlias = str | Table | Choices | Outline
+
+
+# --- what a command gets ----------------------------------------------------------------------------------------------
+
+
+class Models(msgspec.Struct, frozen=True):
+    """The models to offer, each with a description, and a function that raises RondelError for an unknown name."""
+
+    offered: Mapping[str, str] = {}
+    check: Callable[[str], object] | None = None
+
+
+class Chat(Protocol):
+    """The chat in which a command was typed."""
+
+    app: App
+    conversation: Conversation
+    models: Models
+    model_line: str  # A sentence: which model the app's first agent uses, and why
+    recent: list[ConversationInfo]  # the conversations that were listed last, for completion
+
+    @property
+    def person(self) -> Person: ...
+
+    @property
+    def commands(self) -> list[Command]:
+        """Every command that can be typed here: the shared ones, the surface's own, and the plugins'."""
+        ...
+
+    @property
+    def tips(self) -> tuple[tuple[str, str], ...]:
+        """What `/help` says about the surface itself, such as its keys."""
+        ...
+
+    @property
+    def engine(self) -> EngineInfo: ...
+
+    @property
+    def chosen_engine(self) -> str:
+        """The engine that was chosen for this conversation; empty if its agent uses its own."""
+        ...
+
+    async def use_engine(self, name: str) -> None: ...
+
+    async def switch(self, conversation: Conversation, *, resumes: bool = False) -> None:
+        """Continue in another conversation. `resumes` also continues its interrupted turn."""
+
+    async def stop(self) -> bool:
+        """Stop what is running, also in another process. False if nothing is."""
+        ...
+
+
+CommandFunction: TypeAlias = Callable[[Chat, str], Awaitable[Output | None]]
+
+
+class Command(msgspec.Struct, frozen=True):
+    """`run` gets the chat and the text after the command's name. None shows nothing."""
+
+    name: str
+    description: str
+    run: CommandFunction
+    usage: str = ""

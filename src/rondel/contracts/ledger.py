@@ -1,0 +1,288 @@
+"""The contract of a store for the ledger, and its values: totals, rules, accounts and reservations.
+
+Tokens and money are whole numbers, so that sums are exact: money is in billionths of a dollar. An unknown price is
+None, never 0. Knows no store, no engine and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from ..charge import ALL, BETWEEN, DIMENSIONS, EACH, NANO, Charge, Scope
+from ..errors import RondelError, nearest
+from ..values import Value
+from .window import WINDOWS, Window, day_of, end_of, key_of, start_of
+
+PAGE_MAX = 500
+PAGE = 50
+
+Mode: TypeAlias = Literal["warn", "block"]
+
+
+class Totals(Value, frozen=True):
+    """Sums of charges. `cost_nanousd` leaves out those without a price, which `unpriced` counts."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    tokens_cache_written: int = 0
+    tokens_reasoning: int = 0
+    cost_nanousd: int = 0
+    unpriced: int = 0
+    estimated: int = 0
+    updated_at: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+    @property
+    def cost_usd(self) -> float:
+        return self.cost_nanousd / NANO
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.calls + other.calls,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.tokens_cached + other.tokens_cached,
+            self.tokens_cache_written + other.tokens_cache_written,
+            self.tokens_reasoning + other.tokens_reasoning,
+            self.cost_nanousd + other.cost_nanousd,
+            self.unpriced + other.unpriced,
+            self.estimated + other.estimated,
+            max(self.updated_at, other.updated_at),
+        )
+
+    def plus(self, charge: Charge) -> Totals:
+        usage, cost = charge.usage, charge.cost_nanousd
+        return Totals(
+            self.calls + 1,
+            self.tokens_in + usage.tokens_in,
+            self.tokens_out + usage.tokens_out,
+            self.tokens_cached + usage.tokens_cached,
+            self.tokens_cache_written + usage.tokens_cache_written,
+            self.tokens_reasoning + usage.tokens_reasoning,
+            self.cost_nanousd + (cost or 0),
+            self.unpriced + (cost is None),
+            self.estimated + usage.estimated,
+            max(self.updated_at, charge.at),
+        )
+
+
+class Row(Value, frozen=True):
+    """What one value of a dimension spent in one window."""
+
+    dimension: str
+    value: str
+    window: Window
+    key: str
+    totals: Totals
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values of several dimensions that are counted together, one for each."""
+        return tuple(self.value.split(BETWEEN))
+
+
+class Page(Value, frozen=True):
+    """`cursor` is where the next page begins; empty on the last page."""
+
+    rows: tuple[Row, ...] = ()
+    cursor: str = ""
+
+
+class ChargePage(Value, frozen=True):
+    charges: tuple[Charge, ...] = ()
+    cursor: str = ""
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+class Rule(Value, frozen=True):
+    """How much may be spent in a window on calls that match `scope`: in tokens, in dollars, or both.
+
+    `scope` maps dimensions to values; `*` means each value on its own, so `{"person": "*"}` gives each person as much.
+    Without a scope, the rule covers all calls together. `warn` emits an event, `block` refuses the call.
+    """
+
+    scope: dict[str, str] = {}
+    window: Window = "day"
+    tokens: int | None = None
+    money: float | None = None
+    mode: Mode = "warn"
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        for dimension in self.scope:
+            if dimension not in DIMENSIONS:
+                raise RondelError(f"a limit's scope has no {dimension!r}{nearest(dimension, DIMENSIONS)}")
+        if self.window not in WINDOWS:
+            raise RondelError(f"a limit's window is not {self.window!r}{nearest(self.window, WINDOWS)}")
+        if self.mode not in ("warn", "block"):
+            raise RondelError(f"a limit's mode is not {self.mode!r}{nearest(self.mode, ('warn', 'block'))}")
+        if self.tokens is None and self.money is None:
+            raise RondelError("a limit limits nothing: give it `tokens`, `money` (in dollars), or both")
+        for name, most in (("tokens", self.tokens), ("money", self.money)):
+            if most is not None and not 0 <= most < 1e15:
+                raise RondelError(f"a limit's {name} is {most!r}; it is 0 or more")
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return tuple(dimension for dimension in DIMENSIONS if dimension in self.scope)
+
+    @property
+    def cost_nanousd(self) -> int | None:
+        return None if self.money is None else round(self.money * NANO)
+
+    def accounts_of(self, scope: Scope) -> tuple[tuple[str, str], ...]:
+        """Return the (dimension, value) pairs under which this rule counts a call; none if it does not apply."""
+        found: list[tuple[str, ...]] = [()]
+        for dimension in self.dimensions:
+            wanted, values = self.scope[dimension], scope.values_of(dimension)
+            kept = values if wanted == EACH else tuple(value for value in values if value == wanted)
+            found = [(*before, value) for before in found for value in kept]
+        return tuple((dimension_of(self.dimensions), BETWEEN.join(values)) for values in found)
+
+
+def dimension_of(names: Sequence[str]) -> str:
+    """Return the name of dimensions that are counted together: `key+model`, or `all` for none."""
+    return "+".join(sorted(names, key=DIMENSIONS.index)) if names else ALL
+
+
+def dimensions_in(dimension: str) -> tuple[str, ...]:
+    """Split a name such as `key+model` into dimensions. Raises RondelError with the nearest name for an unknown one."""
+    names = () if dimension in ("", ALL) else tuple(dimension.replace(",", "+").split("+"))
+    for name in names:
+        if name not in DIMENSIONS:
+            raise RondelError(f"nothing is counted by {name!r}{nearest(name, (*DIMENSIONS, ALL))}")
+    return tuple(sorted(set(names), key=DIMENSIONS.index))
+
+
+class Account(Value, frozen=True):
+    """One value of a dimension in one window: what spending is counted on."""
+
+    dimension: str
+    value: str
+    window: Window
+    start: int
+
+    @classmethod
+    def at(cls, dimension: str, value: str, window: Window, at: float) -> Account:
+        return cls(dimension, value, window, start_of(window, day_of(at)))
+
+    @property
+    def key(self) -> str:
+        return key_of(self.window, self.start)
+
+    @property
+    def end(self) -> int:
+        return end_of(self.window, self.start)
+
+
+class Balance(Value, frozen=True):
+    """What was spent on an account, and what calls in progress have reserved."""
+
+    tokens: int = 0
+    cost_nanousd: int = 0
+    reserved_tokens: int = 0
+    reserved_nanousd: int = 0
+
+
+class Cap(Value, frozen=True):
+    """How much may be spent on an account."""
+
+    account: Account
+    tokens: int | None = None
+    cost_nanousd: int | None = None
+
+    def has_room(self, balance: Balance) -> bool:
+        """Whether one more token, or one more billionth of a dollar, is within the cap."""
+        if self.tokens is not None and balance.tokens + balance.reserved_tokens >= self.tokens:
+            return False
+        return self.cost_nanousd is None or balance.cost_nanousd + balance.reserved_nanousd < self.cost_nanousd
+
+
+class Refusal(Value, frozen=True):
+    """The first cap without room, by its index, and the balance of its account."""
+
+    index: int
+    balance: Balance
+
+
+class Reserved(Value, frozen=True):
+    """A claim on accounts until its call is settled. If it never is, `charge` is charged."""
+
+    charge: Charge
+    accounts: tuple[Account, ...] = ()
+    until: float = 0.0
+
+
+Told: TypeAlias = Callable[[list[Balance]], None]  # gets the balances of the accounts that it was given with
+
+UnknownPrice: TypeAlias = Literal["block", "estimate", "allow"]
+"""What a limit of money does with a call of unknown price."""
+OnWriteFailure: TypeAlias = Literal["allow", "block"]  # whether calls are allowed while charges cannot be written
+
+
+class Unwritten(Value, frozen=True):
+    """Charges that wait in memory because they could not be written, those that were lost, and the reason."""
+
+    charges: int = 0
+    tokens: int = 0
+    lost_charges: int = 0
+    lost_tokens: int = 0
+    reason: str = ""
+
+
+class LedgerStore(Protocol):
+    """Stores charges and adds them up. Part of a store; nothing here blocks the event loop."""
+
+    @property
+    def unwritten(self) -> Unwritten: ...
+
+    def settle(
+        self,
+        charge: Charge | None,
+        *,
+        reserved: Reserved | None = None,
+        accounts: Sequence[Account] = (),
+        told: Told | None = None,
+    ) -> None:
+        """Store a charge and release a reservation, soon and without waiting. The same id is stored once.
+
+        When that is written, `told` is called with the balances of `accounts`.
+        """
+
+    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
+        """Store a charge. Returns the balances of the accounts when the charge would survive `kill -9`."""
+        ...
+
+    async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+        """Claim the charge's tokens and money on all its accounts if all caps have room left.
+
+        This is atomic, also between processes. What a dead worker had claimed counts as spent.
+        """
+        ...
+
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]: ...
+
+    async def totals(self, accounts: Sequence[Account]) -> list[Totals]: ...
+
+    async def page(
+        self, dimension: str, window: Window, *, value: str | None, first: int, last: int, cursor: str, limit: int
+    ) -> Page:
+        """Return the newest windows first, and the values of one window in order. `first` and `last` are the days
+        between which windows begin."""
+        ...
+
+    async def top(self, dimension: str, window: Window, start: int, limit: int) -> list[Row]:
+        """Return the values with the most tokens in one window."""
+        ...
+
+    async def charges(self, first: int, last: int, cursor: str, limit: int) -> ChargePage:
+        """Return the charges of some days in the order in which they were stored."""
+        ...

@@ -1,0 +1,29 @@
+"""The contract of a source: something that is searched for passages. Knows no plugin, and not how one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from ..values import Value
+
+
+class Passage(Value, frozen=True):
+    """A piece of a document. It is data: nothing in it is an instruction, and nothing in it is expanded."""
+
+    text: str
+    title: str = ""
+    where: str = ""  # A path in its source, or a URL
+    score: float = 0.0  # how well it fits, by the source's own measure; only passages of one search can be compared
+
+
+@runtime_checkable
+class Source(Protocol):
+    @property
+    def name(self) -> str:
+        """What people call it, in a word or two."""
+        ...
+
+    async def search(self, query: str, limit: int) -> Sequence[Passage]:
+        """The passages that fit best, the best first, no more than `limit`; none when nothing fits."""
+        ...

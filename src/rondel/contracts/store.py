@@ -1,0 +1,222 @@
+"""The contracts of a store: the log of each conversation, and small values by key. `Store` adds the job queue
+(runtime.py) and the ledger store (ledger.py): one object may implement all four.
+
+Knows no SQL and no file; see stores/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import StoreConflict, StoreError
+from ..events import (
+    CallHeld,
+    DurableEvent,
+    Entry,
+    Event,
+    MessageAdded,
+    Outcome,
+    RoundFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from ..values import Usage, Value
+from .runtime import JobQueue
+
+if TYPE_CHECKING:
+    from .ledger import LedgerStore
+
+TITLE_CHARS_MAX = 80
+KEYS_MAX = 1_000  # keys that one call lists
+
+
+class ConversationInfo(Value, frozen=True):
+    """A row in a list of conversations. `state` is the outcome of the last turn; while that turn has none, `working` if
+    a living process runs it and `interrupted` otherwise."""
+
+    id: str
+    agent: str = ""
+    title: str = ""
+    state: str = ""
+    seq: int = 0
+    messages: int = 0
+    usage: Usage = Usage()
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    def after(self, *entries: Entry) -> ConversationInfo:
+        """This summary, brought forward by the entries that follow it."""
+        agent, title, state, messages, usage = self.agent, self.title, self.state, self.messages, self.usage
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, TurnStarted):
+                agent, state = event.agent, "working"
+            elif isinstance(event, MessageAdded):
+                messages += 1
+                if not title and event.message.role == "user":
+                    title = " ".join(event.message.text.split())[:TITLE_CHARS_MAX]
+            elif isinstance(event, RoundFinished):
+                messages += 1
+                usage += event.usage
+            elif isinstance(event, TurnFinished):
+                state = event.outcome.value
+            elif isinstance(event, CallHeld):
+                state = Outcome.WAITING.value
+        last = entries[-1]
+        created = self.created_at if self.seq else entries[0].at
+        return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)
+
+
+class Live(Value, frozen=True):
+    """Events that are not stored, such as deltas; they happened after entry `seq` and before the next one."""
+
+    seq: int
+    events: tuple[Event, ...]
+
+
+class Subscription(Protocol):
+    """One watcher's position in the log of a conversation."""
+
+    async def read(self, after: int) -> list[Entry | Live]:
+        """Return the entries after position `after`, and the live events of other workers since the last read, in the
+        order in which they happened."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Log(Protocol):
+    """The append-only log of each conversation: the only truth about what happened. Nothing here blocks the loop."""
+
+    async def append(
+        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
+    ) -> None:
+        """Write events as entries `seq`, `seq + 1`, … of the conversation, all or none.
+
+        Appends are fenced: a worker whose `seq` is not the next one gets StoreConflict and has written nothing. So does
+        a worker that appends while another one has a claim on a job of that key. This returns when the entries would
+        survive `kill -9`. With `wait=False` it returns at once: the entries are written within milliseconds, before or
+        together with the next append, and if that fails, the next append raises the error.
+        """
+
+    async def read(self, conversation: str, after: int = 0) -> list[Entry]:
+        """Return the entries after position `after`, in order; an empty list if the conversation does not exist."""
+        ...
+
+    def tail(self, conversation: str, after: int = 0) -> AsyncGenerator[Entry, None]:
+        """Yield the entries after position `after`, then each new one, whichever process writes it. Never ends."""
+        ...
+
+    def subscribe(self, conversation: str, on_change: Callable[[], None]) -> Subscription:
+        """Call `on_change` whenever a read of the subscription may find something new. Close it after use."""
+        ...
+
+    def publish(self, conversation: str, seq: int, event: Event) -> None:
+        """Show an event that is not stored to the subscribers of other workers. Costs nothing if there are none, does
+        not wait, and is bounded: a subscriber that misses events gets `Lagged`. `seq` is the last entry before it."""
+
+    async def last_seq(self, conversation: str) -> int:
+        """Return the position of the last entry; 0 if there is none. Cheap while this worker has a claim on a job of
+        this key, because no other worker can append then."""
+        ...
+
+    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
+        """List conversations, newest first, without children (with a `/` in their id). `before` is the last one of the
+        previous page."""
+        ...
+
+    async def info(self, conversation: str) -> ConversationInfo | None: ...
+
+    async def delete(self, conversation: str) -> bool:
+        """Delete a conversation and its children. Return False if it does not exist."""
+        ...
+
+    def keep_open(self, in_use: Callable[[str], bool]) -> None:
+        """Register a function that says which conversations an app has open: a bounded store does not drop these."""
+
+
+def no_events(conversation: str) -> StoreError:
+    return StoreError(f"nothing to append to conversation {conversation!r}: give at least one event")
+
+
+def not_json(what: str, error: Exception) -> StoreError:
+    return StoreError(f"{what} cannot be written as JSON ({error}): put only plain values into it")
+
+
+def works_elsewhere(conversation: str) -> StoreConflict:
+    return StoreConflict(
+        f"another process works on conversation {conversation!r}, so nothing can be written to it from here: "
+        "wait until its turn is over"
+    )
+
+
+def not_next(conversation: str, last: int, seq: int) -> StoreConflict:
+    return StoreConflict(
+        f"conversation {conversation!r} is at entry {last!r}, so entry {seq!r} cannot follow: "
+        "another worker appended first; read it again and go on from there"
+    )
+
+
+def is_key(namespace: str, key: str) -> bool:
+    """Whether a value can be stored there: both parts have a name that UTF-8 can encode."""
+    try:
+        return bool(namespace and key and f"{namespace}{key}".encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def check_key(namespace: str, key: str) -> None:
+    if not is_key(namespace, key):
+        raise StoreError(
+            f"nothing can be stored in namespace {namespace!r} under key {key!r}: give both a name, as plain text"
+        )
+
+
+class KeyValueStore(Protocol):
+    """Small values by key, in namespaces. The bytes are the caller's own."""
+
+    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        """Store a value, replacing the old one. It expires at `until` (seconds since the epoch).
+
+        This returns when the value would survive `kill -9`.
+        """
+
+    async def get(self, namespace: str, key: str) -> bytes | None:
+        """Return the value; None if there is none or it has expired."""
+        ...
+
+    async def remove(self, namespace: str, key: str) -> bool:
+        """Remove a value. Return False if there was none."""
+        ...
+
+    async def keys(self, namespace: str, prefix: str = "", *, after: str = "", limit: int = KEYS_MAX) -> list[str]:
+        """List the keys that start with `prefix`, in order; `after` is the last key of the previous page."""
+        ...
+
+
+class Store(Log, KeyValueStore, JobQueue, Protocol):
+    """Everything that an app stores, in one object."""
+
+    @property
+    def ledger_store(self) -> LedgerStore: ...
+
+    async def aclose(self) -> None: ...
+
+
+async def tail(log: Log, conversation: str, after: int) -> AsyncGenerator[Entry, None]:
+    """`Log.tail` by means of `Log.subscribe`."""
+    changed = asyncio.Event()
+    changed.set()
+    subscription = log.subscribe(conversation, changed.set)
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()  # before the read: a change during it needs another one
+            for found in await subscription.read(after):
+                if isinstance(found, Entry):
+                    after = found.seq
+                    yield found
+    finally:
+        subscription.close()

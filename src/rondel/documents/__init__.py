@@ -1,1 +1,0 @@
-"""The forms of files that people write: TOML and YAML, each read with the line of every value."""

@@ -1,0 +1,73 @@
+"""A download on disk that grows until it is complete."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TypeAlias
+
+from ....threads import in_thread
+
+CHUNK_BYTES = 1 << 20
+Steps: TypeAlias = AsyncGenerator[tuple[int, str]]
+"""The progress of a download: the bytes so far, and where they come from."""
+
+
+class AddressFailed(Exception):
+    """This address did not give the content; the next one may."""
+
+    def __init__(self, reason: str, *, unreachable: bool = False) -> None:
+        self.unreachable = unreachable
+        super().__init__(reason)
+
+
+class PartialFile:
+    """A file that is hashed as it grows. What an earlier download left in it is kept."""
+
+    def __init__(self, path: Path, size_bytes: int | None = None) -> None:
+        self.path, self.size_bytes = path, size_bytes
+        self._hash, self.size = hashlib.sha256(), 0
+        self._file = path.open("a+b")
+        self._file.seek(0)
+        while chunk := self._file.read(CHUNK_BYTES):
+            self._count(chunk)
+        if size_bytes is not None and self.size > size_bytes:
+            self.restart()
+
+    async def append(self, chunk: bytes) -> None:
+        """Write and hash in a thread, so that a slow disk does not block the event loop."""
+        if self.size_bytes is not None and self.size + len(chunk) > self.size_bytes:
+            raise AddressFailed(f"it sent more than the expected {self.size_bytes} bytes")
+        await in_thread(self._append, chunk)
+
+    def _append(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self._count(chunk)
+
+    def _count(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        self.size += len(chunk)
+
+    def restart(self) -> None:
+        self._file.truncate(0)
+        self._hash, self.size = hashlib.sha256(), 0
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    async def flush(self) -> None:
+        """Make what was appended survive a power failure."""
+        await in_thread(self._flush)
+
+    def _flush(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> PartialFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

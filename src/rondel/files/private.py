@@ -1,0 +1,26 @@
+"""Creates files and folders that no other user can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder and its missing parents for this user only. Existing folders stay as they are."""
+    missing: list[Path] = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a text to a file that only this user can read, even if others could read the file before."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+    with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
+        if stat.S_ISREG(os.fstat(file).st_mode) and hasattr(os, "fchmod"):  # not a device, such as /dev/stdout
+            os.fchmod(file, 0o600)
+        opened.write(text)

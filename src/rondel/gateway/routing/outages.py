@@ -1,0 +1,94 @@
+"""Remembers which engines failed, so that requests need not wait for them before a fallback answers.
+
+An engine that failed is skipped for a pause, which doubles with each failure. After the pause one request tries it;
+the others skip it until that one succeeds, which ends the outage. An engine without an alternative is always asked. The
+time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ...errors import EngineError, EngineGarbled, EngineOverloaded, EngineTimeout, EngineUnreachable
+from .candidate import Candidate
+
+BASE_S = 5.0
+MAX_S = 300.0  # the default of the first pause, and the longest pause
+ENTRIES_MAX = 500
+_WHY: dict[type[EngineError], str] = {
+    EngineUnreachable: "unreachable",
+    EngineTimeout: "too slow",
+    EngineOverloaded: "overloaded",
+    EngineGarbled: "answering nonsense",
+}
+"""Callers read only the kind of a failure, because a server's own message may contain anything."""
+
+
+class Outage(msgspec.Struct):
+    engine: str  # an account with its model
+    failures: int = 0
+    until: float = 0.0
+    why: str = ""
+
+
+class Outages:
+    """`now` is the time in seconds, `base_s` the first pause; with 0 nothing is remembered."""
+
+    def __init__(self, now: Callable[[], float], base_s: float = BASE_S) -> None:
+        self._now, self.base_s = now, base_s
+        self._known: OrderedDict[str, Outage] = OrderedDict()
+
+    def order(self, candidates: list[Candidate]) -> tuple[list[Candidate], tuple[str, ...]]:
+        """Return the candidates with those last that are down, and a warning for each of these. An engine whose pause
+        is over is asked, and stays down for other requests meanwhile."""
+        if not self._known or len(candidates) < 2:
+            return candidates, ()
+        now = self._now()
+        down = [(candidate, outage) for candidate in candidates if (outage := self._down(candidate.account, now))]
+        if not down or len(down) == len(candidates):
+            return candidates, ()
+        late = [candidate for candidate, _ in down]
+        told = tuple(
+            f"{candidate.account!r} was not asked: it was {outage.why} ({outage.failures} in a row) and is tried again "
+            f"in {outage.until - now:.0f} s"
+            for candidate, outage in down
+        )
+        return [*(candidate for candidate in candidates if candidate not in late), *late], told
+
+    def failed(self, account: str, error: EngineError) -> None:
+        """Record a failure before the first token. Failures caused by the prompt or the key are ignored."""
+        why = next((why for kind, why in _WHY.items() if isinstance(error, kind)), "")
+        if not why or not error.retryable or not self.base_s:
+            return
+        outage = self._known.setdefault(account, Outage(account))
+        self._known.move_to_end(account)
+        if len(self._known) > ENTRIES_MAX:
+            self._known.popitem(last=False)
+        outage.failures, outage.why = outage.failures + 1, why
+        costs_time = isinstance(error, EngineUnreachable | EngineTimeout)
+        if costs_time or error.retry_after_s or outage.failures > 1:
+            pause_s = max(self._pause_s(outage), error.retry_after_s or 0.0)
+            outage.until = self._now() + min(pause_s, MAX_S)
+
+    def answered(self, account: str) -> None:
+        if self._known:
+            self._known.pop(account, None)
+
+    def all(self) -> Sequence[Outage]:
+        return [outage for outage in self._known.values() if outage.until]
+
+    def _down(self, account: str, now: float) -> Outage | None:
+        outage = self._known.get(account)
+        if outage is None or not outage.until or not self.base_s:
+            return None
+        if outage.until > now:
+            return outage
+        # This request tries the engine. If it never gets an answer, another request does after the same pause.
+        outage.until = now + self._pause_s(outage)
+        return None
+
+    def _pause_s(self, outage: Outage) -> float:
+        return min(self.base_s * 2.0 ** min(outage.failures - 1, 30), MAX_S)

@@ -1,0 +1,107 @@
+"""Reloads a configuration file that changes while it is in use.
+
+The file is checked every second. If it is invalid, the error is reported and the previous configuration stays active.
+Nothing is written, and there is no thread. Knows no server: `follow` calls back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from ...contracts.clock import Clock
+from ...errors import ConfigError
+from ...files.regular import read_regular
+from ...project.config import load, refuse_exposed
+from ...project.settings import Config
+from ...text.document import BYTES_MAX
+
+PERIOD_S = 1.0
+
+
+class Reloader:
+    """`config` is the active configuration. `look` reads the file if it has changed."""
+
+    def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
+        self.config = config
+        self.refused = ""  # why the file in its present state is not active; empty if it is
+        self._env = env
+        self._lock = asyncio.Lock()
+        self._path = Path(config.path) if config.path else None
+        self._seen, self._content = self._stamp(), self._digest()
+
+    def look(self, *, again: bool = False) -> Config | None:
+        """Return the new configuration, if there is one. Raises ConfigError if the file is invalid: once for each
+        change, and always with `again`."""
+        if self._path is None or ((seen := self._stamp()) == self._seen and not again):
+            return None
+        content = self._digest()
+        self._seen = seen
+        if content == self._content and not (again and self.refused):  # touched, or written again as it was
+            return None
+        self._content = content
+        try:
+            config = self._load()
+        except ConfigError as error:
+            self.refused = str(error)
+            raise
+        self.config, self.refused = config, ""
+        return config
+
+    async def follow(
+        self,
+        clock: Clock,
+        changed: Callable[[Config], Awaitable[None]],
+        refused: Callable[[str], None],
+        *,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """Check the file until cancelled. `changed` may refuse a configuration by raising ConfigError."""
+        while True:
+            await clock.sleep_until(clock.now() + period_s)
+            await self.check(changed, refused)
+
+    async def check(
+        self, changed: Callable[[Config], Awaitable[None]], refused: Callable[[str], None], *, again: bool = False
+    ) -> bool:
+        """Check the file once. Returns whether it was new, valid or not."""
+        async with self._lock:  # SIGHUP may ask for it during a check
+            before = self.config
+            try:
+                if (config := self.look(again=again)) is None:
+                    return False
+                await changed(config)
+            except ConfigError as error:
+                self.config, self.refused = before, str(error)
+                refused(f"{error}; the previous settings stay active")
+            return True
+
+    def _load(self) -> Config:
+        assert self._path is not None
+        if not self._path.is_file():
+            raise ConfigError("is no longer there; put it back, or stop the gateway", path=str(self._path))
+        config = load(
+            self._path.parent, {**(os.environ if self._env is None else self._env), "RONDEL_CONFIG": str(self._path)}
+        )
+        refuse_exposed(config)
+        return config
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Changes when the file is written or replaced, or its mode changes: a secret may become readable."""
+        try:
+            found = os.stat(self._path) if self._path else None
+        except OSError:
+            return ()
+        return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode) if found else ()
+
+    def _digest(self) -> bytes:
+        if self._path is None:
+            return b""
+        try:
+            data = read_regular(self._path, BYTES_MAX)
+            return hashlib.sha256(data + str(self._path.stat().st_mode).encode()).digest()
+        except (ConfigError, OSError):
+            return b""

@@ -1,0 +1,86 @@
+"""Which rules apply to a call, and what an admitted call holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..charge import Scope, Tell
+from ..contracts.ledger import Account, Cap, Reserved, Rule
+from ..contracts.window import day_of
+
+
+class Reservation:
+    """An admitted call in progress. It is settled or voided once; what comes later does nothing."""
+
+    __slots__ = ("at", "more", "over", "reserved", "scope", "tell")
+
+    def __init__(self, at: float, scope: Scope, tell: Tell | None = None) -> None:
+        self.at, self.scope, self.tell = at, scope, tell
+        self.reserved: Reserved | None = None  # what the store holds for the call; None if no rule blocks
+        self.more: tuple[Reserved, ...] = ()
+        """What the store holds in addition, for an answer that became longer than expected."""
+        self.over = False
+
+    @property
+    def tokens_out(self) -> int | None:
+        """How long the answer may become before more must be reserved; None if no rule blocks."""
+        if self.reserved is None:
+            return None
+        return sum([held.charge.usage.tokens_out for held in (self.reserved, *self.more)])
+
+
+class Needed(NamedTuple):
+    """What the input of a call will spend. The cost is 0 if no limit is in money, or the price is unknown."""
+
+    tokens: int
+    cost_nanousd: int
+
+    def below(self, cap: Cap) -> Cap:
+        """Return the cap that has room for one token exactly if `cap` has room for all that is needed."""
+        return Cap(
+            cap.account,
+            None if cap.tokens is None else cap.tokens - max(self.tokens - 1, 0),
+            None if cap.cost_nanousd is None else cap.cost_nanousd - max(self.cost_nanousd - 1, 0),
+        )
+
+
+class Plan(NamedTuple):
+    """The accounts of one day on which the rules for a scope count, in the order of the rules."""
+
+    capped: tuple[tuple[Rule, Account], ...]  # the rules that block, and their accounts; `caps` has the same order
+    caps: tuple[Cap, ...]
+    claimed: tuple[Account, ...]  # the accounts of `caps`, each once
+    warned: tuple[tuple[Rule, Account], ...]
+    in_money: bool  # whether a rule that blocks limits money
+
+
+class AppliedRules:
+    """The rules that apply to the calls of one scope, and the scope in texts that can be stored."""
+
+    __slots__ = ("_day", "_plan", "blocks", "provider", "rules", "scope", "warns")
+
+    def __init__(self, scope: Scope, rules: Sequence[Rule]) -> None:
+        self.scope = scope.cleaned()
+        self.provider = scope.engine.partition(":")[0]
+        self.rules = tuple((rule, *account) for rule in rules for account in rule.accounts_of(self.scope))
+        modes = {rule.mode for rule, _, _ in self.rules}
+        self.blocks, self.warns = "block" in modes, "warn" in modes
+        self._day, self._plan = -1, Plan((), (), (), (), False)
+
+    def accounts(self, at: float) -> list[Account]:
+        return [Account.at(dimension, value, rule.window, at) for rule, dimension, value in self.rules]
+
+    def plan(self, at: float) -> Plan:
+        if (day := day_of(at)) != self._day:
+            pairs = [(rule, account) for (rule, _, _), account in zip(self.rules, self.accounts(at), strict=True)]
+            capped = tuple(pair for pair in pairs if pair[0].mode == "block")
+            self._day = day
+            self._plan = Plan(
+                capped,
+                tuple(Cap(account, rule.tokens, rule.cost_nanousd) for rule, account in capped),
+                tuple(dict.fromkeys(account for _, account in capped)),
+                tuple(pair for pair in pairs if pair[0].mode == "warn"),
+                any(rule.money is not None for rule, _ in capped),
+            )
+        return self._plan

@@ -1,0 +1,283 @@
+"""The charged engine: a reservation before each call, a charge after it, however the call ends.
+
+Retries and fallbacks inside the engine are part of the same call. A reply is measured while it streams, and cut off
+when it passes its bound or what the ledger has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from ..charge import Scope, Tell
+from ..engine import Engine, Relayed, Relays, Wrapper, close, dialect_of
+from ..errors import EngineError, ReplyTooLong
+from ..limits import Limits, ReplyBound
+from ..machine.prefix_cache import PrefixCache
+from ..machine.tokens import ReplySize, event_tokens, json_tokens, message_tokens, tools_tokens
+from ..prompt import Prompt
+from ..values import NO_USAGE, Delta, Message, Notice, PartDelta, ReplyFinished, ReplyStarted, Usage
+
+if TYPE_CHECKING:
+    from .admission import Reservation
+    from .ledger import Ledger
+
+OUT_TOKENS = 1_024  # tokens reserved for an answer if the prompt sets no limit, and again each time it becomes longer
+OUT_TOKENS_MAX = 4_096  # tokens reserved for an answer at most: few answers use all that the prompt allows
+SLACK = 4  # how many times `tokens_max` a reply may have by our estimate, which differs from the model's own count
+SLACK_TOKENS = 4_096  # tokens that a reply may have beyond that, because thinking may not count towards `tokens_max`
+EVENT_BYTES = 1_024  # bytes of a relayed event beside its text: an upper bound of the average
+_OUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
+COUNT = "count"  # the kind of a call that only counts tokens: it spends none, so none are estimated
+
+_NOTHING = Scope()
+_BOUND = Limits().reply_bound
+_history = PrefixCache(0, lambda total, messages: total + sum(map(message_tokens, messages)))
+
+
+class _Call:
+    """A call in progress: how long its reply may become, and what it is charged in the end."""
+
+    __slots__ = ("_expected", "_ledger", "_most", "_reservation", "_setting")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        reservation: Reservation,
+        bound: ReplyBound,
+        tokens_max: int | None,
+        expected: Callable[[], tuple[int, int]] | None,
+    ) -> None:
+        """`expected` estimates the tokens in and out; None for a call that spends nothing."""
+        self._ledger, self._reservation, self._expected = ledger, reservation, expected
+        self._setting, self._most = bound.name, bound.tokens
+        if tokens_max is not None and (most := SLACK * tokens_max + SLACK_TOKENS) < self._most:
+            self._setting, self._most = "options.tokens_max", most
+
+    @property
+    def check_at(self) -> int:
+        reserved = self._reservation.tokens_out
+        return self._most if reserved is None else min(self._most, reserved)
+
+    @property
+    def count_max(self) -> int:
+        """How many deltas or events the reply may have: nearly every one of an honest model has some text."""
+        return 2 * self._most + SLACK_TOKENS
+
+    async def check(self, tokens: int, count: int, size: int, bytes_max: int) -> int:
+        """Reserve more if the reply needs it, and return `check_at`. Raises ReplyTooLong if the reply has passed its
+        bound, and TokenLimitError if the ledger has nothing left for it."""
+        if tokens > self._most or count > self.count_max or size > bytes_max:
+            name, what = self._setting, f"about {tokens:,} tokens in {count:,} pieces"
+            if size > bytes_max:
+                name, what = "limits.reply_bytes", f"{size:,} bytes"
+            cut_off = f"the reply did not end and was cut off after {what}"
+            raise ReplyTooLong(name, f"{cut_off}; raise {name} if it should be that long")
+        reserved = self._reservation.tokens_out
+        if reserved is not None and tokens > reserved:
+            await self._ledger.extend(self._reservation, max(OUT_TOKENS, tokens - reserved))
+        return self.check_at
+
+    def settle(self, usage: Usage, model: str, tokens_out: Callable[[], int], lost: int, *, whole: bool = True) -> None:
+        """Charge a call that ended, or broke off after some of its answer came. `tokens_out` estimates that part."""
+        if self._reservation.over:
+            return
+        expected = self._expected
+        estimate = None if expected is None else lambda: Usage(expected()[0], tokens_out())
+        more = Usage(expected()[0] * lost, estimated=True) if lost and expected is not None else None
+        self._ledger.settle(self._reservation, usage, model=model, whole=whole, estimate=estimate, lost=more)
+
+    def lose(self, error: BaseException | None, lost: int) -> None:
+        """Charge a call that ended without an answer. The provider may still charge its input, unless it was never sent
+        or was refused. If the caller left, all that was reserved is charged, because the model may still be working."""
+        if self._reservation.over:
+            return
+        if self._expected is None:
+            return self._ledger.void(self._reservation)
+        if error is not None and not isinstance(error, Exception):  # cancelled, or the stream was closed
+            tokens_in, tokens_out = self._expected()
+            usage = Usage(tokens_in * (1 + lost), tokens_out, estimated=True)
+        else:
+            if isinstance(error, EngineError):
+                lost += error.lost
+            attempts = lost + bool(getattr(error, "may_have_spent", True))
+            if not attempts:
+                return self._ledger.void(self._reservation)
+            usage = Usage(self._expected()[0] * attempts, estimated=True)
+        self._ledger.settle(self._reservation, usage)
+
+
+class ChargedEngine(Wrapper):
+    """An engine whose calls are reserved and charged, and whose replies are bounded. It relays if the engine does."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        scope: Scope | Callable[[], Scope],
+        tell: Tell | None = None,
+        bound: Callable[[], ReplyBound] | None = None,
+    ) -> None:
+        self._engine, self._ledger, self._scope, self._tell = engine, ledger, scope, tell
+        self._bound = bound or (lambda: _BOUND)
+        self._named: tuple[Scope | None, Scope] = None, _NOTHING
+
+    def __repr__(self) -> str:
+        return f"ChargedEngine({self._engine!r})"
+
+    @property
+    def dialect(self) -> str:
+        return dialect_of(self._engine)
+
+    def _scope_now(self) -> Scope:
+        """Return what the call is charged to, with the engine's name and model."""
+        scope = self._scope if isinstance(self._scope, Scope) else self._scope()
+        given, known = self._named
+        if scope is given:
+            return known
+        named = scope
+        if not (scope.engine and scope.model):
+            name = self._engine.name
+            _, colon, model = name.partition(":")
+            named = scope.over(Scope(engine=name, model=model if colon else name))
+        self._named = scope, named  # most calls have the scope of the one before
+        return named
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        def expected() -> tuple[int, int]:
+            return _tokens_in(prompt), min(prompt.options.tokens_max or OUT_TOKENS, OUT_TOKENS_MAX)
+
+        bound = self._bound()
+        reservation = await self._ledger.reserve(self._scope_now(), tokens=expected, tell=self._tell)
+        call = _Call(self._ledger, reservation, bound, prompt.options.tokens_max, expected)
+        size = ReplySize(call.count_max, bound.bytes)
+        size.check_at(call.check_at)
+        started, lost, ending = ReplyStarted(), 0, None
+        deltas = self._engine.stream(prompt)
+        try:
+            async for delta in deltas:
+                past = size.past(delta)
+                if type(delta) is not PartDelta:
+                    if type(delta) is ReplyFinished:
+                        # Charged before the end is passed on, because the reader may stop there.
+                        call.settle(delta.usage, started.model, lambda: size.tokens, lost)
+                    elif type(delta) is ReplyStarted:
+                        started = delta
+                    elif type(delta) is Notice:
+                        lost += delta.lost
+                yield delta
+                if past:  # after the delta was passed on, so that it is shown and counts
+                    size.check_at(await call.check(size.tokens, size.deltas, size.bytes, bound.bytes))
+        except BaseException as error:
+            ending = error
+            raise
+        finally:
+            known = started.usage or NO_USAGE
+            if size.tokens or known.tokens_in or known.tokens_out:
+                call.settle(known, started.model, lambda: size.tokens, lost, whole=False)
+            else:
+                call.lose(ending, lost)
+            ending = None  # it refers to this frame: the cycle would keep the whole request until garbage collection
+            await close(deltas)
+
+    async def relay(
+        self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = ""
+    ) -> ChargedAnswer:
+        engine, bound = cast(Relays, self._engine), self._bound()
+        scope, tokens_max = self._scope_now(), _tokens_max(fields)
+        window = self.facts.window_tokens or 1_000_000
+
+        def expected() -> tuple[int, int]:
+            sent = sum(json_tokens(bytes(fields[name])) for name in _IN_FIELDS if name in fields)
+            wanted = OUT_TOKENS if tokens_max is None else min(tokens_max, OUT_TOKENS_MAX)
+            return min(sent, window), wanted
+
+        spends = scope.kind != COUNT
+        tokens = expected if spends else lambda: (0, 0)
+        reservation = await self._ledger.reserve(scope, tokens=tokens, tell=self._tell)
+        call = _Call(self._ledger, reservation, bound, tokens_max, expected if spends else None)
+        try:
+            relayed = await engine.relay(fields, headers, path=path)
+        except BaseException as error:
+            call.lose(error, 0)
+            raise
+        return ChargedAnswer(relayed, call, bound)
+
+
+class ChargedAnswer:
+    """A relayed answer, which is charged when it ends or is closed."""
+
+    def __init__(self, relayed: Relayed, call: _Call, bound: ReplyBound) -> None:
+        self._relayed, self._call = relayed, call
+        self.status, self.headers, self.lost = relayed.status, relayed.headers, relayed.lost
+        self.tokens = 0  # the tokens passed on so far, by estimate
+        self._events = self._bytes = 0
+        self._check_at, self._events_max = call.check_at, call.count_max
+        self._bytes_max = bound.bytes + EVENT_BYTES * bound.tokens
+
+    @property
+    def model(self) -> str:
+        return self._relayed.model
+
+    @property
+    def usage(self) -> Usage:
+        return self._relayed.usage
+
+    @property
+    def finished(self) -> bool:
+        return self._relayed.finished
+
+    @property
+    def failure(self) -> EngineError | None:
+        return self._relayed.failure
+
+    def fail(self, error: EngineError) -> bytes:
+        return self._relayed.fail(error)
+
+    async def read(self) -> bytes:
+        if self.tokens > self._check_at or self._events > self._events_max or self._bytes > self._bytes_max:
+            self._check_at = await self._check()
+        data = await self._relayed.read()
+        if not data:
+            self._settle()
+            return data
+        relayed = self._relayed
+        if relayed.finished and (reported := relayed.usage.tokens_out):  # nothing is left to measure
+            self.tokens = max(self.tokens, reported)
+            return data
+        self._events += data.count(b"\n\n") or 1
+        self._bytes += len(data)
+        self.tokens += json_tokens(data) if data[:1] == b"{" else event_tokens(data)
+        return data
+
+    async def _check(self) -> int:
+        if self._relayed.finished:  # its length does not matter any more
+            return self._check_at
+        return await self._call.check(self.tokens, self._events, self._bytes, self._bytes_max)
+
+    def close(self) -> None:
+        self._relayed.close()
+        self._settle()
+
+    def _settle(self) -> None:
+        relayed = self._relayed
+        whole = relayed.finished and relayed.failure is None
+        self._call.settle(relayed.usage, relayed.model, lambda: self.tokens, self.lost, whole=whole)
+
+
+def _tokens_in(prompt: Prompt) -> int:
+    instructions: tuple[Message, ...] = prompt.instructions
+    return _history.of(prompt.history) + sum(map(message_tokens, instructions)) + tools_tokens(prompt.tools)
+
+
+def _tokens_max(fields: Mapping[str, msgspec.Raw]) -> int | None:
+    for name in _OUT_FIELDS:
+        if name in fields:
+            try:
+                return max(msgspec.json.decode(fields[name], type=int), 0)
+            except msgspec.DecodeError:
+                continue
+    return None

@@ -1,0 +1,250 @@
+"""A conversation and a turn as a surface sees them: send, steer, stop, answer, watch, wait.
+
+These are handles: they hold no state that a second handle of the same conversation would lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from ..charge import Scope
+from ..contracts.runtime import Signal
+from ..engine import EngineInfo
+from ..events import STATES, EngineChanged, Entry, Event, MessageQueued, TurnFinished, TurnStarted
+from ..question import Answer, Question
+from ..values import AgentResult, Media, Message, Person, Played, Text, user
+from .answer_text import AnswerText
+from .journal import Journal, Watcher
+from .transcript import Transcript
+
+if TYPE_CHECKING:
+    from ..app.app import App
+
+
+class Conversation:
+    """A conversation as a surface sees it: send, steer, stop, answer, watch."""
+
+    def __init__(self, app: App, id: str, agent: str = "") -> None:
+        self.app = app
+        self.id = id
+        self._agent = agent
+
+    @property
+    def agent(self) -> str:
+        """The agent that answers: the named one, else the conversation's current one, once it is read."""
+        journal = self.app.journals.get(self.id)
+        return self._agent_in(journal) if journal else self._agent or self.app.registry.agent().name
+
+    @property
+    def chosen_engine(self) -> str:
+        """The engine that was chosen for this conversation, once it is read; empty for each agent's own."""
+        journal = self.app.journals.get(self.id)
+        return journal.transcript.engine if journal else ""
+
+    @property
+    def engine(self) -> EngineInfo:
+        return self.app.registry.resolve(self.agent, self.chosen_engine).engine
+
+    async def use_engine(self, name: str) -> None:
+        """Use this engine for the turns that begin from now on; without a name, each agent's own again.
+
+        Agents that take over, or that work for a call, use their own.
+        """
+
+        async def change(journal: Journal) -> None:
+            if name != journal.transcript.engine:
+                if name:
+                    self.app.registry.engine(name)  # raises for a wrong name
+                await journal.append(EngineChanged(name))
+
+        await self.app.journals.change(self.id, change)
+
+    async def send(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        scope: Scope | None = None,
+    ) -> TurnView:
+        """Send a message: it starts a turn, behind those that are queued or running in this process and in others.
+
+        A message with a known `id` adds nothing: the view ends as the turn that answers the first one does. `person` is
+        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both.
+        """
+        message = _as_message(content, person, id or self.app.new_id("msg"))
+        journal = await self.app.journals.open(self.id)
+        view = TurnView(self, journal.watch(), self.app.new_id("t"))
+        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person)
+        return view
+
+    async def _start_turn(
+        self,
+        journal: Journal,
+        message: Message | None = None,
+        *,
+        turn: str = "",
+        again: str = "",
+        scope: Scope | None = None,
+        person: Person | None = None,
+    ) -> None:
+        agent = self._agent_in(journal)
+        await self.app.turns.start(
+            self.id, agent, message, turn=turn, again=again, scope=scope, person=person, named=self._agent
+        )
+
+    async def steer(self, content: str | Message, *, person: Person | None = None) -> None:
+        """Send a message to the running turn, which reads it between two rounds."""
+        journal = await self.app.journals.open(self.id)
+        message = _as_message(content, person, self.app.new_id("msg"))
+        if self.app.turns.running(self.id) is not None:
+            await journal.append(MessageQueued(message))
+            if self.app.turns.running(self.id) is None:
+                await self._start_turn(journal)
+            return
+        # Stored first, as a turn of its own, so that it survives the other process. The turn that runs there may read
+        # it earlier: then this turn finds that its message is known. It must not overtake messages that wait here.
+        is_first = not self.app.runtime.is_pending(self.id)
+        await self._start_turn(journal, message, person=person)
+        if is_first:
+            await self.app.runtime.signal(Signal("steer", {"message": msgspec.to_builtins(message)}, self.id))
+
+    async def resume(self) -> TurnView | None:
+        """Resume a conversation that a crash or a failure cut off. Returns None if nothing is left to do.
+
+        A turn that runs in another process is left to it: the view ends when that turn does.
+        """
+        journal = await self.app.journals.current(self.id)
+        if (running := self.app.turns.running(self.id)) is not None:
+            return TurnView(self, journal.watch(), running.id, goes_on=True)
+        transcript = journal.transcript
+        watcher = journal.watch()
+        if jobs := [job for job in await self.app.runtime.recover(self.id) if job.kind == "turn"]:
+            turn = jobs[-1].payload["turn"]
+            return TurnView(self, watcher, turn, goes_on=turn == transcript.turn)
+        is_open = transcript.unanswered or transcript.owed or transcript.is_spoken_to
+        if not is_open and not await self.app.store.is_claimed(self.id):
+            watcher.close()
+            return None
+        goes_on = bool(transcript.turn) and transcript.outcome is None
+        view = TurnView(self, watcher, transcript.turn if goes_on else self.app.new_id("t"), goes_on=goes_on)
+        await self._start_turn(journal, turn=view.id, again=self.app.new_id("again") if goes_on else "")
+        return view
+
+    async def answer(self, question: str, text: str, *, by: str = "") -> TurnView:
+        """Answer an open question, and resume its turn."""
+        journal = await self.app.journals.current(self.id)
+        view = TurnView(self, journal.watch(), journal.transcript.turn, goes_on=True)
+        try:
+            await self.app.turns.answer(self.id, Answer(question, text, by), agent=self._agent_in(journal))
+        except BaseException:
+            view.close()
+            raise
+        return view
+
+    async def stop(self, turn: str = "", *, played: Played | None = None) -> bool:
+        """Stop the turn that runs or waits for an answer, in whatever process, or only the one with this id. Returns
+        False if there is none. What was said is kept, or only as much of the reply as was `played`."""
+        if (running := self.app.turns.running(self.id)) is not None:
+            if turn in ("", running.id):
+                self.app.turns.stop(running, played)
+            return turn in ("", running.id)
+        payload = {"turn": turn} if turn else {}
+        if played is not None:
+            payload["played"] = msgspec.to_builtins(played)
+        if await self.app.runtime.signal(Signal("stop", payload, self.id)):
+            return True
+        return await self.app.journals.change(self.id, partial(self.app.turns.close_questions, turn=turn))
+
+    async def is_at_work(self) -> bool:
+        return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)
+
+    async def questions(self) -> list[Question]:
+        return (await self.app.journals.current(self.id)).transcript.questions
+
+    async def transcript(self) -> Transcript:
+        return (await self.app.journals.current(self.id)).transcript
+
+    async def entries(self, after: int = 0) -> list[Entry]:
+        return await self.app.store.read(self.id, after)
+
+    async def watch(self, after: int | None = None) -> Watcher:
+        """Watch the events of every turn, in whatever process it runs: `async for seq, event in watcher`.
+
+        `after` is the last `seq` that a watcher saw; what it missed comes first. Without it, watch from now on.
+        """
+        return (await self.app.journals.current(self.id)).watch(after, follow=True)
+
+    def _agent_in(self, journal: Journal) -> str:
+        return self.app.turns.who_answers(journal.transcript, self._agent)
+
+
+class TurnView:
+    """A turn as its sender sees it: iterate over its events, or wait for its result."""
+
+    def __init__(self, conversation: Conversation, watcher: Watcher, id: str, *, goes_on: bool = False) -> None:
+        self.id = id
+        self.conversation = conversation
+        self._watcher = watcher
+        self._goes_on = goes_on
+        self._result = conversation.app.turns.result_of(id)
+
+    async def result(self) -> AgentResult:
+        """Wait for the result. If the turn waits for an answer, `error` says so."""
+        self.close()
+        return await self._result
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        ours = self._goes_on
+        with self._watcher:
+            while True:
+                for _, event in await self._watcher.batch():
+                    kind = type(event)
+                    if kind is TurnStarted:
+                        ours = cast(TurnStarted, event).turn == self.id
+                    ended = kind is TurnFinished and cast(TurnFinished, event).turn == self.id
+                    if ours or ended:
+                        yield event
+                    if ended:
+                        return
+
+    async def text_stream(self) -> AsyncIterator[str]:
+        """Yield the agent's text piece by piece, without thinking and arguments of calls."""
+        answer = AnswerText()
+        async for event in self:
+            if text := answer.feed(event):
+                yield text
+
+    async def states(self) -> AsyncIterator[str]:
+        """Yield the turn's states by their A2A names: working, then completed, input-required, canceled or failed."""
+        yield STATES["working"]
+        async for event in self:
+            if isinstance(event, TurnFinished) and event.turn == self.id:
+                yield event.state
+
+    async def stop(self, *, played: Played | None = None) -> bool:
+        """Stop this turn, whether it is queued, runs or waits for an answer; see `Conversation.stop`."""
+        conversation = self.conversation
+        running = conversation.app.turns.running(conversation.id)
+        is_running = running is not None and running.id == self.id
+        if not is_running and await conversation.app.turns.stop_queued(conversation.id, self.id):
+            return True
+        return await conversation.stop(self.id, played=played)
+
+    def close(self) -> None:
+        """Stop watching. The turn continues."""
+        self._watcher.close()
+
+    def __del__(self) -> None:
+        self._watcher.close()  # an abandoned view must not collect events
+
+
+def _as_message(content: str | Message | Sequence[str | Text | Media], person: Person | None, id: str) -> Message:
+    author = person.id if person else ""
+    if isinstance(content, Message):
+        return msgspec.structs.replace(content, id=content.id or id, author=content.author or author)
+    return user(*([content] if isinstance(content, str) else content), author=author, id=id)

@@ -1,0 +1,373 @@
+"""The open journal of one conversation: appends to the log, keeps the transcript current, and informs watchers.
+
+`emit` never waits; a watcher that falls behind gets `Lagged` and continues from the log. Knows no agent and no plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Iterable
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from ..contracts.clock import Clock
+from ..contracts.store import Log, Subscription
+from ..errors import StoreError
+from ..events import CallHeld, DurableEvent, Entry, Event, Lagged, TurnFinished
+from .transcript import Transcript
+
+log = logging.getLogger("rondel.journal")
+
+WATCHER_EVENTS_MAX = 4_096
+WAKE_S = 0.005
+"""The least time between two wake-ups of a watcher: tokens come faster than people read, and a wake-up costs as much as
+several tokens. The end of a turn and a question wake it at once."""
+RETRY_S = 1.0  # how long watchers wait after a failure of the store before they read again
+READS_MAX = 10  # how often a watcher that catches up reads the log again because more was appended meanwhile
+
+URGENT = frozenset({TurnFinished, CallHeld})
+
+
+class Listener(Protocol):
+    def put(self, event: Event, seq: int) -> None:
+        """Take an event; `seq` is its position in the log, 0 for a live event. Must not wait."""
+
+
+class Journal:
+    def __init__(self, conversation: str, store: Log, clock: Clock) -> None:
+        self.conversation = conversation
+        self.transcript = Transcript()
+        self.seq = 0
+        self.broken = False
+        self._store = store
+        self._clock = clock
+        self._watchers: list[Listener] = []
+        self._on_their_way: dict[int, DurableEvent] = {}
+        self._told = 0
+        self._awaited = 0
+        # Watchers that also want what other processes write share one subscription.
+        self._followers: list[Watcher] = []
+        self._subscription: Subscription | None = None
+        self.is_behind = self._is_failing = False
+
+    @classmethod
+    async def open(cls, conversation: str, store: Log, clock: Clock) -> Journal:
+        journal = cls(conversation, store, clock)
+        for entry in await store.read(conversation):
+            journal.transcript.apply(entry.event)
+            journal.seq = journal._told = entry.seq
+        return journal
+
+    async def append(self, *events: DurableEvent, wait: bool = True) -> None:
+        """Return when the events would survive a crash; with `wait=False` at once, see contracts/store.py.
+
+        They are applied and queued for the log before the first wait: a task that is cancelled while it waits leaves
+        the transcript as it will be on disk. An append that fails breaks this journal; the app opens a new one.
+        """
+        seq = self.seq + 1
+        for event in events:
+            self.seq += 1
+            self.transcript.apply(event)
+            self._on_their_way[self.seq] = event
+        if not wait and self._awaited == 0:
+            self._tell(seq + len(events))
+        self._awaited += wait
+        try:
+            await self._store.append(self.conversation, seq, events, at=self._clock.now(), wait=wait)
+        except Exception:
+            self.broken = True
+            raise
+        finally:
+            self._awaited -= wait
+        if wait:  # everything that was appended earlier is on disk, too
+            self._tell(self.seq + 1 if self._awaited == 0 else seq + len(events))
+            for landed in [place for place in self._on_their_way if place < seq + len(events)]:
+                del self._on_their_way[landed]
+
+    async def read_on(self, last: int) -> bool:
+        """Apply and emit what other processes have appended, up to entry `last`. Return False if this journal has more
+        entries than the log: the conversation was deleted, and must be opened again."""
+        if self._on_their_way:
+            return True  # these appends land, or fail because another process was first
+        if last > self.seq:
+            if self._subscription is not None:
+                await self.pull()
+            else:
+                self._take(await self._store.read(self.conversation, self.seq))
+        return last >= self.seq or bool(self._on_their_way)
+
+    def _take(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            # Two tasks may have read the same entries.
+            if entry.seq == self.seq + 1 and not self._on_their_way:
+                self.seq = self._told = entry.seq
+                self.transcript.apply(entry.event)
+                self._show(entry.event, entry.seq)
+
+    def _tell(self, until: int) -> None:
+        if not self._watchers:
+            self._told = max(self._told, until - 1)
+            return
+        while self._told + 1 < until and (event := self._on_their_way.get(self._told + 1)) is not None:
+            self._told += 1
+            self._show(event, self._told)
+
+    async def since(self, seq: int) -> list[tuple[int, DurableEvent]]:
+        """Return the events after position `seq`: those in the log, and those on their way to it.
+
+        An event that lands during the read is in neither, so the log is read again.
+        """
+        happened: list[tuple[int, DurableEvent]] = []
+        last = seq
+        for _ in range(READS_MAX):
+            for entry in await self._store.read(self.conversation, last):
+                happened.append((entry.seq, entry.event))
+                last = entry.seq
+            while (event := self._on_their_way.get(last + 1)) is not None:
+                last += 1
+                happened.append((last, event))
+            if last >= self.seq:
+                break
+        return happened
+
+    def emit(self, event: Event) -> None:
+        """Show a live event to every watcher, also to those of other processes."""
+        for watcher in self._watchers:
+            watcher.put(event, 0)
+        self._store.publish(self.conversation, self._told, event)
+
+    def repeat(self, event: Event, seq: int = 0) -> None:
+        """Show an event to the watchers here that have not seen it. `seq` is its position if it is in the log."""
+        for watcher in self._watchers:
+            if not (isinstance(watcher, Watcher) and watcher.has_seen(seq)):
+                watcher.put(event, 0)
+
+    def _show(self, event: Event, seq: int) -> None:
+        for watcher in self._watchers:
+            watcher.put(event, seq)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._watchers)
+
+    def take_watchers(self, other: Journal) -> None:
+        self._watchers, other._watchers = other._watchers, []
+        for watcher in self._watchers:
+            if isinstance(watcher, Watcher):
+                watcher.move_to(self)
+
+    def watch(self, after: int | None = None, *, follow: bool = False) -> Watcher:
+        """Watch the events after position `after`, or from now on. Close it, or use it in a `with`.
+
+        With `follow`, it also sees what other processes do; the store then looks for that regularly.
+        """
+        watcher = Watcher(self, after, follow=follow)
+        self._watchers.append(watcher)
+        return watcher
+
+    # --- other processes ----------------------------------------------------------------------------------------------
+
+    def follow(self, watcher: Watcher) -> None:
+        self._followers.append(watcher)
+        if self._subscription is None:
+            self._subscription = self._store.subscribe(self.conversation, self._on_change)
+            self.is_behind = True
+
+    def unfollow(self, watcher: Watcher) -> None:
+        if watcher in self._followers:
+            self._followers.remove(watcher)
+        if not self._followers and self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+            self.is_behind = False
+
+    def _on_change(self) -> None:
+        if self._on_their_way:
+            return  # our own append
+        self.is_behind = True
+        for watcher in self._followers:
+            watcher.wake()
+
+    async def pull(self) -> None:
+        """Apply and emit what other processes have written since the last time."""
+        self.is_behind = False
+        if self._subscription is None:
+            return
+        try:
+            news = await self._subscription.read(self.seq)
+        except StoreError as error:
+            if not self._is_failing:
+                log.warning("conversation %s cannot be followed: %s", self.conversation, error)
+            self._is_failing = True
+            asyncio.get_running_loop().call_later(RETRY_S, self._on_change)
+            raise
+        except asyncio.CancelledError:  # the watcher that reads for all has left
+            self._on_change()
+            raise
+        self._is_failing = False
+        for found in news:
+            if isinstance(found, Entry):
+                self._take((found,))
+            elif found.seq == self.seq:  # else its round is over, and the entry with the whole reply was shown
+                for event in found.events:
+                    self._show(event, 0)
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Generator[None]:
+        self.hear(listener)
+        try:
+            yield
+        finally:
+            self.unwatch(listener)
+
+    def hear(self, listener: Listener) -> None:
+        self._watchers.append(listener)
+
+    def unwatch(self, watcher: Listener) -> None:
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+
+class EphemeralJournal(Journal):
+    """A journal that is not stored: the caller who asked for the turn keeps the conversation."""
+
+    def __init__(self, conversation: str) -> None:
+        self.conversation = conversation
+        self.transcript = Transcript()
+        self.seq = 0
+        self.broken = False
+        self._watchers = []
+
+    async def append(self, *events: DurableEvent, wait: bool = True) -> None:
+        for event in events:
+            self.seq += 1
+            self.transcript.apply(event)
+            self._show(event, self.seq)
+
+    def emit(self, event: Event) -> None:
+        for watcher in self._watchers:
+            watcher.put(event, 0)
+
+    async def since(self, seq: int) -> list[tuple[int, DurableEvent]]:
+        return []
+
+
+class Watcher:
+    """A bounded queue of one journal's events: iterate over it for `(seq, event)`.
+
+    `seq` is the position of the last entry shown, so a watcher that comes back with `watch(after=seq)` misses no entry
+    and sees none twice. A live event has the position of the entry before it.
+    """
+
+    def __init__(self, journal: Journal, after: int | None = None, *, follow: bool = False) -> None:
+        self._journal = journal
+        self._queue: deque[tuple[int, Event]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken_at = 0.0
+        self.seq = self._first = journal.seq if after is None else max(0, min(after, journal.seq))
+        # Until the log was read: entries were appended before, or the queue was full.
+        self._skips = self.seq < journal.seq
+        self._lagged = False
+        self._follows = follow
+        if follow:
+            journal.follow(self)
+
+    def put(self, event: Event, seq: int) -> None:
+        if self._skips:
+            return
+        queue = self._queue
+        queue.append((seq, event))
+        if len(queue) > WATCHER_EVENTS_MAX:
+            queue.clear()
+            self._skips = self._lagged = True
+        if self._waiter is None:
+            return
+        if type(event) in URGENT:
+            self.wake()
+        elif self._timer is None:
+            loop = self._waiter.get_loop()
+            wait_s = self._woken_at + WAKE_S - loop.time()
+            if wait_s <= 0:
+                self.wake()
+            else:
+                self._timer = loop.call_later(wait_s, self.wake)
+
+    def has_seen(self, seq: int) -> bool:
+        """Whether this watcher has shown the entry at this position, or has it in its queue."""
+        return self._first < seq <= max(self.seq, *(queued for queued, _ in self._queue), 0)
+
+    def wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiter is not None and not self._waiter.done():
+            self._woken_at = self._waiter.get_loop().time()
+            self._waiter.set_result(None)
+        self._waiter = None
+
+    async def batch(self) -> list[tuple[int, Event]]:
+        """Wait until something happened; return everything since the last call."""
+        while True:
+            if self._skips:
+                return await self._catch_up()
+            if self._follows and self._journal.is_behind:
+                with suppress(StoreError):  # logged, and read again later
+                    await self._journal.pull()
+            if self._queue and (events := self._drain()):
+                return events
+            if not (self._skips or (self._follows and self._journal.is_behind)):
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+
+    def _drain(self) -> list[tuple[int, Event]]:
+        events: list[tuple[int, Event]] = []
+        last = self.seq
+        for seq, event in self._queue:
+            if seq:
+                if seq <= last:
+                    continue  # read from the log already, when this watcher caught up
+                last = seq
+            events.append((last, event))
+        self.seq = last
+        self._queue.clear()
+        return events
+
+    async def _catch_up(self) -> list[tuple[int, Event]]:
+        events: list[tuple[int, Event]] = [(self.seq, Lagged(self.seq))] if self._lagged else []
+        self._lagged = self._skips = False
+        for seq, event in await self._journal.since(self.seq):
+            self.seq = seq
+            events.append((seq, event))
+        return events
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Event]]:
+        while True:
+            for event in await self.batch():
+                yield event
+
+    def move_to(self, journal: Journal) -> None:
+        if self._follows:
+            self._journal.unfollow(self)
+            journal.follow(self)
+        self._journal = journal
+        # The log may have more than this watcher has seen; or less, if an append failed or it was deleted.
+        self._queue = deque((seq, event) for seq, event in self._queue if seq <= journal.seq)
+        self.seq, self._first = min(self.seq, journal.seq), min(self._first, journal.seq)
+        self._skips = self.seq < journal.seq
+        self.wake()
+
+    def close(self) -> None:
+        self._journal.unwatch(self)
+        if self._follows:
+            self._journal.unfollow(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,59 @@
+"""Caches what is computed from a history that only grows: a longer history adds to the value of a shorter one.
+
+A prompt's history differs from that of the previous round only at its end, and messages are frozen. So a value that is
+computed from them (bytes, tokens) is extended and not computed again. Knows no wire format.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ..values import Message
+
+T = TypeVar("T")
+
+HISTORIES_MAX = 256
+MESSAGES_MAX = 100_000
+
+
+class PrefixCache(Generic[T]):
+    """`add(value, messages)` extends the value of a shorter history; `empty` is the value of an empty one.
+
+    Where `whole(before, after)` is true, a history cannot be cut between two messages and is computed again as a whole.
+    A history is known by its first message. The least recently used histories are forgotten.
+    """
+
+    def __init__(
+        self,
+        empty: T,
+        add: Callable[[T, tuple[Message, ...]], T],
+        *,
+        whole: Callable[[Message, Message], bool] = lambda before, after: False,
+    ) -> None:
+        self._empty, self._add, self._whole = empty, add, whole
+        self._known: OrderedDict[int, tuple[tuple[Message, ...], T]] = OrderedDict()
+        self._messages = 0
+
+    def of(self, messages: tuple[Message, ...]) -> T:
+        # The cached tuple keeps its messages alive, so the id of the first one cannot be reused while it is a key.
+        key = id(messages[0]) if messages else 0
+        known, value = self._known.pop(key, ((), self._empty))
+        self._messages -= len(known)
+        if not self._extends(messages, known):
+            known, value = (), self._empty
+        if len(messages) > len(known):
+            value = self._add(value, messages[len(known) :])
+        self._known[key] = messages, value
+        self._messages += len(messages)
+        while len(self._known) > HISTORIES_MAX or (self._messages > MESSAGES_MAX and len(self._known) > 1):
+            _, (forgotten, _) = self._known.popitem(last=False)
+            self._messages -= len(forgotten)
+        return value
+
+    def _extends(self, messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
+        """Whether the messages begin with those that are known, and can be cut after them."""
+        if messages[: len(known)] != known:  # the same objects, mostly, which are not compared any further
+            return False
+        return len(messages) == len(known) or not known or not self._whole(known[-1], messages[len(known)])

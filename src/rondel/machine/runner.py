@@ -1,0 +1,343 @@
+"""Runs the turns of an app's conversations: each is a job whose key is its conversation.
+
+Opens the turn of a job, runs the loop, and sets the result; stops turns, and resumes those that wait for an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ..agent import Agent
+from ..charge import Scope
+from ..contracts.runtime import Job, Signal
+from ..errors import QuestionError, StoreConflict
+from ..events import Failure, MessageQueued, Outcome, QuestionAnswered, TurnFinished
+from ..question import Answer, Hold, Question, check_answer
+from ..tool import CallContext
+from ..values import AgentResult, Message, Person, Played
+from .ending import close_waiting_turn
+from .journal import EphemeralJournal, Journal
+from .loop import run_turn
+from .recruit import recruit
+from .transcript import Transcript, end_of
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from .services import Services
+
+
+T = TypeVar("T")
+
+
+class TurnRunner:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._running: dict[str, Turn] = {}
+        self._claimed: dict[str, str] = {}
+        """The turn whose job runs in each conversation, also before the turn is open and after it has ended."""
+        self._stopped: set[str] = set()
+        """Claimed turns that are to be stopped: as soon as they are open, or when they wait for an answer."""
+        self._results: dict[str, asyncio.Future[AgentResult]] = {}
+        self._messages: dict[str, Message] = {}
+        self._resuming: set[str] = set()  # turns whose resumption is queued here
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        conversation: str,
+        agent: str,
+        message: Message | None = None,
+        *,
+        turn: str = "",
+        again: str = "",
+        answer: Answer | None = None,
+        scope: Scope | None = None,
+        person: Person | None = None,
+        named: str | None = None,
+    ) -> bool:
+        """Queue a turn behind those of its conversation. Returns when it would survive a crash.
+
+        A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
+        With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have changed it.
+        """
+        turn = turn or self._services.new_id("t")
+        self.result_of(turn)
+        payload: dict[str, Any] = {"turn": turn, "agent": agent}
+        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person}
+        payload |= {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
+        if message is not None:
+            self._messages[turn] = message
+        job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
+        submitted = await self._services.runtime.submit(job)
+        if again and submitted:
+            self._resuming.add(turn)
+        return submitted
+
+    def who_answers(self, transcript: Transcript, named: str) -> str:
+        """Return the named agent, else the conversation's current one, else the one that it started with."""
+        registry, starting, current = self._services.registry, transcript.starting_agent, transcript.current_agent
+        if named in ("", starting) and registry.knows_agent(current):
+            return current
+        return named or (starting if registry.knows_agent(starting) else registry.agent().name)
+
+    def running(self, conversation: str) -> Turn | None:
+        return self._running.get(conversation)
+
+    def result_of(self, turn: str) -> asyncio.Future[AgentResult]:
+        return self._results.setdefault(turn, asyncio.get_running_loop().create_future())
+
+    def is_under_way(self, turn: str) -> bool:
+        return turn in self._results
+
+    @property
+    def waiting(self) -> Iterable[asyncio.Future[AgentResult]]:
+        return self._results.values()
+
+    # --- stopping -----------------------------------------------------------------------------------------------------
+
+    def stop(self, turn: Turn, played: Played | None = None) -> None:
+        """Stop a running turn. If it is about to wait for an answer, it is stopped then."""
+        turn.stop(played)
+        self._stopped.add(turn.id)
+
+    async def stop_queued(self, conversation: str, turn: str) -> bool:
+        """Stop a turn that has not begun. Returns False if it has, or if there is none."""
+        if self._claimed.get(conversation) == turn:
+            self._stopped.add(turn)
+            return True
+        if turn in self._resuming:
+            self._stopped.add(turn)  # as soon as it begins here; and if it runs in another process, there
+            await self._services.runtime.signal(Signal("stop", {"turn": turn}, conversation))
+            return True
+        journals = self._services.journals
+        journal = journals.get(conversation)
+        if journal is not None and (turn == journal.transcript.turn or turn in journal.transcript.turns_done):
+            return False
+        if not await self._services.runtime.cancel(turn):
+            return False
+        self._messages.pop(turn, None)
+        journal, why = await journals.current(conversation), "the turn was stopped before it began"
+        finished = TurnFinished(turn, Outcome.STOPPED, why)
+        try:
+            await journal.append(finished)
+        except StoreConflict:  # another process works on the conversation; without its job, this turn is gone anyway
+            journal.repeat(finished)
+        self._settle(turn, AgentResult(error=why, agent=journal.transcript.starting_agent, ran=False))
+        return True
+
+    async def handle_signal(self, signal: Signal) -> bool:
+        """Do what another process asks of a turn that runs here or has just ended. Returns whether it was done."""
+        if signal.kind == "cancel":
+            return self._services.background.hear_cancel(signal.job)
+        if self._services.journals.is_change(signal.job):
+            return False  # not a turn, and a caller waits for it
+        turn, wanted = self._running.get(signal.key), signal.job.partition("#")[0]
+        if signal.payload.get("turn", wanted) != wanted:
+            return False  # that turn has ended, or has not begun
+        if turn is None or turn.id != wanted:
+            return signal.kind == "stop" and await self._stop_waiting(signal, wanted)
+        if signal.kind == "steer":
+            message = msgspec.convert(signal.payload["message"], Message)
+            if message.id not in turn.transcript.ids:
+                await turn.journal.append(MessageQueued(message))
+        else:
+            played = signal.payload.get("played")
+            self.stop(turn, played and msgspec.convert(played, Played))
+        return True
+
+    async def _stop_waiting(self, signal: Signal, turn: str) -> bool:
+        """Stop a turn that waits for an answer, or that has not begun."""
+        conversation = signal.key
+        if self._claimed.get(conversation) not in (None, turn):
+            return False  # that turn has ended
+        if conversation not in self._claimed:
+            journal = await self._services.journals.current(conversation)
+            if turn == journal.transcript.turn or turn in journal.transcript.turns_done:
+                try:
+                    return await self.close_questions(journal, turn)
+                except StoreConflict:  # another process has resumed it. Waiting here for its end could deadlock.
+                    return await self._services.store.signal_job(signal)
+        return await self.stop_queued(conversation, turn)
+
+    async def close_questions(self, journal: Journal, turn: str = "") -> bool:
+        """Stop the turn that waits for an answer, or only the one with this id. Returns False if none does."""
+        transcript = journal.transcript
+        if not transcript.questions or turn not in ("", transcript.turn):
+            return False
+        agent = self.who_answers(transcript, "")
+        await close_waiting_turn(Turn(self._services, journal, id=transcript.turn, agent=agent))
+        return True
+
+    async def _stop_if_waiting(self, turn: Turn) -> None:
+        if turn.outcome is Outcome.WAITING and turn.id in self._stopped:
+            await close_waiting_turn(turn)
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    async def run_job(self, job: Job) -> None:
+        conversation, id = job.key, job.payload["turn"]
+        self._claimed[conversation] = id
+        self._resuming.discard(id)
+        try:
+            await self._run(job, conversation, id)
+        finally:
+            del self._claimed[conversation]
+            self._stopped.discard(id)
+
+    async def _run(self, job: Job, conversation: str, id: str) -> None:
+        try:
+            turn = await self._open(job)
+            if turn is None:
+                return
+            self._running[conversation] = turn
+            if id in self._stopped:
+                turn.stop()
+            try:
+                await run_turn(turn)
+                await self._stop_if_waiting(turn)
+            finally:
+                del self._running[conversation]
+        except Exception as error:
+            self._fail(conversation, id, job.payload["agent"], error)
+            raise
+        self._settle(id, turn.result())
+        await self._after_turn(turn)
+        await self._stop_if_waiting(turn)
+
+    async def _open(self, job: Job) -> Turn | None:
+        """Return the turn of a job.
+
+        Returns None if nothing is left to do: the turn has ended and a crash left its job, or an earlier turn has
+        answered its message. Then the result is that of the earlier turn.
+        """
+        services = self._services
+        id, agent = job.payload["turn"], job.payload["agent"]
+        message = self._messages.pop(id, None) or _given(job, "message", Message)
+        journal = await services.journals.open(job.key)
+        if journal.seq != await services.store.last_seq(job.key):
+            journal = await services.journals.current(job.key)
+        transcript = journal.transcript
+        if "named" in job.payload:
+            agent = self.who_answers(transcript, job.payload["named"])
+        agent = services.registry.agent(agent).name
+        if transcript.jobs:
+            await services.background.take_up(job.key)
+        answer = _given(job, "answer", Answer)
+        if answer is not None and any(question.id == answer.question_id for question in transcript.questions):
+            await journal.append(QuestionAnswered(answer))
+        if _has_ended(transcript, id, message):
+            await self._end_again(journal, id, agent, message)
+            return None
+        scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
+        resolved = services.registry.resolve(agent, transcript.engine) if transcript.engine else None
+        messages = (message,) if message else ()
+        return Turn(
+            services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person
+        )
+
+    async def _end_again(self, journal: Journal, id: str, agent: str, message: Message | None) -> None:
+        """Report how a turn ended, or how the turn ended that answered its message, and do what follows a turn, which a
+        crash may have cut off."""
+        entries = await self._services.store.read(journal.conversation)
+        end = end_of((entry.event for entry in entries), id, message.id if message else "")
+        finished, past = end or (TurnFinished(id, Outcome.DONE), journal.transcript)
+        ended = EphemeralJournal(journal.conversation)
+        ended.transcript = past
+        known = self._services.registry.knows_agent(past.starting_agent)
+        turn = Turn(self._services, ended, id=finished.turn, agent=past.starting_agent if known else agent)
+        turn.outcome, turn.reason, turn.failure = finished.outcome, finished.reason, finished.failure
+        seq = next((entry.seq for entry in entries if entry.event is finished and finished.turn == id), 0)
+        journal.repeat(msgspec.structs.replace(finished, turn=id), seq)
+        self._settle(id, turn.result())
+        await self._after_turn(turn)
+
+    def _fail(self, conversation: str, turn: str, agent: str, error: Exception) -> None:
+        failure = Failure(type(error).__name__, str(error), agent=agent)
+        if journal := self._services.journals.get(conversation):
+            journal.repeat(TurnFinished(turn, Outcome.FAILED, failure=failure))
+        self._settle(turn, AgentResult(error=str(error), ran=False, agent=agent))
+
+    def _settle(self, turn: str, result: AgentResult) -> None:
+        future = self._results.pop(turn, None)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    async def _after_turn(self, turn: Turn) -> None:
+        conversation = turn.conversation
+        if turn.outcome is Outcome.WAITING:
+            await self._arm_deadlines(conversation, turn.id, turn.agent.name, turn.held)
+            self._services.journals.close(conversation)
+            return
+        spoken_to = (await self._services.journals.open(conversation)).transcript.is_spoken_to
+        if turn.outcome in (Outcome.DONE, Outcome.LIMITED) and spoken_to:
+            await self.start(conversation, turn.agent.name)  # a message arrived just as the turn ended
+
+    async def recruit(
+        self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
+    ) -> AgentResult | Hold | Any:
+        self._services.registry.add_agent(agent)
+        return await recruit(self._services, parent, agent, arguments, context)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def answer(self, conversation: str, answer: Answer, *, agent: str) -> None:
+        """Store a person's answer and resume the turn. The answer is part of the job: a crash cannot separate them."""
+        runtime = self._services.runtime
+        transcript = (await self._services.journals.current(conversation)).transcript
+        question = next((q for q in transcript.questions if q.id == answer.question_id), None)
+        if question is None:
+            raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id)))
+        check_answer(question, answer)
+        if not await self.start(conversation, agent, turn=transcript.turn, again=answer.question_id, answer=answer):
+            await runtime.recover(conversation)  # the first answer may be from a process that is gone
+            raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id, "")))
+        if answer.by != "deadline":
+            await runtime.cancel(f"deadline:{conversation}#{question.id}")
+
+    async def _arm_deadlines(self, conversation: str, turn: str, agent: str, questions: list[Question]) -> None:
+        for question in questions:
+            if question.deadline is not None:
+                payload = {"turn": turn, "agent": agent, "question": question.id}
+                key = f"{conversation}#{question.id}"
+                await self._services.runtime.submit(Job(f"deadline:{key}", "job", key, payload, at=question.deadline))
+
+    async def run_deadline(self, job: Job) -> None:
+        conversation = job.key.removesuffix(f"#{job.payload['question']}")
+        journal = await self._services.journals.current(conversation)
+        for question in journal.transcript.questions:
+            if question.id == job.payload["question"]:
+                answer = Answer(question.id, question.default, by="deadline")
+                await self.answer(conversation, answer, agent=job.payload["agent"])
+
+
+def _given(job: Job, name: str, kind: type[T]) -> T | None:
+    return msgspec.convert(job.payload[name], kind) if name in job.payload else None
+
+
+def _has_ended(transcript: Transcript, turn: str, message: Message | None) -> bool:
+    """Whether nothing is left to do for a turn and its message."""
+    if turn in transcript.turns_done:
+        return True
+    if transcript.turn == turn and transcript.outcome is None:
+        return False
+    if message is not None and message.id not in transcript.ids:
+        return False
+    if message is not None and transcript.outcome is Outcome.LIMITED:
+        return True  # a limit has ended the turn of this message; a new message, or `resume`, continues from there
+    return not (transcript.unanswered or transcript.owed or transcript.is_spoken_to)
+
+
+def _not_open(question: str, closed_by: str | None) -> str:
+    """Why a question takes no answer."""
+    whys = {
+        None: "it was never asked here",
+        "deadline": "nobody answered in time",
+        "stop": "its turn was stopped",
+        "": "it was answered already",
+    }
+    return f"question {question!r} is not open: {whys.get(closed_by, f'it was answered already by {closed_by}')}"

@@ -1,0 +1,77 @@
+"""What a turn's engine calls are charged to, and how much the whole tree of agents may still spend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..charge import Scope
+from ..engine import Engine, EngineInfo
+from ..events import Event, SpendingWarned, Spent, UsageRecorded
+from ..limits import Limits, ReplyBound
+from ..values import Message
+
+if TYPE_CHECKING:
+    from .turn import Turn
+
+
+class Budget:
+    """What a tree of agents has used: one for the turn that a person sees and all turns that work for it."""
+
+    __slots__ = ("began_at", "limits", "spent")
+
+    def __init__(self, limits: Limits, began_at: float) -> None:
+        self.limits, self.began_at, self.spent = limits, began_at, Spent()
+
+
+def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engine:
+    return turn.services.charge(
+        engine, lambda: scope_of(turn, kind), lambda event: _record(turn, event), lambda: _reply_bound(turn)
+    )
+
+
+def _reply_bound(turn: Turn) -> ReplyBound:
+    """Return how long the next reply may become: at most what the whole tree of agents has left."""
+    bound, most = turn.limits.reply_bound, turn.budget.limits.tree_tokens
+    left = most - turn.budget.spent.tokens
+    return bound if left >= bound.tokens else ReplyBound("limits.tree_tokens", max(left, 0), bound.bytes)
+
+
+def _record(turn: Turn, event: Event) -> None:
+    """Emit an event of the ledger; a warning once in a turn. The tree has spent what the ledger charges, also if an
+    upstream reported no usage or a reply was cut off."""
+    if isinstance(event, SpendingWarned):
+        if not turn.is_first_warning("ledger", event.message):
+            return
+    elif isinstance(event, UsageRecorded):
+        turn.budget.spent += Spent(tokens=event.charge.tokens)
+    turn.emit(event)
+
+
+def scope_of(turn: Turn, kind: str = "") -> Scope:
+    """Return what a call of this turn is charged to. A turn that works for another one spends that one's budget."""
+    scope = turn.scopes.get(kind)
+    if scope is None:
+        scope = turn.scopes[kind] = _scope(turn, kind)
+    return scope
+
+
+def _scope(turn: Turn, kind: str) -> Scope:
+    given = turn.given_scope
+    kind = kind or given.kind or ("agent" if turn.path or "/" in turn.conversation else "chat")
+    if turn.parent is not None:
+        given = given.over(scope_of(turn.parent, kind))
+    else:
+        top, person = turn.conversation.partition("/")[0], turn.person
+        author = given.person or _newest_author(turn.transcript.messages)
+        given = given.over(Scope(conversation=top, person=author, roles=person.roles if author == person.id else ()))
+    return msgspec.structs.replace(given, kind=kind, agent=turn.agent.name)
+
+
+def _newest_author(messages: list[Message]) -> str:
+    """Return the person who spoke last; plugins and agents may have written user messages, too."""
+    for message in reversed(messages):
+        if message.role == "user" and not message.author.startswith(("plugin:", "agent:")):
+            return message.author
+    return ""

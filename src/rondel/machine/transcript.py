@@ -1,0 +1,401 @@
+"""A conversation's journal, folded into what the loop asks of it.
+
+The transcript is the program counter: is a call unanswered, is one held, is a reply owed, by which agent? Each entry is
+applied once, so an answer costs the same after ten entries and after ten thousand. Knows no store and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from ..charge import Scope
+from ..contracts.runtime import JobInfo
+from ..events import (
+    AgentChanged,
+    CallFinished,
+    CallHeld,
+    CallStarted,
+    DurableEvent,
+    EngineChanged,
+    FactsLearned,
+    Failure,
+    HandedOff,
+    HistoryGiven,
+    InboxTaken,
+    InputsRead,
+    JobFinished,
+    JobStarted,
+    Learned,
+    LimitHit,
+    MessageAdded,
+    MessageQueued,
+    Outcome,
+    QuestionAnswered,
+    RoundFinished,
+    Spent,
+    TurnFinished,
+    TurnStarted,
+)
+from ..question import Answer, Question, is_always
+from ..text.template import MARK, is_directive, said_before
+from ..values import NO_USAGE, Message, Messages, Person, Text, ToolCall, ToolResult, Usage, Value
+from .repetition import Repetition
+
+_NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
+
+
+class CarriedOut(Value, frozen=True):
+    """A round of this turn whose calls were directives in an agent's text, and their results in the same order."""
+
+    agent: str
+    message: Message
+    results: tuple[ToolResult, ...]
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it applies to the whole turn, as an author's text does, and not to one answer only."""
+        return "words" in self.message.calls[0].opaque[MARK]
+
+
+class OpenCall:
+    """A call of the newest round, and its state."""
+
+    __slots__ = ("answers", "call", "index", "question", "result", "started")
+
+    def __init__(self, call: ToolCall, index: int) -> None:
+        self.call = call
+        self.index = index
+        self.started = False
+        self.question: Question | None = None
+        self.answers: dict[str, Answer] = {}
+        self.result: ToolResult | None = None
+
+
+def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tuple[TurnFinished, Transcript] | None:
+    """Return how a turn ended, or else the turn that answered a message, and the transcript as it was then."""
+    transcript, asked = Transcript(), False
+    found: TurnFinished | None = None
+    for event in entries:
+        transcript.apply(event)
+        asked = asked or (bool(message) and message in transcript.ids and message not in transcript.inbox)
+        if isinstance(event, TurnFinished):
+            found = event
+            open_still = transcript.owed and event.outcome is not Outcome.LIMITED
+            answered = asked and not open_still and event.outcome is not Outcome.WAITING
+            if answered or (event.turn == turn and event.outcome is not Outcome.WAITING):
+                return event, transcript
+    return None if found is None else (found, transcript)
+
+
+class Transcript:
+    def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
+        self.messages: list[Message] = []
+        self._born: list[int] = []
+        self._fleeting = False
+        self.rounds = 0
+        self.calls: dict[str, OpenCall] = {}
+        self.called: set[str] = set()  # the ids of all calls of this conversation
+        self._open = 0
+        self._directing: RoundFinished | None = None
+        self._after_calls: list[Message] = []
+        self.always_allowed: set[str] = set()  # the `Question.covers` of approvals that were answered with `always`
+        self.inbox: dict[str, Message] = {}
+        self._quiet: set[str] = set()
+        self.jobs: dict[str, JobInfo] = {}
+        """The background jobs in the order of their start, also those that have ended."""
+        self.owed = False
+        self.agent = ""
+        self.starting_agent = ""  # the agent that the conversation started with
+        self.usage = NO_USAGE
+        self.outcome: Outcome | None = None
+        self.reason = ""  # why the last turn ended, if it neither answered nor failed
+        self.failure: Failure | None = None  # why the last turn failed, if it did
+        self.turn = ""
+        self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
+        self.person = _NOBODY  # who started the newest turn
+        self.turns_done: set[str] = set()
+        self.ids: set[str] = set()
+        self.inputs: dict[str, InputsRead] = {}  # the inputs that were last read from a text, by agent
+        self.facts: dict[str, Learned] = {}
+        self.old_facts: dict[str, Any] = {}  # the previous values of `facts` that have changed
+        self.turns_learned: set[str] = set()
+        self.closed: dict[str, str] = {}  # who closed each question that was open
+        self.current_agent = ""  # the agent that turns start with since it was changed; empty if it never was
+        self.engine = ""  # the engine that was chosen for this conversation; empty for each agent's own
+        self._begin_turn("")
+        for event in entries:
+            self.apply(event)
+
+    def _begin_turn(self, turn: str) -> None:
+        self.turn = turn
+        self.output = ""  # the last text of this turn
+        self.ran = True
+        self.limit = ""  # the name of the limit that ended this turn
+        self.turn_rounds = 0
+        self.turn_usage = NO_USAGE
+        self.turn_calls = 0
+        self.turn_seconds = 0.0  # how long the turn ran before it last waited for a person
+        self.turn_input: str | None = None  # the first text that the turn was given
+        self.repetition = Repetition()  # counts the calls of this turn that gave nothing new
+        self.carried_out: list[CarriedOut] = []
+        self._spent_below = _NO_SPENT
+        self.offered: dict[str, None] = {}  # the agents that answers of this turn suggested
+        self.handoffs = 0
+        self.handing_off = ""  # the agent that takes over when all calls of the round are answered
+        self.rerolls = 0
+        self._heard_a_person()
+
+    def _heard_a_person(self) -> None:
+        self.continuations = 0
+        self.auto_replies = 0
+
+    # --- what the loop asks -------------------------------------------------------------------------------------------
+
+    @property
+    def unanswered(self) -> list[ToolCall]:
+        return [c.call for c in self.calls.values() if c.result is None and c.question is None]
+
+    @property
+    def questions(self) -> list[Question]:
+        return [c.question for c in self.calls.values() if c.question is not None]
+
+    @property
+    def interrupted(self) -> str:
+        """The shown part of a sentence that waits for its directives."""
+        if self._directing is None or not self.calls:
+            return ""
+        return "".join(map(said_before, self._directing.message.parts))
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        parts = self.messages[-1].parts if self.messages else ()
+        marks = (part.opaque.get(MARK, {}) for part in parts if isinstance(part, Text))
+        return tuple(name for mark in marks for name in mark.get("offers", ()))
+
+    @property
+    def turn_spent(self) -> Spent:
+        usage = self.turn_usage
+        return Spent(self.turn_rounds, self.turn_calls, usage.tokens_in + usage.tokens_out) + self._spent_below
+
+    @property
+    def has_asked(self) -> bool:
+        return self.turn_spent.rounds > 0
+
+    @property
+    def is_spoken_to(self) -> bool:
+        """Whether a message in the inbox asks for a reply by itself; a digest does not."""
+        return len(self.inbox) > len(self._quiet)
+
+    def history(self) -> Messages:
+        """Return the messages for models. A message with a duration of n is sent for n rounds only.
+
+        Errors are sent as user messages: models do not know their role.
+        """
+        if not self._fleeting:
+            return Messages(self.messages)
+        return Messages(
+            message if message.role != "error" else msgspec.structs.replace(message, role="user")
+            for message, born in zip(self.messages, self._born, strict=True)
+            if message.duration is None or self.rounds - born < message.duration
+        )
+
+    # --- what happened ------------------------------------------------------------------------------------------------
+
+    def apply(self, event: DurableEvent) -> None:
+        if handler := self._handlers.get(type(event)):
+            handler(self, event)
+
+    def _turn_started(self, event: TurnStarted) -> None:
+        self.outcome = None
+        self.starting_agent = self.starting_agent or event.agent
+        if event.turn != self.turn:
+            self._begin_turn(event.turn)
+            self.agent = event.agent
+            self.scope, self.person = event.scope, event.person
+
+    def _message_added(self, event: MessageAdded) -> None:
+        message = event.message
+        if message.role == "user":
+            if message.author and message.author.startswith("plugin:"):
+                self.auto_replies += 1
+            else:
+                self._heard_a_person()
+        elif message.role == "assistant":
+            self.output = message.text
+        if message.id:
+            self.ids.add(message.id)
+        if self.calls:
+            self._after_calls.append(message)
+        else:
+            self._add(message)
+
+    def _add(self, message: Message) -> None:
+        if message.id:
+            self.ids.add(message.id)
+        if self.turn_input is None and message.role == "user":
+            self.turn_input = message.text
+        self.messages.append(message)
+        self._born.append(self.rounds)
+        self._fleeting = self._fleeting or message.duration is not None or message.role == "error"
+        if message.role != "error":
+            self.owed = message.role != "assistant"
+
+    def _history_given(self, event: HistoryGiven) -> None:
+        self.messages.extend(event.messages)
+        self._born.extend([self.rounds] * len(event.messages))
+        self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
+        self.owed = True
+
+    def _message_queued(self, event: MessageQueued) -> None:
+        self.ids.add(event.message.id)
+        self.inbox[event.message.id] = event.message
+        if event.quiet:
+            self._quiet.add(event.message.id)
+
+    def _inbox_taken(self, event: InboxTaken) -> None:
+        quiet = self._quiet.issuperset(event.ids)
+        for id in event.ids:
+            self._add(self.inbox.pop(id))
+            self._quiet.discard(id)
+        if not quiet:
+            self._heard_a_person()
+
+    def _round_finished(self, event: RoundFinished) -> None:
+        self.turn_rounds += not event.without_model
+        self._spent(event.usage)
+        self.ran = event.ran
+        if event.next == "again":
+            self.rerolls += 1
+            return
+        self.rounds += not event.without_model
+        self.rerolls = 0
+        if event.message.parts:
+            self._add(event.message)
+        calls = event.message.calls
+        self.turn_calls += len(calls)
+        self.calls = {call.id: OpenCall(call, index) for index, call in enumerate(calls)}
+        self.called.update(self.calls)
+        self._open = len(self.calls)
+        self._directing = event if calls and is_directive(calls[0]) else None
+        self.handing_off = event.next.removeprefix("agent:") if calls and event.next.startswith("agent:") else ""
+        self.owed = event.next == "self" and not calls
+        if event.next == "self" and not calls:
+            self.continuations += 1
+        if not calls:
+            self.output = event.message.text
+            self.carried_out = [done for done in self.carried_out if done.lasts]
+
+    def _call_started(self, event: CallStarted) -> None:
+        if call := self.calls.get(event.call_id):
+            call.started = True
+
+    def _call_held(self, event: CallHeld) -> None:
+        if call := self.calls.get(event.question.call_id):
+            call.question, call.started = event.question, False
+
+    def _question_answered(self, event: QuestionAnswered) -> None:
+        for call in self.calls.values():
+            if call.question is not None and call.question.id == event.answer.question_id:
+                if call.question.covers and is_always(event.answer.text):
+                    self.always_allowed.add(call.question.covers)
+                call.question = None
+                call.answers[event.answer.question_id] = event.answer
+                self.closed[event.answer.question_id] = event.answer.by
+
+    def _call_finished(self, event: CallFinished) -> None:
+        call = self.calls.get(event.result.call_id)
+        if call is None or call.result is not None:
+            return
+        call.result, call.question = event.result, None
+        if not is_directive(call.call):
+            self.repetition.add(call.call, event.result, self.rounds)
+        self._spent_below += event.spent
+        self.offered |= dict.fromkeys(event.offers)
+        self._open -= 1
+        if self._open == 0:
+            self._all_answered()
+
+    def _all_answered(self) -> None:
+        results = tuple(c.result for c in self.calls.values() if c.result is not None)
+        self.calls = {}
+        if (asked := self._directing) is not None:
+            self.carried_out.append(CarriedOut(asked.agent, asked.message, results))
+        self._add(Message("tool", results, duration=asked.message.duration if asked else None))
+        for message in self._after_calls:
+            self._add(message)
+        self._after_calls = []
+        if any(result.final for result in results):
+            self.owed = False
+
+    def _handed_off(self, event: HandedOff) -> None:
+        self.handing_off = ""
+        self.agent = event.agent
+        self.handoffs += 1
+        self.owed = True
+
+    def _agent_changed(self, event: AgentChanged) -> None:
+        self.current_agent = event.agent
+
+    def _engine_changed(self, event: EngineChanged) -> None:
+        self.engine = event.engine
+
+    def _inputs_read(self, event: InputsRead) -> None:
+        self.inputs[event.agent] = event
+        self._spent(event.usage)
+
+    def _facts_learned(self, event: FactsLearned) -> None:
+        self.turns_learned.add(event.turn)
+        self._spent(event.usage)
+        for fact in event.facts:
+            known = self.facts.get(fact.name)
+            if known is not None and known.value != fact.value:
+                self.old_facts[fact.name] = known.value
+            self.facts[fact.name] = fact
+
+    def _job_started(self, event: JobStarted) -> None:
+        self.jobs[event.job] = JobInfo(
+            event.job, event.name, event.agent, event.mode, started_at=event.at, steps=event.steps
+        )
+
+    def _job_finished(self, event: JobFinished) -> None:
+        self.jobs[event.job] = self.jobs[event.job].after(event)
+
+    def _spent(self, usage: Usage) -> None:
+        self.usage += usage
+        self.turn_usage += usage
+
+    def _limit_hit(self, event: LimitHit) -> None:
+        self.limit = event.name
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        self.outcome, self.reason, self.failure = event.outcome, event.reason, event.failure
+        self.turn_seconds += event.seconds
+        if event.outcome is not Outcome.WAITING:
+            self.turns_done.add(event.turn)
+        if event.outcome is Outcome.STOPPED:
+            self.owed = False
+
+    _handlers: ClassVar[dict[type, Callable[..., None]]] = {
+        TurnStarted: _turn_started,
+        MessageAdded: _message_added,
+        HistoryGiven: _history_given,
+        MessageQueued: _message_queued,
+        InboxTaken: _inbox_taken,
+        RoundFinished: _round_finished,
+        CallStarted: _call_started,
+        CallHeld: _call_held,
+        QuestionAnswered: _question_answered,
+        CallFinished: _call_finished,
+        HandedOff: _handed_off,
+        AgentChanged: _agent_changed,
+        EngineChanged: _engine_changed,
+        InputsRead: _inputs_read,
+        FactsLearned: _facts_learned,
+        JobStarted: _job_started,
+        JobFinished: _job_finished,
+        LimitHit: _limit_hit,
+        TurnFinished: _turn_finished,
+    }

@@ -1,0 +1,316 @@
+"""A turn: from one input to rest. The only mutable object of the machine, passed by hand.
+
+Holds the state of a turn, and what plugins and tools may ask of it. The parts of a turn's work are modules beside this
+one: loop.py, prompting.py, replies.py, calls.py, spending.py and ending.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..agent import Agent
+from ..charge import Scope
+from ..engine import Engine
+from ..events import CallProgressed, DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
+from ..limits import Limits
+from ..plugin import Chain, Plugin, State, report
+from ..prompt import Prompt
+from ..question import Answer, Question
+from ..tool import CallContext, Tool
+from ..values import AgentResult, Message, Person, Played, ReplyBuilder, ToolCall
+from .journal import Journal
+from .prompting import first_prompt, offer_suggested_agents
+from .resolved import BoundEngine, Caller, ResolvedAgent
+from .spending import Budget, charged_engine
+from .transcript import Transcript
+
+if TYPE_CHECKING:
+    from ..jobs.background import Background
+    from ..jobs.timetable import Timetable
+    from .services import Services
+
+SHOWN_CHARS_MAX = 120  # characters of a call's arguments in an error that shows the calls above it
+
+
+def caller_conversation(request: str) -> str:
+    """The conversation of a gateway request's turn. It is not the session's: several requests of one session may run at
+    the same time."""
+    return f"gateway-{request}"
+
+
+class Turn:
+    def __init__(
+        self,
+        services: Services,
+        journal: Journal,
+        *,
+        id: str,
+        agent: str,
+        path: tuple[str, ...] = (),
+        inputs: dict[str, Any] | None = None,
+        messages: tuple[Message, ...] = (),
+        resolved: ResolvedAgent | None = None,
+        parent: Turn | None = None,
+        call: ToolCall | None = None,
+        scope: Scope | None = None,
+        person: Person | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        self.id = id
+        self.services = services
+        self.journal = journal
+        self.now = services.clock.now
+        self.messages = messages
+        """The messages that started this turn; they are in the transcript once the turn has begun."""
+        self.path = path  # the agents above this one, outermost first
+        self.parent = parent  # the turn that this one works for, and the call in it that this one answers
+        self.call = call
+        self.caller = parent.caller if parent is not None else caller
+        """The program that sent this turn's request to the gateway; None in every other turn."""
+        self.inputs = inputs or {}
+        self.state = State()
+        self.previewing = False  # the prompt is only shown: no model is asked
+
+        self.outcome: Outcome | None = None
+        self.reason = ""
+        self.failure: Failure | None = None
+        self.error: BaseException | None = None
+        """The exception behind the failure, or behind the limit that was reached."""
+        self.task: asyncio.Task[Any] | None = None
+        self.stopping = self.ending = False
+        self.played: Played | None = None
+
+        self.builder: ReplyBuilder | None = None  # the reply that is being received
+        self.round_began = 0.0
+        self.below: dict[str, tuple[Spent, tuple[str, ...]]] = {}
+        """What agents that worked for an unanswered call have used, and which agents they suggest, by the call's id."""
+
+        self._given_scope, self._given_person = scope, person
+        self._warned: set[tuple[str, str]] = set()
+        self._starting_agent = agent
+        self._given_agent = resolved
+        self.transcript: Transcript = journal.transcript
+        self.top: Transcript = journal.transcript
+        """The transcript of the conversation that people see, once the turn has begun."""
+        resumes = self.transcript.turn == id
+        self._bind(self.transcript.agent if resumes else agent)
+        self.started_at = self.now()
+        self.budget = parent.budget if parent else Budget(self.limits, self.started_at)
+        if resumes:  # what it used before counts
+            self.budget.spent += self.transcript.turn_spent
+            self.budget.began_at -= 0 if parent else self.transcript.turn_seconds
+
+    def _bind(self, agent: str) -> None:
+        """Let this agent, with its engine, tools and plugins, write the next reply."""
+        given = self._given_agent
+        is_given = given is not None and given.agent.name == agent
+        resolved = self.resolved = given if is_given and given else self.services.registry.resolve(agent)
+        self.scopes: dict[str, Scope] = {}
+        """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
+        self.agent: Agent = resolved.agent
+        self.words: BoundEngine | None = None if resolved.bind is None else resolved.bind(self)
+        self.engine: Engine = self.words or charged_engine(self, resolved.engine)
+        self.tools: dict[str, Tool] = resolved.tools
+        self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
+        offer_suggested_agents(self)
+        self.limits: Limits = resolved.agent.limits
+        self._left_out: list[tuple[Plugin, Exception]] = []
+        self.plugins: Chain = resolved.chain.for_turn(self, self._left_out)
+        """The plugins that take part in this turn, in order."""
+        self.emit: Callable[[Event], None] = self._emit_watched if self.plugins.watches else self.journal.emit
+        """Show an event to the watchers. Never waits."""
+
+    # --- who and where ------------------------------------------------------------------------------------------------
+
+    @property
+    def conversation(self) -> str:
+        return self.journal.conversation
+
+    @property
+    def level(self) -> int:
+        return len(self.path)
+
+    @property
+    def calls_above(self) -> str:
+        """The calls that led to this turn, outermost first, a line each."""
+        lines: list[str] = []
+        turn = self
+        while turn.parent is not None and turn.call is not None:
+            arguments = msgspec.json.encode(turn.call.arguments).decode()
+            shown = arguments if len(arguments) <= SHOWN_CHARS_MAX else f"{arguments[:SHOWN_CHARS_MAX]}…"
+            lines.append(f"Depth {turn.level}: called tool {turn.call.name} with args {shown}")
+            turn = turn.parent
+        return "\n".join(reversed(lines))
+
+    async def root(self) -> Journal:
+        """Return the journal of the conversation that people see: this turn's own, or that of the turn on top of it.
+
+        A gateway caller keeps its conversation itself; what lasts between its requests is stored for its session.
+        """
+        if self.parent is not None:
+            return await self.parent.root()
+        if self.caller is not None:
+            return await self.services.journals.open(self.conversation) if self.caller.session else self.journal
+        top = self.conversation.partition("/")[0]
+        return self.journal if top == self.conversation else await self.services.journals.open(top)
+
+    @property
+    def branch(self) -> str:
+        is_callers = self.caller is not None and self.parent is None
+        return caller_conversation(self.id) if is_callers else self.conversation
+
+    @property
+    def given_scope(self) -> Scope:
+        """What the surface that started this turn knows: the channel, the roles, the key."""
+        if self._given_scope is not None:
+            return self._given_scope
+        return self.transcript.scope if self.transcript.turn == self.id else Scope()
+
+    @property
+    def person(self) -> Person:
+        if self.parent is not None:
+            return self.parent.person
+        if self._given_person is not None:
+            return self._given_person
+        return self.transcript.person if self.transcript.turn == self.id else Person("")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return self.services.environment
+
+    @property
+    def background(self) -> Background:
+        return self.services.background
+
+    @property
+    def timetable(self) -> Timetable:
+        return self.services.timetable
+
+    def new_id(self, prefix: str) -> str:
+        return self.services.new_id(prefix)
+
+    def engine_named(self, name: str, *, kind: str = "") -> Engine:
+        """Return the engine of this name, or the agent's own for an empty name. Its calls are charged to this turn.
+
+        `kind` is the purpose of the calls if that is not the conversation itself: `question`, `summary`, `image`.
+        """
+        return charged_engine(self, name or self.resolved.engine, kind)
+
+    # --- what the loop asks -------------------------------------------------------------------------------------------
+
+    def unanswered_calls(self) -> list[ToolCall]:
+        return self.transcript.unanswered if self.transcript.calls else []
+
+    @property
+    def held(self) -> list[Question]:
+        return self.transcript.questions if self.transcript.calls else []
+
+    def answer_to(self, call_id: str, question_id: str = "") -> Answer | None:
+        call = self.transcript.calls.get(call_id)
+        if call is None or not call.answers:
+            return None
+        return call.answers.get(question_id) if question_id else next(reversed(call.answers.values()))
+
+    @property
+    def without_model(self) -> bool:
+        """Whether the next reply needs no model: it is the agent's own text, or the rest of a sentence."""
+        return self.words is not None and self.words.without_model
+
+    async def take_inbox(self) -> bool:
+        """Add the messages of the inbox to the transcript. Returns False if there are none to answer now."""
+        await self._follow_hand_off()
+        if not self.transcript.inbox or not (self.transcript.is_spoken_to or self.transcript.owed):
+            return False
+        if self.transcript.owed and self.without_model:
+            return False  # the sentence is finished first
+        await self.append(InboxTaken(tuple(self.transcript.inbox)))
+        self.scopes.clear()
+        return True
+
+    async def _follow_hand_off(self) -> None:
+        if agent := self.transcript.handing_off:
+            await self.append(HandedOff(agent, by=self.agent.name), wait=False)
+        if self.transcript.agent != self.agent.name:
+            self._bind(self.transcript.agent)
+            await self.report_left_out()
+
+    def awaits_reply(self) -> bool:
+        return self.transcript.owed
+
+    def prompt(self) -> Prompt:
+        """Return the prompt of the next round before the plugins edit it."""
+        return first_prompt(self)
+
+    # --- what happens in it -------------------------------------------------------------------------------------------
+
+    async def append(self, *events: DurableEvent, wait: bool = True) -> None:
+        """Store events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
+
+        Wait only if something outside happens next: a side effect, or watchers see that the turn has ended.
+        """
+        if self.plugins.watches:
+            for event in events:
+                self.plugins.watch(self, event)
+        await self.journal.append(*events, wait=wait)
+
+    def _emit_watched(self, event: Event) -> None:
+        self.plugins.watch(self, event)
+        self.journal.emit(event)
+
+    def progress(self, call_id: str, text: str, progress: float | None = None) -> None:
+        self.emit(CallProgressed(call_id, text, progress))
+
+    async def warn(self, plugin: str, message: str) -> None:
+        """Warn of something that its author did not mean, once in a turn."""
+        if self.is_first_warning(plugin, message):
+            await self.append(Warned(plugin, message), wait=False)
+
+    def is_first_warning(self, source: str, message: str) -> bool:
+        is_first = (source, message) not in self._warned
+        self._warned.add((source, message))
+        return is_first
+
+    async def report_left_out(self) -> None:
+        left_out, self._left_out = self._left_out, []
+        for plugin, error in left_out:
+            await report(self, plugin, "applies", error)
+
+    async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
+        return await self.services.turns.recruit(self, agent, arguments, context)
+
+    def stop(self, played: Played | None = None) -> None:
+        """Stop the turn: cancel what runs, close the upstream request, keep what was said, or what was `played`."""
+        if self.ending:
+            return
+        self.stopping, self.played = True, played
+        if self.task is not None:
+            self.task.cancel()
+
+    def result(self) -> AgentResult:
+        """Return how the turn ended: what it said, and why it said no more."""
+        if self.outcome is Outcome.WAITING:
+            asked = "; ".join(question.text for question in self.held)
+            return AgentResult(error=f"waiting for an answer: {asked}", agent=self.agent.name)
+        transcript, failure, why = self.transcript, self.failure, self.reason
+        output = "" if self.outcome is Outcome.FAILED else transcript.output
+        if self.outcome is Outcome.STOPPED:
+            why = why or "the turn was stopped"
+        return AgentResult(
+            output,
+            failure.message if failure else why,
+            transcript.ran and (self.outcome is not Outcome.LIMITED or transcript.has_asked),
+            failure.agent if failure and failure.agent else self._starting_agent,
+            _data(output) if self.agent.output else None,
+            transcript.limit,
+        )
+
+
+def _data(output: str) -> Any:
+    try:
+        return msgspec.json.decode(output)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,197 @@
+"""Reads `rondel.toml` (docs/configuration.md), and finds where each effective value came from. Writes nothing.
+
+Any text may contain `${VAR}` and `${VAR:-default}`; `$${` is `${` itself. RONDEL_CONFIG names the file; RONDEL_ENGINE,
+RONDEL_AGENT and RONDEL_STORE override it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import ConfigError, NotTrusted
+from ...plugin import Plugin
+from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
+from ...text.redaction import Redactor, without_secrets
+from ..lookup import find_plugin
+from ..settings import Config, EngineSettings, StoreSettings, TelemetrySettings, ToolSettings
+from ..trust import UntrustedFolder
+from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
+from .entries import limits_of, options_of, plugin_entries
+from .gateway import SAME, gateway_of, with_days_as_texts
+from .ledger import ledger_of, rules_of
+from .locate import find_file, home_of, own_file
+from .money import configure_ledger, make_ledger, money_warnings, prices_of
+from .shown import OVERRIDES, explain, literal_secrets, secrets_in, sources_of
+from .telemetry import KEY as TELEMETRY_KEY
+from .telemetry import VARIABLE as TELEMETRY_VARIABLE
+from .telemetry import telemetry_of, telemetry_source
+
+__all__ = [
+    "BUILTIN_ENGINES",
+    "OVERRIDES",
+    "SAME",
+    "canonical_engine",
+    "configure_ledger",
+    "engine_problem",
+    "explain",
+    "find_plugin",
+    "load",
+    "make_ledger",
+    "money_warnings",
+    "plugins_of",
+    "prices_of",
+    "process_environment",
+    "refuse_exposed",
+    "rules_of",
+    "secrets_in",
+]
+
+MEMORY = ":memory:"
+
+
+class _File(msgspec.Struct, frozen=True):
+    """The keys of rondel.toml. Limits and options are checked key by key, to know which ones are set."""
+
+    engine: str = ""
+    agent: str = ""
+    engines: dict[str, EngineSettings] = {}
+    store: StoreSettings = StoreSettings()
+    limits: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    plugins: tuple[str | dict[str, Any], ...] = ()
+    gateway: dict[str, Any] = {}
+    telemetry: TelemetrySettings = TelemetrySettings()
+    ledger: dict[str, Any] = {}
+    tools: ToolSettings = ToolSettings()
+
+
+def load(
+    folder: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    mistakes: Mistakes | None = None,
+    trusts: Callable[[Path], bool] | None = None,
+) -> Config:
+    """Load the configuration for a folder: its own or its parents' rondel.toml, or the user's, or defaults.
+
+    With a list for `mistakes`, mistakes are collected and wrong values are left out. A project that `trusts` refuses is
+    only inspected: nothing is imported, and no variable is read. Without `trusts` every folder is trusted, because the
+    calling code is, too. The user's own file is always trusted.
+    """
+    env = os.environ if env is None else env
+    try:
+        start = Path(folder or ".").absolute()
+    except FileNotFoundError:
+        raise ConfigError("the current folder no longer exists; change to one that does") from None
+    path, warnings = find_file(start, env)
+    if path is not None and trusts is not None and path != own_file(env) and not trusts(path.parent):
+        return _inspected(path, warnings, env, mistakes)
+    return _loaded(path, str(path.parent) if path else "", warnings, env, mistakes)
+
+
+def _inspected(path: Path, warnings: list[str], env: Mapping[str, str], mistakes: Mistakes | None) -> Config:
+    """Load an untrusted project's file. What would need its Python or a variable does not count as a mistake."""
+    found: Mistakes = []
+    config = _loaded(path, UntrustedFolder(str(path.parent)), warnings, env, found)
+    for mistake in found:
+        with collecting(mistakes):
+            if not isinstance(mistake, NotTrusted) and "${" not in str(mistake):
+                raise mistake
+    return config
+
+
+def _loaded(
+    path: Path | None, project: str, warnings: list[str], env: Mapping[str, str], mistakes: Mistakes | None
+) -> Config:
+    values = None if isinstance(project, UntrustedFolder) else env
+    document = Document("", {})
+    open_secrets: list[tuple[KeyPath, str]] = []
+    if path is not None:
+        from ...text.toml import read_toml
+
+        with collecting(mistakes):
+            document = with_days_as_texts(expand(read_toml(path), values, mistakes=mistakes))
+            open_secrets = literal_secrets(document, path)
+    config = _build(Checker(document, mistakes), path, project, env)
+    return msgspec.structs.replace(
+        config,
+        warnings=(*warnings, *(sentence for _, sentence in open_secrets)),
+        exposed=tuple(sentence for at, sentence in open_secrets if at[:2] == ("gateway", "keys")),
+    )
+
+
+def plugins_of(config: Config) -> list[Plugin]:
+    """Make the plugins that the configuration turns on for all agents in files."""
+    plugins = [plugin.make(config.project) for plugin in config.plugins if plugin.enabled]
+    telemetry = config.telemetry
+    if telemetry.endpoint and all(plugin.name != "telemetry" for plugin in plugins):
+        given = msgspec.structs.asdict(telemetry)
+        if config.source(TELEMETRY_KEY).variables == (TELEMETRY_VARIABLE,):
+            given["endpoint"] = ""  # OpenTelemetry reads its own variables
+        plugins.append(find_plugin("telemetry", given))
+    return plugins
+
+
+def process_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of processes that tools start: no secrets, except those in `pass_env`."""
+    return without_secrets(env, redactor=Redactor(secrets_in(config, env)), keep=config.tools.pass_env)
+
+
+def refuse_exposed(config: Config) -> None:
+    """Raise if a caller's key is written out in a file that others can read: the gateway must not start."""
+    if config.exposed:
+        raise ConfigError(config.exposed[0])
+
+
+# --- from the file to the effective settings --------------------------------------------------------------------------
+
+
+def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, str]) -> Config:
+    document = checker.document
+    file = checker.struct(_File, document.data)
+    overrides = {variable: env[variable] for variable in OVERRIDES if env.get(variable)}
+    folder = path.parent if path else Path()
+    config = Config(
+        engine=overrides.get("RONDEL_ENGINE", file.engine),
+        agent=overrides.get("RONDEL_AGENT", file.agent),
+        engines=file.engines,
+        store=_store(file.store, folder, env),
+        limits=limits_of(checker, file.limits, ("limits",)),
+        options=options_of(checker, file.options, ("options",)),
+        plugins=plugin_entries(checker, file.plugins, ("plugins",)),
+        telemetry=telemetry_of(checker, file.telemetry, env),
+        ledger=ledger_of(checker, file.ledger),
+        tools=file.tools,
+        path=str(path or ""),
+        project=project,
+    )
+    for mistake in engine_mistakes(document, config, overrides):
+        with collecting(checker.mistakes):
+            raise mistake
+    engines = dict(engines_named(document, config))
+    gateway = gateway_of(checker, file.gateway, engines)
+    config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
+    sources = sources_of(document, config, overrides) | telemetry_source(file.telemetry, config.telemetry)
+    return msgspec.structs.replace(config, sources=sources)
+
+
+def _store(given: StoreSettings, folder: Path, env: Mapping[str, str]) -> StoreSettings:
+    named, base = env.get("RONDEL_STORE") or "", Path.cwd
+    if not named:
+        named, base = given.path, folder.absolute
+    if named == MEMORY:
+        return StoreSettings(MEMORY, given.durability)
+    home = home_of(env)
+    if not named:
+        xdg = env.get("XDG_DATA_HOME", "")
+        path = (Path(xdg) if os.path.isabs(xdg) else home / ".local" / "share") / "rondel" / "rondel.db"
+    elif named == "~" or named.startswith("~/"):
+        path = home / named[2:]
+    else:
+        path = base() / named
+    return StoreSettings(str(path), given.durability)

@@ -1,0 +1,156 @@
+"""Reads and checks `[gateway]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ...errors import ConfigError
+from ...text.document import Checker, Document, KeyPath, collecting, dotted
+from ..settings import SCENARIOS, EngineSettings, GatewaySettings, KeySettings, PluginSettings, RouteSettings
+from .engines import canonical_engine, engine_problem
+from .entries import plugin_entries
+
+PATH: KeyPath = ("gateway",)
+IMAGE = "image"  # the plugin that is on if there is a route for images
+SAME = ("", "default")  # values of a route that mean the default route
+
+
+def gateway_of(checker: Checker, table: Any, engines: Mapping[str, EngineSettings]) -> GatewaySettings:
+    """Return the settings of the table. `engines` are those that a route may name."""
+    given = dict(checker.table(table, PATH))
+    entries: Any = given.pop("plugins", [])
+    fields = checker.fields(GatewaySettings, given, PATH, leave_out=("plugins",))
+    listed: tuple[Any, ...] = checker.build(tuple[str | dict[str, Any], ...], entries, (*PATH, "plugins"))
+    settings = GatewaySettings(**fields, plugins=plugin_entries(checker, listed, (*PATH, "plugins")))
+    for mistake in _mistakes(checker.document, settings, engines):
+        with collecting(checker.mistakes):
+            raise mistake
+    return _with_image(settings, checker.document, engines)
+
+
+def with_days_as_texts(document: Document) -> Document:
+    """Turn TOML's dates into texts, which a variable gives, too."""
+    gateway: Any = document.data.get("gateway")
+    keys: Any = cast("dict[str, Any]", gateway).get("keys") if isinstance(gateway, dict) else None
+    for key in cast("dict[str, Any]", keys).values() if isinstance(keys, dict) else ():
+        if isinstance(key, dict) and isinstance(day := cast("dict[str, Any]", key).get("expires"), date):
+            key["expires"] = day.isoformat()
+    return document
+
+
+def _with_image(
+    settings: GatewaySettings, document: Document, engines: Mapping[str, EngineSettings]
+) -> GatewaySettings:
+    """Use the route for images as the engine of the image plugin, unless the plugin's own entry sets one."""
+    route = settings.routes.image
+    if route is None or route in SAME:
+        return settings
+    engine = canonical_engine(route, engines)
+    if not any(plugin.name == IMAGE for plugin in settings.plugins):
+        entry = PluginSettings(IMAGE, {"engine": engine}, document.lines_of((*PATH, "routes", "image")))
+        return msgspec.structs.replace(settings, plugins=(*settings.plugins, entry))
+    plugins = tuple(
+        msgspec.structs.replace(plugin, parameters={"engine": engine, **plugin.parameters})
+        if plugin.name == IMAGE
+        else plugin
+        for plugin in settings.plugins
+    )
+    return msgspec.structs.replace(settings, plugins=plugins)
+
+
+# --- what can be wrong ------------------------------------------------------------------------------------------------
+
+
+def _mistakes(
+    document: Document, settings: GatewaySettings, engines: Mapping[str, EngineSettings]
+) -> Iterator[ConfigError]:
+    yield from _mistakes_of_numbers(document, settings)
+    tables: dict[KeyPath, RouteSettings] = {("routes",): settings.routes}
+    tables |= {("projects", name): project for name, project in settings.projects.items()}
+    tables |= {("sessions", name): session for name, session in settings.sessions.items()}
+    for path, routes in tables.items():
+        yield from _mistakes_of_routes(document, (*PATH, *path), routes, engines)
+    for scenario in SCENARIOS:
+        for index, name in enumerate(cast("tuple[str | None, ...]", getattr(settings.fallback, scenario))):
+            if name is not None and (problem := engine_problem(canonical_engine(name, engines), engines)):
+                yield document.error((*PATH, "fallback", scenario, index), problem)
+    for index, origin in enumerate(cast("tuple[str | None, ...]", settings.origins)):
+        if origin is not None and not _is_origin(origin):
+            path = (*PATH, "origins", index)
+            yield document.error(path, f"{origin!r} is not an origin; write https://host or https://host:port")
+    custom = settings.routes.custom
+    if custom and not (custom.count(":") == 1 and all(custom.split(":"))):
+        yield document.error((*PATH, "routes", "custom"), f"{custom!r} names no function; write it as module:function")
+    yield from _mistakes_of_keys(document, settings.keys)
+
+
+def _mistakes_of_numbers(document: Document, settings: GatewaySettings) -> Iterator[ConfigError]:
+    if not 0 <= settings.port <= 65535:
+        yield document.error((*PATH, "port"), f"'gateway.port' is {settings.port!r}; a port is 0 to 65535")
+    for key in ("ping_s", "cool_down_s", "drain_s"):
+        if not (value := getattr(settings, key)) >= 0:
+            yield document.error((*PATH, key), f"'gateway.{key}' is {value!r}; it must be 0 or more")
+    positive = {("body_mb_max",): settings.body_mb_max, ("routes", "custom_s"): settings.routes.custom_s}
+    for key, value in positive.items():
+        if not value > 0:
+            path = (*PATH, *key)
+            yield document.error(path, f"{dotted(path)!r} is {value!r}; it must be more than 0")
+
+
+def _mistakes_of_routes(
+    document: Document, path: KeyPath, routes: RouteSettings, engines: Mapping[str, EngineSettings]
+) -> Iterator[ConfigError]:
+    if routes.image is not None and path[1] != "routes":
+        message = "images have one route for all; set `image` under [gateway.routes]"
+        yield document.error((*path, "image"), message)
+    for scenario in SCENARIOS:
+        name: str | None = getattr(routes, scenario)
+        if name is None or name in SAME:
+            continue
+        if problem := engine_problem(canonical_engine(name, engines), engines):
+            yield document.error((*path, scenario), problem)
+    if (tokens := routes.long_context_tokens) is not None and tokens < 1:
+        at = (*path, "long_context_tokens")
+        yield document.error(at, f"{dotted(at)!r} is {tokens!r}; it must be 1 or more")
+
+
+def _mistakes_of_keys(document: Document, keys: Mapping[str, KeySettings]) -> Iterator[ConfigError]:
+    seen: dict[str, str] = {}
+    for name, key in keys.items():
+        path: KeyPath = (*PATH, "keys", name)
+        if not key.key.strip():
+            yield document.error(path, f"the key {name!r} is empty; give it a `key` that cannot be guessed")
+        elif seen.setdefault(key.key, name) != name:
+            yield document.error((*path, "key"), f"the keys {seen[key.key]!r} and {name!r} are the same; change one")
+        if key.expires and not _is_moment(key.expires):
+            message = f"{key.expires!r} is not a date; write it as 2030-01-31"
+            yield document.error((*path, "expires"), message)
+        if (budget := key.budget) is not None:
+            if budget.tokens is None and budget.money is None:
+                yield document.error(
+                    (*path, "budget"), f"the budget of {name!r} has no limit; give `tokens` or `money`"
+                )
+            for field in ("tokens", "money"):
+                if (limit := getattr(budget, field)) is not None and not limit >= 0:
+                    yield document.error((*path, "budget", field), f"{field!r} is {limit!r}; a limit is 0 or more")
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.path.strip("/")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

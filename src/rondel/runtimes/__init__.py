@@ -1,1 +1,0 @@
-"""Who runs jobs: `local` runs them in this process."""

@@ -1,0 +1,108 @@
+"""Charges that could not be written: kept in memory, up to a bound, until they can be.
+
+A full disk must not make spending invisible. The first failure is logged as an error, later ones are only counted, and
+what is lost in the end is reported with its number and its tokens. Knows no SQL and no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+from ...contracts.ledger import Unwritten
+from .requests import Charged, Charges
+
+# A logger of its own: the command line shows what it says.
+logger = logging.getLogger("rondel.store.charges")
+
+KEPT_MAX = 10_000
+RETRY_S = 1.0
+CHUNK = 256  # requests that are tried in one transaction
+
+Late: TypeAlias = Charges | Charged
+
+
+class Backlog:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._requests: deque[Late] = deque()
+        self._retry_at = 0.0
+        self.state = Unwritten()  # What waits and what was lost. It is frozen and replaced, so any thread may read it.
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._requests) and time.monotonic() >= self._retry_at
+
+    def add(self, request: Late, fault: Exception) -> None:
+        """Keep a request; count it as lost when too many are kept already."""
+        if not self._requests:
+            logger.error("%s: charges are kept in memory until they can be written: %s", self._path, fault)
+        self._retry_at = time.monotonic() + RETRY_S
+        request.deferred, request.error = True, None
+        for part in [request] if isinstance(request, Charged) else [Charges([charge]) for charge in request.charges]:
+            if len(self._requests) >= KEPT_MAX:
+                self.lose(part, fault)
+            else:
+                self._requests.append(part)
+                self._count(part, 1, str(fault))
+
+    def first(self) -> list[Late]:
+        return list(islice(self._requests, CHUNK))
+
+    def written(self, count: int) -> None:
+        for _ in range(count):
+            request = self._requests.popleft()
+            request.deferred = False
+            self._count(request, -1, self.state.reason)
+        if not self._requests:
+            logger.warning("%s: the charges that were kept in memory are written now", self._path)
+
+    def failed(self, fault: Exception) -> None:
+        self._retry_at = time.monotonic() + RETRY_S
+        self._count(None, 0, str(fault))
+
+    def drop_first(self, fault: Exception) -> None:
+        request = self._requests.popleft()
+        self._count(request, -1, self.state.reason)
+        self.lose(request, fault)
+
+    def lose(self, request: Late, fault: Exception) -> None:
+        charges, tokens = _spent_by(request)
+        state = self.state
+        if charges and not state.lost_charges:
+            logger.error("%s: charges that cannot be written are lost from now on: %s", self._path, fault)
+        self.state = Unwritten(
+            state.charges, state.tokens, state.lost_charges + charges, state.lost_tokens + tokens, str(fault)
+        )
+
+    def give_up(self) -> None:
+        """Report what was lost, because the program ends."""
+        state = self.state
+        charges, tokens = state.charges + state.lost_charges, state.tokens + state.lost_tokens
+        if charges:
+            logger.error(
+                "%s: %s charges (%s tokens) were lost, because they could not be written: %s",
+                self._path,
+                f"{charges:,}",
+                f"{tokens:,}",
+                state.reason,
+            )
+
+    def _count(self, request: Late | None, sign: int, reason: str) -> None:
+        charges, tokens = (0, 0) if request is None else _spent_by(request)
+        state = self.state
+        charges, tokens = state.charges + sign * charges, state.tokens + sign * tokens
+        waits = bool(self._requests) or state.lost_charges
+        self.state = Unwritten(charges, tokens, state.lost_charges, state.lost_tokens, reason if waits else "")
+
+
+def _spent_by(request: Late) -> tuple[int, int]:
+    charges = request.charges if isinstance(request, Charges) else [request.charge] if request.charge else []
+    return len(charges), sum(charge.tokens for charge in charges)

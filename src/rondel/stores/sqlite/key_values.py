@@ -1,0 +1,54 @@
+"""The key-value store, in its table. Knows no event loop and no thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeAlias
+
+SWEEP_EVERY = 64
+SWEEP_ROWS_MAX = 4 * SWEEP_EVERY
+"""Rows that one sweep deletes: more than can have been added since the last one, and few enough to be quick."""
+
+
+KeyValueRow: TypeAlias = tuple[str, str, bytes, float | None]  # namespace, key, value, until
+
+
+def put(connection: sqlite3.Connection, row: KeyValueRow, now: float) -> None:
+    rowid: int = connection.execute(
+        "insert into key_values (namespace, key, value, until) values (?, ?, ?, ?) "
+        "on conflict (namespace, key) do update set value = excluded.value, until = excluded.until returning rowid",
+        row,
+    ).fetchone()[0]
+    if rowid % SWEEP_EVERY == 0:
+        connection.execute(
+            "delete from key_values where rowid in (select rowid from key_values where until <= ? limit ?)",
+            (now, SWEEP_ROWS_MAX),
+        )
+
+
+def get(connection: sqlite3.Connection, namespace: str, key: str, now: float) -> bytes | None:
+    row = connection.execute(
+        "select value from key_values where namespace = ? and key = ? and (until is null or until > ?)",
+        (namespace, key, now),
+    ).fetchone()
+    return row[0] if row else None
+
+
+def remove(connection: sqlite3.Connection, namespace: str, key: str, now: float) -> bool:
+    there = get(connection, namespace, key, now) is not None
+    connection.execute("delete from key_values where namespace = ? and key = ?", (namespace, key))
+    return there
+
+
+def keys(connection: sqlite3.Connection, namespace: str, prefix: str, after: str, limit: int, now: float) -> list[str]:
+    rows = connection.execute(
+        "select key from key_values where namespace = ? and key >= ? and key > ? and (until is null or until > ?) "
+        "order by key limit ?",
+        (namespace, prefix, after, now, max(limit, 0)),
+    )
+    found: list[str] = []
+    for (key,) in rows:
+        if not key.startswith(prefix):
+            break  # in order, so no more of them follow
+        found.append(key)
+    return found

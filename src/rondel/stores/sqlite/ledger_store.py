@@ -1,0 +1,98 @@
+"""The ledger store: charges are written in groups, reservations are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...charge import ALL, Charge
+from ...contracts.clock import Clock
+from ...contracts.ledger import Account, Balance, Cap, ChargePage, Page, Refusal, Reserved, Row, Told, Totals, Unwritten
+from ...contracts.window import Window
+from . import ledger
+from .requests import Charged
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from .store import SqliteStore
+
+RECONCILE_S = 60.0
+
+
+class SqliteLedgerStore:
+    def __init__(self, store: SqliteStore, writer: Writer, clock: Clock) -> None:
+        self._store, self._writer, self._clock = store, writer, clock
+        self._reconciled_at: float | None = None
+
+    @property
+    def unwritten(self) -> Unwritten:
+        return self._store.unwritten
+
+    def settle(
+        self,
+        charge: Charge | None,
+        *,
+        reserved: Reserved | None = None,
+        accounts: Sequence[Account] = (),
+        told: Told | None = None,
+    ) -> None:
+        if charge is not None and reserved is None and told is None:
+            return self._store.charge(charge)
+        request = Charged(charge, reserved, accounts)
+        if told is not None:
+            tell, request.waiter = told, asyncio.get_running_loop().create_future()
+            request.waiter.add_done_callback(lambda _: tell(request.result) if request.result is not None else None)
+        self._store.post(request)
+
+    async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
+        return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN))
+
+    async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+        if self._is_due():
+            await self._reconcile()
+        refusal = await self._store.call(lambda c: self._writer.reserve(c, reserved, caps))
+        if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
+            # A worker that has died since may have reserved some of it: that counts as spent now.
+            await self._reconcile()
+            return await self._store.call(lambda c: self._writer.reserve(c, reserved, caps))
+        return refusal
+
+    def _is_due(self) -> bool:
+        """Whether to reconcile: at the first use, and then once a minute, because workers rarely die."""
+        last = self._reconciled_at
+        return last is None or abs(self._clock.now() - last) >= RECONCILE_S
+
+    async def _reconcile(self) -> None:
+        now = self._reconciled_at = self._clock.now()
+        await self._store.call(lambda c: self._writer.reconcile(c, now), small=False)
+
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
+        if self._is_due():
+            await self._reconcile()
+        return await self._store.call(lambda c: self._writer.balances(c, accounts))
+
+    async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
+        for dimension in {account.dimension for account in accounts}:
+            await self._bring_forward(dimension)
+        return await self._store.reading(lambda c: ledger.totals(c, accounts))
+
+    async def page(
+        self, dimension: str, window: Window, *, value: str | None, first: int, last: int, cursor: str, limit: int
+    ) -> Page:
+        await self._bring_forward(dimension)
+        days = (first, last)
+        return await self._store.reading(lambda c: ledger.page(c, dimension, window, value, days, cursor, limit))
+
+    async def top(self, dimension: str, window: Window, start: int, limit: int) -> list[Row]:
+        await self._bring_forward(dimension)
+        return await self._store.reading(lambda c: ledger.top(c, dimension, window, start, limit))
+
+    async def charges(self, first: int, last: int, cursor: str, limit: int) -> ChargePage:
+        await self._bring_forward(ALL)  # what is on its way is read, too
+        return await self._store.reading(lambda c: ledger.charges(c, first, last, cursor, limit))
+
+    async def _bring_forward(self, dimension: str) -> None:
+        if self._is_due():
+            await self._reconcile()
+        await self._store.call(lambda c: self._writer.roll_up(c, dimension), small=False)

@@ -1,0 +1,158 @@
+"""The log of each conversation and its summary, in their tables. Knows no event loop and no thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TypeAlias
+
+import msgspec
+
+from ...contracts.store import ConversationInfo, Live
+from ...events import Entry
+from ...values import Usage
+from . import live
+from .queue import CLAIMED
+
+EntryRow: TypeAlias = tuple[str, int, float, str, str]
+End: TypeAlias = tuple[int, int]  # the positions of the last entry and the last live event
+InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float]
+
+INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at"
+CHUNK_ENTRIES = 512  # entries that one statement reads: the interpreter lock is held for about a millisecond at a time
+
+_encode = msgspec.json.Encoder().encode
+_decode_usage = msgspec.json.Decoder(Usage).decode
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes whenever another connection has written."""
+    return connection.execute("pragma data_version").fetchone()[0]
+
+
+def ends(
+    connection: sqlite3.Connection, conversations: Sequence[str], version: int
+) -> tuple[int, dict[str, End] | None]:
+    """Return the data version, and the last entry and live event of some conversations unless it is the one given."""
+    if (found := data_version(connection)) == version:
+        return found, None
+    rows = connection.execute(
+        "select value, coalesce((select seq from conversations where id = value), 0), "
+        "coalesce((select max(position) from live_events where conversation = value), 0) from json_each(?)",
+        (_encode(conversations).decode(),),
+    )
+    return found, {id: (seq, position) for id, seq, position in rows}
+
+
+def entries(connection: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:
+    connection.execute("begin")
+    try:
+        return _entries(connection, conversation, after)
+    finally:
+        connection.execute("rollback")
+
+
+def since(
+    connection: sqlite3.Connection, conversation: str, after: int, position: int, worker: str
+) -> tuple[list[Entry | Live], int]:
+    """Return the entries after one, and the live events of other workers after a position, in order; and the new
+    position.
+
+    Both come from one snapshot, so an entry is never read before the live events that preceded it.
+    """
+    connection.execute("begin")
+    try:
+        found: list[Entry | Live] = [*_entries(connection, conversation, after)]
+        events, position = live.read(connection, conversation, position, worker, after)
+    finally:
+        connection.execute("rollback")
+    return sorted([*found, *events], key=lambda one: (one.seq, isinstance(one, Live))), position
+
+
+def _entries(connection: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:
+    """Read many entries as one value: with one row at a time SQLite would release the interpreter lock for each, and
+    wait for a busy event loop to give it back."""
+    found: list[Entry] = []
+    size = CHUNK_ENTRIES
+    while True:
+        try:
+            bodies = joined_bodies(connection, conversation, after, size)
+        except sqlite3.DataError:
+            # Too large for one value of SQLite, for example many images.
+            if size == 1:
+                raise
+            size = max(size // 8, 1)
+            continue
+        try:
+            chunk = _decoder().decode(b"[" + bodies + b"]")
+        except msgspec.MsgspecError as error:  # `fault_of` makes it a damaged file
+            raise msgspec.DecodeError(f"conversation {conversation!r} after entry {after!r}: {error}") from error
+        found += chunk
+        if len(chunk) < size:
+            return found
+        after = chunk[-1].seq
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[list[Entry]]:
+    """Made with the first read, because it takes time: a gateway that only relays bytes reads none."""
+    return msgspec.json.Decoder(list[Entry])
+
+
+def joined_bodies(connection: sqlite3.Connection, conversation: str, after: int, limit: int) -> bytes:
+    bodies: bytes | None = connection.execute(
+        "select cast(group_concat(body, ',') as blob) from "
+        "(select body from entries where conversation = ? and seq > ? order by seq limit ?)",
+        (conversation, after, limit),
+    ).fetchone()[0]
+    return bodies or b""
+
+
+# --- summaries --------------------------------------------------------------------------------------------------------
+
+
+def conversations(
+    connection: sqlite3.Connection, limit: int, before: float, id: str, is_dead: Callable[[str], bool]
+) -> list[ConversationInfo]:
+    rows = connection.execute(
+        f"select {INFO_COLUMNS} from conversations where instr(id, '/') = 0 and (updated_at, id) < (?, ?) "
+        "order by updated_at desc, id desc limit ?",
+        (before, id, limit),
+    ).fetchall()
+    return [_with_state(connection, info_of(row), is_dead) for row in rows]
+
+
+def info(connection: sqlite3.Connection, conversation: str, is_dead: Callable[[str], bool]) -> ConversationInfo | None:
+    found = stored_info(connection, conversation)
+    return _with_state(connection, found, is_dead) if found.seq else None
+
+
+def stored_info(connection: sqlite3.Connection, conversation: str) -> ConversationInfo:
+    """Return the summary as it was written; an empty one if there is none."""
+    row = connection.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (conversation,)).fetchone()
+    return info_of(row) if row else ConversationInfo(conversation)
+
+
+def _with_state(
+    connection: sqlite3.Connection, info: ConversationInfo, is_dead: Callable[[str], bool]
+) -> ConversationInfo:
+    """A turn without an end is at work only if a living worker has a claim on it."""
+    if info.state == "working":
+        claimed = connection.execute(
+            "select worker from jobs where key = ? and state > 0 and state = ?", (info.id, CLAIMED)
+        ).fetchall()
+        if all(is_dead(id) for (id,) in claimed):
+            return msgspec.structs.replace(info, state="interrupted")
+    return info
+
+
+def info_of(row: InfoRow) -> ConversationInfo:
+    id, agent, title, state, seq, messages, usage, created_at, updated_at = row
+    return ConversationInfo(id, agent, title, state, seq, messages, _decode_usage(usage), created_at, updated_at)
+
+
+def row_of(info: ConversationInfo) -> InfoRow:
+    usage = _encode(info.usage).decode()
+    times = (info.created_at, info.updated_at)
+    return (info.id, info.agent, info.title, info.state, info.seq, info.messages, usage, *times)

@@ -1,0 +1,186 @@
+"""A thread that serves requests in order: all pending ones as one group, with one wake-up of the loop for each group.
+
+Two threads that wake each other cost more than most requests. So a group that need not wait for anything is served on
+the loop's own thread while this one is idle. Knows no SQL: the function that serves a group is passed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+CROWD_S = 0.0002  # requests that follow each other faster than this are served together
+
+
+class Request:
+    """A request to a thread. The serving function sets `result` or `error`; the loop owns `settled` and `waiter`.
+
+    A request that is served later is marked as `deferred`, and added to the group with which it is done.
+    """
+
+    __slots__ = ("deferred", "error", "result", "settled", "waiter")
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.settled = self.deferred = False
+        self.waiter: asyncio.Future[None] | None = None
+
+
+R = TypeVar("R", bound=Request)
+
+
+class StoreThread(Generic[R]):
+    """`serve` serves groups of requests on this thread; `finish` is called there at the end.
+
+    `at_once` serves a group on the loop's thread. It must not wait for anything, and returns False if it would have to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[list[R]], None],
+        finish: Callable[[], None],
+        at_once: Callable[[list[R]], bool] | None = None,
+    ) -> None:
+        self._serve, self._finish, self._at_once = serve, finish, at_once
+        self._serving = threading.Lock()
+        self._requests: deque[R] = deque()
+        # A token wakes the thread, once for all requests of one pass of the loop; False ends it.
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self._waking = False
+        self._asked_at = 0.0
+        self._asked_by: asyncio.Task[Any] | None = None
+        self._end = Request()
+        # A daemon, so that a program that forgets to close the store can end. What was acknowledged is on disk.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._thread.start()
+
+    def post(self, request: R) -> None:
+        """Add a request without waiting; it is served with the next one that wakes the thread."""
+        self._requests.append(request)
+
+    @property
+    def has_posted(self) -> bool:
+        return bool(self._requests)
+
+    def wake(self) -> None:
+        """Serve the requests as soon as the loop has run every task that is ready, which may add more."""
+        assert self.loop is not None, "a thread is started before it is woken"
+        if not self._waking:
+            self._waking = True
+            self.loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        if self._at_once is None or not self._serve_here(self._at_once):
+            self._tokens.put(True)
+
+    def _serve_here(self, at_once: Callable[[list[R]], bool]) -> bool:
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
+            group = self._take()
+            if group and not at_once(group):
+                self._requests.extendleft(reversed(group))
+                return False
+        finally:
+            self._serving.release()
+        _settle(group)
+        return True
+
+    async def ask(self, request: R) -> Any:
+        """Add a request and wait for its result.
+
+        It is in the queue before the first wait. A caller that is cancelled meanwhile gets CancelledError only after
+        the request was served: then it knows that it was done.
+        """
+        assert self.loop is not None, "a thread is started before it is asked"
+        self._requests.append(request)
+        # A single request is served here and now; requests of several tasks in one pass of the loop together. A task
+        # that asks again has had its answer, so it does not count as several.
+        task, now = asyncio.current_task(), self.loop.time()
+        crowd = self._waking or (now - self._asked_at < CROWD_S and task is not self._asked_by)
+        self._asked_at, self._asked_by = now, task
+        if crowd or self._at_once is None or not self._serve_here(self._at_once):
+            self.wake()
+        if not request.settled:
+            await self._served(request)
+        if request.error is not None:
+            raise request.error
+        return request.result
+
+    async def aclose(self) -> None:
+        self._tokens.put(False)
+        await self._served(self._end)
+        if self._end.error is not None:
+            raise self._end.error
+        self._thread.join()
+
+    async def _served(self, request: Request) -> None:
+        assert self.loop is not None, "a thread is started before it is asked"
+        cancelled: asyncio.CancelledError | None = None
+        while not request.settled:
+            request.waiter = self.loop.create_future()
+            try:
+                await request.waiter
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None and request.error is None:
+            raise cancelled
+
+    def _run(self) -> None:
+        collecting = True
+        while collecting:
+            collecting = self._tokens.get()
+            with self._serving:
+                group = self._take()
+                if group:
+                    self._answer_group(group)
+            if group:
+                self._tell_loop(group)
+        try:
+            self._finish()
+        except Exception as error:
+            self._end.error = error
+        self._tell_loop([self._end])
+
+    def _answer_group(self, group: list[R]) -> None:
+        try:
+            self._serve(group)
+        except Exception as error:
+            # Every waiting caller must get the error, of any kind: a thread that dies would leave all of them waiting.
+            for request in group:
+                request.error = request.error or error
+
+    def _take(self) -> list[R]:
+        group: list[R] = []
+        requests = self._requests
+        while requests:
+            group.append(requests.popleft())
+        return group
+
+    def _tell_loop(self, group: Sequence[Request]) -> None:
+        assert self.loop is not None, "a thread is started before it serves"
+        # A closed loop is not an error: no task waits any more.
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(_settle, group)
+
+
+def _settle(group: Sequence[Request]) -> None:
+    for request in group:
+        if request.deferred:
+            continue
+        request.settled = True
+        waiter = request.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

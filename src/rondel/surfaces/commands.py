@@ -1,0 +1,196 @@
+"""The commands that a person can type on every surface. They return values; the surface shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..app.app import App
+from ..contracts.command import Chat, Choices, Command, Option, Output, Table
+from ..contracts.store import Store
+from ..errors import RondelError, nearest
+from ..machine.conversation import Conversation
+from .views import conversations_table, jobs_table, plugins_table, tools_table
+
+LISTED_MAX = 20
+
+
+async def find_conversation(store: Store, wanted: str) -> str:
+    """Return the id of a conversation, given the id, its first or last characters, or `last` for the newest."""
+    if await store.info(wanted) is not None:
+        return wanted
+    infos = await store.conversations(limit=10_000)
+    if not infos:
+        raise RondelError("there are no conversations yet; `rondel` starts one")
+    if wanted == "last":
+        return infos[0].id
+    found = [info.id for info in infos if info.id.startswith(wanted) or info.id.endswith(wanted)]
+    if not wanted or not found:
+        raise RondelError(f"there is no conversation {wanted!r}; `rondel conversations` lists them")
+    if len(found) > 1:
+        raise RondelError(f"{wanted!r} matches {len(found)} conversations; give more characters of the id")
+    return found[0]
+
+
+async def open_conversation(app: App, id: str, agent: str = "") -> Conversation:
+    """Open a stored conversation with the named agent, or with the one that it started with."""
+    first = (await app.journals.open(id)).transcript.starting_agent
+    return app.conversation(id, agent=agent or (first if app.registry.knows_agent(first) else ""))
+
+
+def model_line(conversation: Conversation, engine: str, chosen: str, first_line: str) -> str:
+    """Return a sentence: which model answers in this conversation, and why. `first_line` is that of the app's first
+    agent. `chosen` is the engine that was chosen for the conversation, if any."""
+    agent = conversation.agent
+    if first_line and not chosen and agent == conversation.app.registry.agent().name:
+        return first_line
+    body = conversation.app.registry.resolve(agent).agent
+    why = ", chosen for this conversation" if chosen else ""
+    return f"{agent} uses {engine}{' if it needs a model' if body.template or body.function else ''}{why}."
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+async def _help(chat: Chat, rest: str) -> Output:
+    rows = [(f"/{command.name} {command.usage}".strip(), command.description) for command in chat.commands]
+    return Table((*rows, ("", ""), *chat.tips))
+
+
+async def _new(chat: Chat, rest: str) -> Output:
+    await chat.switch(chat.app.conversation(agent=chat.conversation.agent))
+    return "Started a new conversation."
+
+
+async def _conversations(chat: Chat, rest: str) -> Output:
+    chat.recent = await chat.app.store.conversations(limit=LISTED_MAX)
+    return conversations_table(chat.recent, chat.app.clock.now())
+
+
+async def _resume(chat: Chat, rest: str) -> Output | None:
+    id = await find_conversation(chat.app.store, rest) if rest else chat.conversation.id
+    await chat.switch(await open_conversation(chat.app, id), resumes=True)
+    return None
+
+
+async def _agent(chat: Chat, rest: str) -> Output:
+    if rest:
+        chat.app.registry.resolve(rest)
+        await chat.switch(chat.app.conversation(chat.conversation.id, agent=rest))
+        return f"{rest} answers from now on."
+    agents = (Option(a.name, a.description, a.name == chat.conversation.agent) for a in chat.app.registry.agents)
+    return Choices("agent", tuple(agents))
+
+
+async def _model(chat: Chat, rest: str) -> Output:
+    if rest:
+        if chat.models.check is not None:
+            chat.models.check(rest)
+        await chat.use_engine(rest)
+        return f"{chat.engine.name} answers from the next message on."
+    offered = chat.models.offered.items()
+    return Choices(
+        "model",
+        tuple(Option(name, about, chat.engine.name in (name, about)) for name, about in offered),
+        model_line(chat.conversation, chat.engine.name, chat.chosen_engine, chat.model_line),
+        "/model NAME switches to another: provider:model, or an engine in rondel.toml.",
+    )
+
+
+async def _tools(chat: Chat, rest: str) -> Output:
+    return tools_table(chat.app.registry.resolve(chat.conversation.agent).tools)
+
+
+async def _plugins(chat: Chat, rest: str) -> Output:
+    return plugins_table(chat.app.registry.resolve(chat.conversation.agent).chain.plugins)
+
+
+async def _trace(chat: Chat, rest: str) -> Output:
+    if rest not in ("", "short"):
+        raise RondelError(f"/trace takes nothing or 'short', not {rest!r}")
+    from ..trace import read as read_trace
+    from .outline import trace_outline
+
+    root = await read_trace(chat.app.store, chat.conversation.id, price=chat.app.ledger.paid)
+    return trace_outline(root, short=rest == "short")
+
+
+async def _jobs(chat: Chat, rest: str) -> Output:
+    verb, _, id = rest.partition(" ")
+    if verb == "cancel" and id.strip():
+        return await _cancel_job(chat, id.strip())
+    if rest:
+        raise RondelError(f"/jobs takes nothing or 'cancel ID', not {rest!r}")
+    conversation = chat.conversation.id
+    jobs = await chat.app.background.jobs(conversation)
+    return jobs_table(jobs, await chat.app.timetable.schedules(conversation))
+
+
+async def _cancel_job(chat: Chat, id: str) -> str:
+    if id.startswith("s_") and await chat.app.timetable.cancel(id):
+        return f"Cancelled {id}."
+    cancelled = await chat.app.background.cancel(chat.conversation.id, id)
+    return f"Cancelling {id}." if cancelled else f"{id} is already over."
+
+
+async def _stop(chat: Chat, rest: str) -> Output | None:
+    return None if await chat.stop() else "Nothing is running."
+
+
+async def _tokens(chat: Chat, rest: str) -> Output:
+    from ..trace import tokens_text
+
+    usage = (await chat.conversation.transcript()).usage
+    return f"This conversation used {tokens_text(usage) or 'no tokens, as far as known'}."
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("help", "show this list", _help),
+    Command("new", "start a new conversation", _new),
+    Command("conversations", "list the newest conversations", _conversations),
+    Command("resume", "continue a conversation, also one that a crash interrupted", _resume, "[ID]"),
+    Command("agent", "list the agents, or switch to another", _agent, "[NAME]"),
+    Command("model", "show which model answers and why, or switch to another", _model, "[NAME]"),
+    Command("tools", "list what the agent can do", _tools),
+    Command("plugins", "list the plugins in order", _plugins),
+    Command("trace", "show what happened in this conversation", _trace, "[short]"),
+    Command("jobs", "list background jobs and schedules, or cancel one", _jobs, "[cancel ID]"),
+    Command("stop", "stop what is running, also in another terminal", _stop),
+    Command("tokens", "show how many tokens this conversation used", _tokens),
+)
+ALIASES = {"exit": "quit", "cost": "tokens", "?": "help"}
+
+
+def is_command(line: str) -> bool:
+    """`/help` is a command; `/etc/hosts is wrong` is a message."""
+    word = line.partition(" ")[0]
+    return word.startswith("/") and len(word) > 1 and "/" not in word[1:] and "\n" not in line
+
+
+async def run_command(chat: Chat, line: str) -> Output | None:
+    """Run a command. Raises RondelError with the nearest name if it is unknown."""
+    word, _, rest = line[1:].partition(" ")
+    name = ALIASES.get(word.lower(), word.lower())
+    commands = chat.commands
+    for command in commands:
+        if command.name == name:
+            return await command.run(chat, rest.strip())
+    near = nearest(f"/{word}", [f"/{command.name}" for command in commands])
+    raise RondelError(f"there is no command {f'/{word}'!r}{near if 'did you mean' in near else '; /help lists them'}")
+
+
+def completions(chat: Chat, text: str) -> Iterator[tuple[str, str]]:
+    """Yield lines that a command being typed may become, each with its description."""
+    if not text.startswith("/"):
+        return
+    word, space, rest = text.partition(" ")
+    known: dict[str, dict[str, str]] = {
+        "/agent": {agent.name: agent.description for agent in chat.app.registry.agents},
+        "/model": dict(chat.models.offered),
+        "/thinking": {"on": "", "off": ""},
+        "/resume": {info.id: info.title for info in chat.recent},
+    }
+    if space:
+        found = known.get(word, {}).items()
+        yield from ((f"{word} {name}", about) for name, about in found if name.startswith(rest))
+    else:
+        yield from ((f"/{c.name}", c.description) for c in chat.commands if f"/{c.name}".startswith(word.lower()))

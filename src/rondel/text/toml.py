@@ -1,0 +1,157 @@
+"""Reads TOML with the line of every key: tomllib parses the values, and a small scanner finds the lines."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from bisect import bisect_right
+from pathlib import Path
+
+from ..errors import ConfigError
+from .document import DEPTH_MAX, Document, KeyPath, read_text
+
+_BLANK = re.compile(r"(?:[ \t\n\r]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_STRINGS = (
+    re.compile(r'"""(?:[^\\"]|\\.|"(?!""))*"{3,5}', re.S),
+    re.compile(r"'''(?:[^']|'(?!''))*'{3,5}", re.S),
+    re.compile(r'"(?:[^"\\\n]|\\.)*"'),
+    re.compile(r"'[^'\n]*'"),
+)
+_SCALAR = re.compile(r"[^,\]}#\n]*")
+
+
+def read_toml(path: Path) -> Document:
+    text = read_text(path)
+    try:
+        data, lines = tomllib.loads(text), _Scanner(text).lines
+    except ValueError as error:  # TOMLDecodeError, or Python's own error for a number with thousands of digits
+        raise _syntax_error(str(error), text, path) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply to be read", path=str(path)) from None
+    document = Document(str(path), data, lines)
+    for at in lines:
+        if len(at) > DEPTH_MAX:
+            raise document.error(at, f"is nested more than {DEPTH_MAX} levels deep; make it flatter")
+    return document
+
+
+def _syntax_error(said: str, text: str, path: Path) -> ConfigError:
+    line = None
+    if found := re.search(r"\(at line (\d+), column \d+\)", said):
+        line = int(found[1])
+    elif "end of document" in said:
+        line = text.rstrip().count("\n") + 1
+    what = re.sub(r"\s*\(at (?:line \d+, column \d+|end of document)\)", "", said)
+    return ConfigError(f"is not TOML: {what[:1].lower()}{what[1:]}", path=str(path), line=line)
+
+
+class _Scanner:
+    """Scans the text once and records the line of each key, table and list item."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self._line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._tables_in: dict[KeyPath, int] = {}
+        self.lines: dict[KeyPath, int] = {}
+        table: KeyPath = ()
+        while self._skip(_BLANK):
+            if self._text[self._at] == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    @property
+    def _line(self) -> int:
+        return bisect_right(self._line_starts, self._at)
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        if found := pattern.match(self._text, self._at):
+            self._at = found.end()
+        return self._text[self._at : self._at + 1]
+
+    def _header(self) -> KeyPath:
+        is_list = self._text.startswith("[[", self._at)
+        line = self._line
+        self._at += 2 if is_list else 1
+        *outer, last = self._key()
+        self._at = self._text.index("]", self._at) + (2 if is_list else 1)
+        path: KeyPath = ()
+        for name in outer:
+            path = self._newest((*path, name))
+            self.lines.setdefault(path, line)
+        path = (*path, last)
+        if is_list:
+            index = self._tables_in.get(path, 0)
+            self._tables_in[path] = index + 1
+            self.lines.setdefault(path, line)
+            path = (*path, index)
+        else:
+            path = self._newest(path)
+        self.lines[path] = line
+        return path
+
+    def _newest(self, path: KeyPath) -> KeyPath:
+        # The name of a list of tables means its last table.
+        return (*path, self._tables_in[path] - 1) if path in self._tables_in else path
+
+    def _pair(self, table: KeyPath) -> None:
+        line, path = self._line, table
+        for name in self._key():
+            path = (*path, name)
+            self.lines.setdefault(path, line)
+        self._skip(_SPACE)
+        self._at += 1  # the equals sign
+        self._value(path)
+
+    def _key(self) -> list[str]:
+        names: list[str] = []
+        while True:
+            start = self._skip(_SPACE)
+            begin = self._at
+            if start in ("'", '"'):
+                self._string()
+                names.append(tomllib.loads(f"key = {self._text[begin : self._at]}")["key"])
+            else:
+                self._skip(_BARE_KEY)
+                names.append(self._text[begin : self._at])
+            if self._skip(_SPACE) != ".":
+                return names
+            self._at += 1
+
+    def _string(self) -> None:
+        for pattern in _STRINGS:
+            if found := pattern.match(self._text, self._at):
+                self._at = found.end()
+                return
+
+    def _value(self, path: KeyPath) -> None:
+        start = self._skip(_SPACE)
+        if start in ("'", '"'):
+            self._string()
+        elif start == "[":
+            self._list(path)
+        elif start == "{":
+            self._inline_table(path)
+        else:
+            self._skip(_SCALAR)
+
+    def _list(self, path: KeyPath) -> None:
+        self._at += 1
+        index = 0
+        while self._skip(_BLANK) != "]":
+            self.lines[(*path, index)] = self._line
+            self._value((*path, index))
+            index += 1
+            if self._skip(_BLANK) == ",":
+                self._at += 1
+        self._at += 1
+
+    def _inline_table(self, path: KeyPath) -> None:
+        self._at += 1
+        while self._skip(_BLANK) != "}":
+            self._pair(path)
+            if self._skip(_BLANK) == ",":
+                self._at += 1
+        self._at += 1

@@ -1,0 +1,46 @@
+"""How tests run: async ones in an event loop of their own, and hypothesis with few examples by default."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import settings
+
+TEST_S = 120.0  # A test that hangs fails after this long
+
+# No deadline: machines may be busy.
+settings.register_profile("default", deadline=None, max_examples=25)
+settings.register_profile("all", deadline=None, max_examples=100)
+settings.load_profile("default")
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def loop(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes `-n auto` starts: one more than there are cores, because some tests only wait."""
+    return min((os.cpu_count() or 1) + 1, 8)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is an `async def`, on the event loop of the fixture `loop` if it uses that."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+
+    async def main() -> None:
+        async with asyncio.timeout(TEST_S):
+            await test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters})
+
+    with asyncio.Runner(loop_factory=pyfuncitem.funcargs.get("loop")) as runner:
+        runner.run(main())
+    return True
