@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,27 @@ async def test_a_shell_command_ends_with_all_it_started_when_the_turn_is_stopped
         async with asyncio.timeout(10):
             while _is_alive(child):
                 await asyncio.sleep(0.01)
+
+
+async def test_a_shell_command_that_is_stopped_before_its_waiting_thread_started_leaves_no_zombie(tmp_path: Path):
+    fifo, busy = tmp_path / "fifo", threading.Event()
+    os.mkfifo(fifo)
+    agent, _ = scripted(call("run_shell", "c", command=f"echo $$ > {fifo}; sleep 1000"), tools=[run_shell])
+    with ThreadPoolExecutor(1) as only, ThreadPoolExecutor(1) as reader:
+        asyncio.get_running_loop().set_default_executor(only)
+        only.submit(busy.wait)
+        try:
+            async with App(agent) as app, asyncio.timeout(10):
+                conversation = app.conversation()
+                await events_of(await conversation.send("go"))
+                (question,) = await conversation.questions()
+                view = await conversation.answer(question.id, "yes")
+                pid = int(await asyncio.wrap_future(reader.submit(fifo.read_text)))
+                await conversation.stop()
+                await events_of(view)
+                assert not Path(f"/proc/{pid}").exists()
+        finally:
+            busy.set()
 
 
 def _is_alive(pid: int) -> bool:

@@ -18,6 +18,7 @@ from ..tool import CallContext, tool
 COMMAND_S = 120.0
 OUTPUT_BYTES_MAX = 64_000
 GRACE_S = 0.5  # how long output is still read after the command has exited: its children may keep the pipe open
+REAP_S = 1.0
 _CHUNK_BYTES = 16_384
 
 
@@ -86,3 +87,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+    # A call that is cancelled before its waiting thread started would leave a zombie. After SIGKILL this returns at
+    # once; the time-out is for a process that the kernel cannot end yet.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=REAP_S)
