@@ -16,8 +16,8 @@ help: ## what there is
 	@touch $@
 
 .venv/run: .venv/python pyproject.toml
-	@echo "installing Rondel and the embedded model's runtime ..."
-	@$(PIP) install -e '.[local]'
+	@echo "installing Rondel and the runtimes of the embedded models ..."
+	@$(PIP) install -e '.[local,knowledge]'
 	@touch $@
 
 .venv/dev: .venv/run pyproject.toml
