@@ -6,22 +6,11 @@ and only the finished round is stored. Knows no store and no surface.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from .charge import Charge, Scope
 from .question import Answer, Question
-from .values import Delta, Message, Person, StopReason, ToolResult, Usage, Value
-
-
-class Outcome(StrEnum):
-    DONE = "done"
-    LIMITED = "limited"
-    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
-    WAITING = "waiting"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
+from .values import Delta, Message, Outcome, Person, StopReason, ToolResult, Usage, Value
 
 STATES = {
     "working": "working",

@@ -7,6 +7,7 @@ in `opaque[dialect]`, which the same dialect writes back unchanged and all other
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -468,6 +469,18 @@ class ModelFacts(Value, frozen=True):
     """Whether it takes `temperature`, `top_p` and `top_k`."""
 
 
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    DONE = "done"
+    LIMITED = "limited"
+    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
+    WAITING = "waiting"
+    """It waits for the answer of a person, which resumes it."""
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
 class AgentResult(Value, frozen=True):
     """The result of an agent. `ran` is False if no model was asked: the prompt was blank, or a limit was reached.
 
@@ -482,6 +495,9 @@ class AgentResult(Value, frozen=True):
     """The output as JSON, if the agent has an output schema."""
     limit: str = ""
     """The name of the limit that ended the turn, such as `limits.rounds`; `error` has the sentence."""
+    outcome: Outcome = Outcome.DONE
+    usage: Usage = Usage()
+    """The tokens of this agent's own rounds; agents that worked for it have their own."""
 
     def __str__(self) -> str:
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

@@ -15,10 +15,10 @@ from ..charge import Scope
 from ..contracts.runtime import Signal
 from ..contracts.store import TITLE_CHARS_MAX
 from ..engine import EngineInfo
-from ..errors import RondelError
+from ..errors import RondelError, TurnFailed
 from ..events import STATES, EngineChanged, Entry, Event, MessageQueued, Renamed, TurnFinished, TurnStarted
 from ..question import Answer, Question
-from ..values import AgentResult, Media, Message, Person, Played, Text, user
+from ..values import AgentResult, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
 from .journal import Journal, Watcher
 from .runner import SAID_MEANWHILE, Undo
@@ -84,6 +84,32 @@ class Conversation:
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
         await self._start_turn(journal, message, turn=view.id, scope=scope, person=person)
         return view
+
+    async def ask(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        check: bool = True,
+    ) -> AgentResult:
+        """Send a message and wait for the answer. Raises TurnFailed as `TurnView.result` does."""
+        return await (await self.send(content, person=person, id=id)).result(check=check)
+
+    async def stream_text(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        check: bool = True,
+    ) -> AsyncIterator[str]:
+        """Send a message and yield the text of the answer as it streams. Raises TurnFailed at its end, as
+        `TurnView.result` does. The turn continues if you stop iterating."""
+        view = await self.send(content, person=person, id=id)
+        async for text in view.text_stream():
+            yield text
+        await view.result(check=check)
 
     async def _start_turn(
         self,
@@ -250,12 +276,18 @@ class TurnView:
         self.conversation = conversation
         self._watcher = watcher
         self._goes_on = goes_on
-        self._result = conversation.app.turns.result_of(id)
+        self._end = conversation.app.turns.end_of(id)
 
-    async def result(self) -> AgentResult:
-        """Wait for the result. If the turn waits for an answer, `error` says so."""
+    async def result(self, *, check: bool = True) -> AgentResult:
+        """Wait for the result. Raises TurnFailed if the turn failed or a limit ended it, unless `check` is False.
+
+        A turn that was stopped, or that waits for the answer of a person, has a result whose `outcome` says so.
+        """
         self.close()
-        return await self._result
+        result, cause = await self._end
+        if check and result.outcome in (Outcome.FAILED, Outcome.LIMITED):
+            raise TurnFailed(result.error, result) from cause
+        return result
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         ours = self._goes_on
