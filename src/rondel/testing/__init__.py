@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from .contracts.clock import VirtualClock
-from .errors import RondelError, nearest
-from .files.regular import read_regular
-from .prompt import Prompt
-from .stores.memory import MemoryStore
-from .text.attached import as_text
-from .values import (
+from ..contracts.clock import VirtualClock
+from ..errors import RondelError, nearest
+from ..files.regular import read_regular
+from ..prompt import Prompt
+from ..stores.memory import MemoryStore
+from ..text.attached import as_text
+from ..values import (
     Delta,
     Media,
     Message,
