@@ -58,9 +58,13 @@ class MessageAdded(Value, frozen=True, tag="message_added"):
 
 
 class HistoryGiven(Value, frozen=True, tag="history_given"):
-    """A gateway caller's conversation so far: these messages come before all others, and a reply is owed."""
+    """A conversation so far that comes from elsewhere, such as a gateway caller's: these messages come before all
+    others. Unless it is not `owed`, a reply to them is."""
 
     messages: tuple[Message, ...]
+    owed: bool = True
+    person: Person = Person("")
+    """Whose conversation it is."""
 
 
 class MessageQueued(Value, frozen=True, tag="message_queued"):

@@ -24,7 +24,7 @@ from ..gateway.server.access import check_binding, is_loopback
 from ..gateway.server.app import Gateway
 from ..gateway.server.log import RequestLog
 from ..gateway.server.reload import Reloader
-from ..gateway.server.serving import address_of
+from ..gateway.server.serving import Application, address_of
 from ..gateway.server.setup import Setup
 from ..project.config import (
     SAME,
@@ -40,7 +40,7 @@ from ..project.engines import make_engine, pick
 from ..project.settings import SCENARIOS, Config
 from ..text.redaction import Redactor
 from ._project import Project, open_store, with_plugins
-from ._trust import state_folder
+from ._trust import state_folder, trust_list
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
 
@@ -61,6 +61,7 @@ class Running(msgspec.Struct, frozen=True):
     default: Default
     config: Config
     reload: Callable[[], Coroutine[Any, Any, None]]  # read the configuration again, and report the result
+    project: Project
     engines: tuple[str, ...] = ()
     """Engines in use that the configuration does not list: the default that was found, and the agents'."""
 
@@ -112,13 +113,36 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines)
-        running = Running(gateway, log, address_of(listening), default, config, updates.again, engines)
+        running = Running(gateway, log, address_of(listening), default, config, updates.again, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)
         log.say("started", f"{running.address}, {default.name}")
         life.callback(log.say, "stopped", running.address)
         yield running
+
+
+@contextlib.asynccontextmanager
+async def open_page(running: Running) -> AsyncGenerator[Application]:
+    """Yield the application to serve: the gateway, and beside it the page and its API."""
+    from ..project.agents import agent_files
+    from ..project.config import explain
+    from ..project.lint import lint
+    from ..surfaces.web.server import About, WebApp, beside
+
+    gateway, project = running.gateway, running.project
+    about = About(
+        version=gateway.setup.version,
+        engine=running.default.name,
+        why=running.default.why,
+        hints=running.default.hints,
+        files=agent_files(project.config),
+        settings=lambda: explain(gateway.setup.config),
+        lint=lambda: lint((), trusts=trust_list().trusts).problems,
+    )
+    web = WebApp(gateway.app, lambda: gateway.setup.access, gateway.records, about)
+    async with beside(web, gateway) as application:
+        yield application
 
 
 def _setup(app: App, config: Config, default: Default, env: Mapping[str, str], before: Setup | None = None) -> Setup:

@@ -14,14 +14,12 @@ from ..contracts.endpoint import facts_of
 from ..engine import Engine, UnavailableEngine, close
 from ..errors import ConfigError
 from ..events import Event, PluginFailed, Trimmed, Warned
-from ..machine.tokens import breakdown
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..project.engines import make_engine, pick
 from ..project.settings import EngineSettings
-from ..prompt import Prompt
-from ..surfaces.terminal.assembly import Assembly, StepView, assembly_view
-from ..trace.provenance import changes, pieces, sent_messages
+from ..surfaces.terminal.assembly import assembly_view
+from ..trace.assembly import Assembly, assembly_of
 from ..values import ModelFacts, user
 from ._message import read_stdin
 from ._options import as_json
@@ -65,23 +63,7 @@ async def _assemble(project: Project, wanted: str, text: str) -> Assembly:
 
 async def _steps(app: App, agent: Agent, text: str, listener: _Listener) -> Assembly:
     resolved, message = app.registry.resolve(agent.name), user(text, id="message")
-    written = latest = Prompt(resolved.nodes, resolved.specs, resolved.options).with_history((message,))
-    views: list[StepView] = []
-    async for step in app.preview(agent.name, message):
-        changed, tokens = changes(latest, step.prompt), breakdown(step.prompt).total
-        count, notes = len(step.messages), listener.take()
-        views.append(StepView(step.step, step.progress, step.plugin, step.source, changed, tokens, count, notes))
-        latest = step.prompt
-    return Assembly(
-        agent.name,
-        resolved.engine.name,
-        tuple(pieces(written)),
-        written.tools,
-        tuple(views),
-        sent_messages(latest),
-        latest.tools,
-        breakdown(latest, resolved.engine.facts.window_tokens),
-    )
+    return await assembly_of(agent.name, resolved, message, app.preview(agent.name, message), listener.take)
 
 
 class _Listener(Plugin):

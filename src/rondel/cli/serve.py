@@ -15,7 +15,7 @@ from ..contracts.clock import Clock
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import money_warnings
 from ..surfaces.terminal.signals import signals
-from ._gateway import Running, check_address, open_gateway, unusable, with_address
+from ._gateway import Running, check_address, open_gateway, open_page, unusable, with_address
 from ._options import flag, string
 from ._output import console, tell
 from ._project import Project, load_project
@@ -42,8 +42,8 @@ def serve(host: str, port: int | None, watch: bool, drain: float | None) -> int:
 async def _serve(project: Project, host: str, listening: socket.socket, *, watch: bool, drain_s: float | None) -> int:
     try:
         async with open_gateway(project, host, listening, tell) as running:
-            server = Server(running.gateway, listening)
-            async with asyncio.TaskGroup() as group:
+            async with open_page(running) as application, asyncio.TaskGroup() as group:
+                server = Server(application, listening)
                 ending = _Ending(server, running, group, drain_s)
                 with signals(ending.stop, "SIGINT", "SIGTERM"), signals(ending.hang_up, "SIGHUP"):
                     for line in opening(running):
@@ -64,6 +64,7 @@ def opening(running: Running) -> Iterator[str]:
     yield from (f"Warning: {warning}" for warning in config.warnings)
     yield from (f"Warning: {problem}" for problem in unusable(config))
     yield from (f"Warning: {problem}" for problem in money_warnings(config, running.engines))
+    yield f"Open {address} in a browser to talk to your agents."
     yield f"Listening on {address}. Default engine: {default.name} ({default.why})."
     yield from (f"{hint[0].upper()}{hint[1:]}." for hint in default.hints[:2])
     yield f"Point clients at it with ANTHROPIC_BASE_URL={address} or OPENAI_BASE_URL={address}/v1;"

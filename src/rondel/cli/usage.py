@@ -17,8 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..charge import EACH, Scope
-from ..contracts.ledger import PAGE_MAX, Row, Rule, Totals, dimensions_in
+from ..contracts.ledger import Row, Totals, dimensions_in
 from ..contracts.window import WINDOWS, Window, day_number
 from ..errors import ConfigError, nearest
 from ..ledger.ledger import Ledger
@@ -27,6 +26,8 @@ from ..project.config import make_ledger
 from ..project.settings import Config
 from ..surfaces.terminal.console import live
 from ..surfaces.terminal.listing import Listing
+from ..surfaces.usage import UsageReport
+from ..surfaces.usage import report as usage_report
 from ..text.printable import one_line
 from ._options import as_json, flag, limit, string
 from ._output import console, show, show_json
@@ -49,17 +50,6 @@ class View(msgspec.Struct, frozen=True):
     as_json: bool
     as_csv: bool
     watch: bool
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What is shown: totals of the current windows, rows by dimension, and the limits."""
-
-    by: str
-    window: Window
-    totals: dict[Window, Totals]
-    rows: tuple[Row, ...]
-    limits: tuple[LimitState, ...]
-    overview: bool = False
 
 
 @click.command()
@@ -124,62 +114,15 @@ async def _watch(ledger: Ledger, view: View) -> None:
             picture.update(_shown(await _report(ledger, view)), refresh=True)
 
 
-# --- the report -------------------------------------------------------------------------------------------------------
-
-
-async def _report(ledger: Ledger, view: View) -> Report:
-    totals: dict[Window, Totals] = {window: await ledger.totals(window=window) for window in WINDOWS}
-    limits = tuple([state for rule in ledger.rules for state in await _states(ledger, rule)])
-    overview = not view.window and not view.since
-    window: Window = "month" if overview else view.window or "day"  # type: ignore[assignment]
-    if overview and not view.as_csv:
-        rows = await ledger.top(by=view.by, window=window, limit=min(view.limit, PAGE_MAX))
-    else:
-        rows = await _rows(ledger, view, window)
-    return Report(view.by, window, totals, tuple(rows), limits, overview)
-
-
-async def _rows(ledger: Ledger, view: View, window: Window) -> list[Row]:
-    rows: list[Row] = []
-    cursor = ""
-    most = sys.maxsize if view.as_csv else view.limit
-    while len(rows) < most:
-        page = await ledger.summary(
-            by=view.by, window=window, since=view.since, cursor=cursor, limit=min(most - len(rows), PAGE_MAX)
-        )
-        rows += page.rows
-        if not (cursor := page.cursor):
-            break
-    return rows
-
-
-async def _states(ledger: Ledger, rule: Rule) -> list[LimitState]:
-    """Return how much of a limit is used; if each value has a limit of its own, by the three largest."""
-    names = rule.dimensions
-    scopes = [dict(rule.scope)]
-    if EACH in rule.scope.values():
-        top = await ledger.top(by="+".join(names), window=rule.window, limit=PAGE_MAX)
-        found = [dict(zip(names, row.values, strict=True)) for row in top]
-        scopes = [one for one in found if all(rule.scope[n] in (EACH, one[n]) for n in names)][:3]
-    states: list[LimitState] = []
-    for scope in scopes:
-        for state in await ledger.limit_state(_scope(scope)):
-            if state.rule is rule and state not in states:
-                states.append(state)
-    return states
-
-
-def _scope(values: dict[str, str]) -> Scope:
-    fields: dict[str, Any] = {name: value for name, value in values.items() if name != "role"}
-    if "role" in values:
-        fields["roles"] = (values["role"],)
-    return Scope(**fields)
+async def _report(ledger: Ledger, view: View) -> UsageReport:
+    most = None if view.as_csv else view.limit
+    return await usage_report(ledger, by=view.by, window=view.window, since=view.since, limit=most)
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def _shown(report: Report) -> RenderableType:
+def _shown(report: UsageReport) -> RenderableType:
     parts: list[RenderableType] = []
     if not report.totals["lifetime"].calls:
         parts.append(Text("No usage yet."))
@@ -213,7 +156,7 @@ def _totals_table(totals: dict[Window, Totals]) -> Table:
     return table
 
 
-def _rows_table(report: Report, *, bars: bool) -> Table:
+def _rows_table(report: UsageReport, *, bars: bool) -> Table:
     most = max((row.totals.tokens for row in report.rows), default=0)
     when = () if report.overview or report.window == "lifetime" else ((report.window, "left"),)
     names = dimensions_in(report.by)
@@ -277,7 +220,7 @@ def _table(*columns: tuple[str, str]) -> Table:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: UsageReport) -> dict[str, Any]:
     return {
         "by": report.by,
         "window": report.window,
@@ -310,7 +253,7 @@ def _sums(totals: Totals) -> dict[str, Any]:
     return {**sums, "cost_usd": totals.cost_usd if known else None}
 
 
-def _write_csv(report: Report) -> None:
+def _write_csv(report: UsageReport) -> None:
     columns = ["window", *dimensions_in(report.by), *_sums(Totals())]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)

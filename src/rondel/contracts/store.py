@@ -7,7 +7,7 @@ Knows no SQL and no file; see stores/.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import StoreConflict, StoreError
@@ -16,6 +16,7 @@ from ..events import (
     DurableEvent,
     Entry,
     Event,
+    HistoryGiven,
     MessageAdded,
     Outcome,
     Renamed,
@@ -24,7 +25,7 @@ from ..events import (
     TurnStarted,
     TurnsUndone,
 )
-from ..values import Usage, Value
+from ..values import Message, Usage, Value
 from .runtime import JobQueue
 
 if TYPE_CHECKING:
@@ -47,18 +48,25 @@ class ConversationInfo(Value, frozen=True):
     usage: Usage = Usage()
     created_at: float = 0.0
     updated_at: float = 0.0
+    person: str = ""
+    """The id of the person whose conversation it is: the one who started its first turn."""
 
     def after(self, *entries: Entry) -> ConversationInfo:
         """This summary, brought forward by the entries that follow it."""
         agent, title, state, messages, usage = self.agent, self.title, self.state, self.messages, self.usage
+        person = self.person
         for entry in entries:
             event = entry.event
             if isinstance(event, TurnStarted):
                 agent, state = event.agent, "working"
+                person = person or event.person.id
+            elif isinstance(event, HistoryGiven):
+                messages += len(event.messages)
+                person = person or event.person.id
+                title = title or _title(event.messages)
             elif isinstance(event, MessageAdded):
                 messages += 1
-                if not title and event.message.role == "user":
-                    title = " ".join(event.message.text.split())[:TITLE_CHARS_MAX]
+                title = title or _title((event.message,))
             elif isinstance(event, RoundFinished):
                 messages += 1
                 usage += event.usage
@@ -72,7 +80,12 @@ class ConversationInfo(Value, frozen=True):
                 title = event.title[:TITLE_CHARS_MAX]
         last = entries[-1]
         created = self.created_at if self.seq else entries[0].at
-        return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)
+        return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at, person)
+
+
+def _title(messages: Sequence[Message]) -> str:
+    first = next((message.text for message in messages if message.role == "user"), "")
+    return " ".join(first.split())[:TITLE_CHARS_MAX]
 
 
 class Live(Value, frozen=True):
@@ -128,9 +141,11 @@ class Log(Protocol):
         this key, because no other worker can append then."""
         ...
 
-    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
+    async def conversations(
+        self, *, limit: int = 50, before: ConversationInfo | None = None, person: str | None = None
+    ) -> list[ConversationInfo]:
         """List conversations, newest first, without children (with a `/` in their id). `before` is the last one of the
-        previous page."""
+        previous page; `person` is whose conversations to list, everyone's by default."""
         ...
 
     async def info(self, conversation: str) -> ConversationInfo | None: ...

@@ -275,7 +275,7 @@ class Transcript:
         self.messages.extend(event.messages)
         self._born.extend([self.rounds] * len(event.messages))
         self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
-        self.owed = True
+        self.owed = event.owed
 
     def _message_queued(self, event: MessageQueued) -> None:
         self.ids.add(event.message.id)

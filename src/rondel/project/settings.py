@@ -196,6 +196,8 @@ class KeySettings(_Discreet, frozen=True):
     key: str = ""
     expires: str = ""  # the date or time (ISO 8601, UTC by default) at which the key expires
     models: tuple[str, ...] = ()  # patterns of the engines and models that it may use; all if there are none
+    person: str = ""  # whose key it is, on the page and in the API; by default, a person of the key's name
+    roles: tuple[str, ...] = ()  # that person's roles: `admin` may see everything
     budget: BudgetSettings | None = None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:

@@ -45,6 +45,7 @@ class Access:
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
     ) -> None:
+        self.keys = keys
         self._keys = [(name, _data(key.key), key) for name, key in keys.items()]
         own = {f"http://{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")}
         self._origins = own | {origin.rstrip("/").lower() for origin in origins}

@@ -65,6 +65,10 @@ class Gateway:
         self._group: asyncio.TaskGroup | None = None
 
     @property
+    def app(self) -> App:
+        return self._app
+
+    @property
     def clock(self) -> Clock:
         return self._app.clock
 

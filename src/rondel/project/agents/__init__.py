@@ -24,3 +24,9 @@ def load_agents(config: Config, env: Mapping[str, str] | None = None) -> list[Ag
     if config.agent and config.agent not in drafts:
         raise no_such_default(config, tuple(drafts))
     return list(agents_of(drafts, config, tuple(drafts)).values())
+
+
+def agent_files(config: Config) -> dict[str, str]:
+    """Return the file and line of each agent in `agents/`, relative to the project."""
+    drafts = read_drafts(agent_paths(config), os.environ, []) if config.project else {}
+    return {name: os.path.relpath(str(draft.where), config.project) for name, draft in drafts.items()}

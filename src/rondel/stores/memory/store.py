@@ -159,9 +159,12 @@ class MemoryStore:
         self._check_open()
         return len(self._entries.get(conversation, ()))
 
-    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
+    async def conversations(
+        self, *, limit: int = 50, before: ConversationInfo | None = None, person: str | None = None
+    ) -> list[ConversationInfo]:
         self._check_open()
         infos = [self._shown(id) for id in self._entries if "/" not in id]
+        infos = [info for info in infos if person is None or info.person == person]
         shown = [i for i in infos if before is None or (i.updated_at, i.id) < (before.updated_at, before.id)]
         shown.sort(key=lambda info: (info.updated_at, info.id), reverse=True)
         return shown[: max(limit, 0)]

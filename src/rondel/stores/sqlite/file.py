@@ -96,6 +96,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "alter table jobs add column slots integer not null default 1",
         *live.SCHEMA,
     ),
+    (
+        "alter table conversations add column person text not null default ''",
+        "create index conversations_of_person on conversations (person, updated_at, id) where instr(id, '/') = 0",
+    ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
 

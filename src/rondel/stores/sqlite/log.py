@@ -17,9 +17,9 @@ from .queue import CLAIMED
 
 EntryRow: TypeAlias = tuple[str, int, float, str, str]
 End: TypeAlias = tuple[int, int]  # the positions of the last entry and the last live event
-InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float]
+InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float, str]
 
-INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at"
+INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at, person"
 CHUNK_ENTRIES = 512  # entries that one statement reads: the interpreter lock is held for about a millisecond at a time
 
 _encode = msgspec.json.Encoder().encode
@@ -113,12 +113,18 @@ def joined_bodies(connection: sqlite3.Connection, conversation: str, after: int,
 
 
 def conversations(
-    connection: sqlite3.Connection, limit: int, before: float, id: str, is_dead: Callable[[str], bool]
+    connection: sqlite3.Connection,
+    limit: int,
+    before: float,
+    id: str,
+    is_dead: Callable[[str], bool],
+    person: str | None = None,
 ) -> list[ConversationInfo]:
+    whose, values = ("person = ? and ", (person,)) if person is not None else ("", ())
     rows = connection.execute(
-        f"select {INFO_COLUMNS} from conversations where instr(id, '/') = 0 and (updated_at, id) < (?, ?) "
+        f"select {INFO_COLUMNS} from conversations where {whose}instr(id, '/') = 0 and (updated_at, id) < (?, ?) "
         "order by updated_at desc, id desc limit ?",
-        (before, id, limit),
+        (*values, before, id, limit),
     ).fetchall()
     return [_with_state(connection, info_of(row), is_dead) for row in rows]
 
@@ -148,11 +154,13 @@ def _with_state(
 
 
 def info_of(row: InfoRow) -> ConversationInfo:
-    id, agent, title, state, seq, messages, usage, created_at, updated_at = row
-    return ConversationInfo(id, agent, title, state, seq, messages, _decode_usage(usage), created_at, updated_at)
+    id, agent, title, state, seq, messages, usage, created_at, updated_at, person = row
+    return ConversationInfo(
+        id, agent, title, state, seq, messages, _decode_usage(usage), created_at, updated_at, person
+    )
 
 
 def row_of(info: ConversationInfo) -> InfoRow:
     usage = _encode(info.usage).decode()
     times = (info.created_at, info.updated_at)
-    return (info.id, info.agent, info.title, info.state, info.seq, info.messages, usage, *times)
+    return (info.id, info.agent, info.title, info.state, info.seq, info.messages, usage, *times, info.person)

@@ -141,9 +141,11 @@ class SqliteStore:
         seq = self._seqs.get(conversation)
         return await self.reading(lambda c: last_seq(c, conversation)) if seq is None else seq
 
-    async def conversations(self, *, limit: int = 50, before: ConversationInfo | None = None) -> list[ConversationInfo]:
+    async def conversations(
+        self, *, limit: int = 50, before: ConversationInfo | None = None, person: str | None = None
+    ) -> list[ConversationInfo]:
         cursor = (inf, "") if before is None else (before.updated_at, before.id)
-        return await self.reading(lambda c: log.conversations(c, max(limit, 0), *cursor, self._is_dead))
+        return await self.reading(lambda c: log.conversations(c, max(limit, 0), *cursor, self._is_dead, person))
 
     async def info(self, conversation: str) -> ConversationInfo | None:
         return await self.reading(lambda c: log.info(c, conversation, self._is_dead))

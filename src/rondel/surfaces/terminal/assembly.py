@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,39 +12,14 @@ from rich.text import Text
 from ...machine.tokens import TokenBreakdown
 from ...prompt import HISTORY
 from ...text.printable import clean, one_line
+from ...trace.assembly import Assembly, StepView
 from ...trace.provenance import Change, Piece, SentMessage
-from ...values import Media, ToolCall, ToolResult, ToolSpec, Value
+from ...values import Media, ToolCall, ToolResult, ToolSpec
 
 TEXT_CHARS_MAX = 200
 MESSAGE_CHARS_MAX = 4_000
 _SIGNS = {"added": ("+", "green"), "changed": ("~", "yellow"), "removed": ("-", "red")}
 _ROLES = {"system": "magenta", "user": "cyan", "assistant": "blue", "tool": "yellow"}
-
-
-class StepView(Value, frozen=True):
-    """One step, and what it changed. `notes` are what plugins reported."""
-
-    step: Literal["plugin", "finalize", "flatten", "complete"]
-    progress: float
-    plugin: str
-    entry: str
-    changes: tuple[Change, ...]
-    tokens: int
-    messages: int
-    notes: tuple[str, ...] = ()
-
-
-class Assembly(Value, frozen=True):
-    """What the author wrote, each step, and what the model gets."""
-
-    agent: str
-    engine: str
-    written: tuple[Piece, ...]
-    written_tools: tuple[ToolSpec, ...]
-    steps: tuple[StepView, ...]
-    messages: tuple[SentMessage, ...]
-    tools: tuple[ToolSpec, ...]
-    tokens: TokenBreakdown
 
 
 def assembly_view(assembly: Assembly) -> RenderableType:

@@ -1,0 +1,68 @@
+"""`POST /api/chat`: messages in, one message out. The whole conversation comes with each request and is not stored."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ...errors import RondelError
+from ...events import HistoryGiven
+from ...machine.journal import Journal
+from ...values import Message, Text, Value
+from .conversations import TEXT_CHARS_MAX
+from .route import Call, Nothing, Problem, Route
+
+MESSAGES_MAX = 2_000
+
+
+class ChatMessage(Value, frozen=True):
+    role: Literal["user", "assistant", "system"]
+    content: str
+
+
+class Chat(Value, frozen=True):
+    messages: tuple[ChatMessage, ...]
+    agent: str = ""
+
+
+class ChatAnswer(Value, frozen=True):
+    message: ChatMessage
+
+
+async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
+    """A10: always answers; a turn that fails or waits for a person says so in one sentence."""
+    given = call.body.messages
+    if not given:
+        raise Problem(400, "there are no messages; send at least one of the user")
+    if len(given) > MESSAGES_MAX or sum(len(message.content) for message in given) > TEXT_CHARS_MAX:
+        raise Problem(413, f"at most {MESSAGES_MAX} messages with {TEXT_CHARS_MAX:,} characters can be sent")
+    if given[-1].role != "user":
+        raise Problem(400, "the last message must be the user's")
+    if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
+        raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
+    conversation = call.app.conversation(agent=call.body.agent)
+    history = tuple(Message(one.role, (Text(one.content),), id=call.app.new_id("msg")) for one in given[:-1])
+    if history:
+
+        async def give(journal: Journal) -> None:
+            await journal.append(HistoryGiven(history, owed=False, person=call.person))
+
+        await call.app.journals.change(conversation.id, give)
+    try:
+        view = await conversation.send(given[-1].content, person=call.person)
+        result = await view.result()
+    except RondelError as error:
+        raise Problem(502, str(error)) from None
+    finally:
+        await _forget(call, conversation.id)
+    if result.error and not result.output:
+        raise Problem(502, result.error)
+    return ChatAnswer(ChatMessage("assistant", result.output))
+
+
+async def _forget(call: Call[Any, Any], conversation: str) -> None:
+    await call.app.store.delete(conversation)
+
+
+ROUTES = (
+    Route("POST", "/api/chat", chat, "Send a conversation and get the next message.", body=Chat, returns=ChatAnswer),
+)

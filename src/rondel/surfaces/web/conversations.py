@@ -1,0 +1,456 @@
+"""Routes of conversations: list, read, watch, talk, stop, answer, edit, export, delete."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from ...contracts.store import ConversationInfo
+from ...errors import QuestionError, RondelError
+from ...events import Entry, HistoryGiven
+from ...machine.conversation import Conversation
+from ...machine.journal import Journal
+from ...question import Question
+from ...values import Media, MediaKind, Message, Text, ToolResult, Value
+from .feed import without_data
+from .route import Call, Done, Nothing, Problem, Route, encode
+
+PAGE_MAX = 200
+SEARCHED_MAX = 500
+ENTRIES_MAX = 5_000
+TEXT_CHARS_MAX = 2_000_000
+ATTACHMENTS_MAX, ATTACHMENT_BYTES_MAX = 20, 32_000_000
+ID_CHARS_MAX = 200
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+class Listing(Value, frozen=True):
+    search: str = ""
+    limit: int = 50
+    before: str = ""  # the id of the last conversation of the previous page
+
+
+class ConversationPage(Value, frozen=True):
+    conversations: tuple[ConversationInfo, ...]
+    more: bool
+
+
+class NewConversation(Value, frozen=True):
+    agent: str = ""
+
+
+class Created(Value, frozen=True):
+    id: str
+    agent: str
+    engine: str
+
+
+class Shown(Value, frozen=True):
+    """A conversation as it is now. `seq` is where to begin watching."""
+
+    id: str
+    info: ConversationInfo | None
+    agent: str
+    engine: str
+    seq: int
+    is_at_work: bool
+    questions: tuple[Question, ...]
+
+
+class Range(Value, frozen=True):
+    after: int = 0
+    limit: int = ENTRIES_MAX
+
+
+class Entries(Value, frozen=True):
+    entries: tuple[Entry, ...]
+    seq: int
+    more: bool
+
+
+class Attachment(Value, frozen=True):
+    """A file. `data` is Base64."""
+
+    name: str
+    data: str
+
+
+class NewMessage(Value, frozen=True):
+    """`mode` says what happens while a turn runs: `queue` waits for it, `steer` is read by it between two steps."""
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    mode: Literal["queue", "steer"] = "queue"
+    id: str = ""
+    """The client's own id for the message: sending it again adds nothing."""
+
+
+class Sent(Value, frozen=True):
+    turn: str
+    seq: int
+
+
+class Edit(Value, frozen=True):
+    text: str
+
+
+class Title(Value, frozen=True):
+    title: str
+
+
+class Given(Value, frozen=True):
+    text: str
+
+
+class Stopped(Value, frozen=True):
+    stopped: bool
+
+
+class Fork(Value, frozen=True):
+    """`message` is the id of the last message that the new conversation keeps."""
+
+    message: str
+
+
+class Engine(Value, frozen=True):
+    engine: str
+
+
+class Export(Value, frozen=True):
+    format: Literal["markdown", "json"] = "markdown"
+
+
+# --- who may see it ---------------------------------------------------------------------------------------------------
+
+
+def owns(call: Call[Any, Any], info: ConversationInfo) -> bool:
+    return call.is_admin or info.person == call.person.id
+
+
+async def find(call: Call[Any, Any]) -> Conversation:
+    """Return the conversation of the path. Others' conversations look as if they did not exist."""
+    id = call.path("id")
+    if len(id) > ID_CHARS_MAX or "/" in id:
+        raise _missing(id)
+    info = await call.app.store.info(id)
+    if info is None:
+        if not call.web.is_new(id, call.person):
+            raise _missing(id)
+    elif not owns(call, info):
+        raise _missing(id)
+    transcript = (await call.app.journals.open(id)).transcript
+    first = transcript.starting_agent
+    agent = call.web.new_agent(id) if info is None else first
+    return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
+
+
+def _missing(id: str) -> Problem:
+    return Problem(404, f"there is no conversation {id[:40]!r}")
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
+    limit = max(1, min(call.query.limit, PAGE_MAX))
+    before = await call.app.store.info(call.query.before) if call.query.before else None
+    person = None if call.is_admin else call.person.id
+    if words := call.query.search.strip():
+        found = [one.info for one in await call.app.store.search(words, limit=SEARCHED_MAX)]
+        mine = [info for info in found if owns(call, info)]
+        return ConversationPage(tuple(mine[:limit]), False)
+    found = await call.app.store.conversations(limit=limit + 1, before=before, person=person)
+    return ConversationPage(tuple(found[:limit]), len(found) > limit)
+
+
+async def create(call: Call[NewConversation, Nothing]) -> Created:
+    if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
+        raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
+    conversation = call.app.conversation(agent=call.body.agent)
+    call.web.add_new(conversation.id, call.person, call.body.agent)
+    return Created(conversation.id, conversation.agent, conversation.engine.name)
+
+
+async def show(call: Call[Nothing, Nothing]) -> Shown:
+    conversation = await find(call)
+    transcript = await conversation.transcript()
+    return Shown(
+        conversation.id,
+        await call.app.store.info(conversation.id),
+        conversation.agent,
+        conversation.engine.name,
+        (await call.app.journals.open(conversation.id)).seq,
+        await conversation.is_at_work(),
+        tuple(transcript.questions),
+    )
+
+
+async def rename(call: Call[Title, Nothing]) -> Done:
+    await (await find(call)).rename(call.body.title)
+    return Done()
+
+
+async def delete(call: Call[Nothing, Nothing]) -> Done:
+    conversation = await find(call)
+    if await conversation.is_at_work():
+        raise Problem(409, "a turn is running in this conversation; stop it first")
+    await call.app.store.delete(conversation.id)
+    call.web.feeds.close(conversation.id)
+    return Done()
+
+
+async def fork(call: Call[Fork, Nothing]) -> Created:
+    """Start a new conversation with the messages up to one of this conversation."""
+    conversation = await find(call)
+    messages = list((await conversation.transcript()).messages)
+    index = next((n for n, message in enumerate(messages) if message.id == call.body.message), None)
+    if index is None:
+        raise Problem(404, f"there is no message {call.body.message[:40]!r} in this conversation")
+    kept = tuple(messages[: index + 1])
+    new = call.app.conversation(agent=conversation.agent)
+
+    async def give(journal: Journal) -> None:
+        await journal.append(HistoryGiven(kept, owed=False, person=call.person))
+
+    await call.app.journals.change(new.id, give)
+    return Created(new.id, new.agent, new.engine.name)
+
+
+# --- what happened ----------------------------------------------------------------------------------------------------
+
+
+async def entries(call: Call[Nothing, Range]) -> Response:
+    conversation = await find(call)
+    limit = max(1, min(call.query.limit, ENTRIES_MAX))
+    found = await conversation.entries(max(0, call.query.after))
+    shown = [
+        msgspec.structs.replace(entry, event=without_data(entry.event, conversation.id)) for entry in found[:limit]
+    ]
+    seq = shown[-1].seq if shown else call.query.after
+    return Response(encode(Entries(tuple(shown), seq, len(found) > limit)), media_type="application/json")
+
+
+async def events(call: Call[Nothing, Range]) -> StreamingResponse:
+    conversation = await find(call)
+    last = call.request.headers.get("last-event-id", "")
+    after = int(last) if last.isdigit() and len(last) < 16 else max(0, call.query.after)
+
+    async def is_allowed() -> bool:
+        return await call.web.still_allows(call)
+
+    stream = call.web.feeds.stream(conversation, after, is_allowed)
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def media(call: Call[Nothing, Nothing]) -> Response:
+    """Return an image or a file of a message, for download or for an <img>. Its type is told by its content."""
+    conversation = await find(call)
+    wanted, index = call.path("message"), call.path("index")
+    for message in (await conversation.transcript()).messages:
+        for owner, parts in _holders(message):
+            if owner == wanted and index.isdigit() and int(index) < len(parts):
+                part = parts[int(index)]
+                if isinstance(part, Media) and part.data:
+                    return _file(part)
+    raise Problem(404, "there is no such file in this conversation")
+
+
+def _holders(message: Message) -> list[tuple[str, Sequence[Any]]]:
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    return [(message.id, message.parts), *((result.call_id, result.parts) for result in results)]
+
+
+def _file(part: Media) -> Response:
+    kind, mime = typed(part.data)
+    disposition = "inline" if kind == "image" else "attachment"
+    return Response(
+        part.data,
+        media_type=mime,
+        headers={
+            "content-disposition": disposition,
+            "x-content-type-options": "nosniff",
+            "content-security-policy": "default-src 'none'; sandbox",
+            "cache-control": "private, max-age=3600",
+        },
+    )
+
+
+# --- talking ----------------------------------------------------------------------------------------------------------
+
+
+async def send(call: Call[NewMessage, Nothing]) -> Sent:
+    conversation = await find(call)
+    parts = read_parts(call.body.text, call.body.attachments)
+    id = call.body.id[:ID_CHARS_MAX]
+    journal = await call.app.journals.open(conversation.id)
+    seq = journal.seq
+    if call.body.mode == "steer" and await conversation.is_at_work():
+        await conversation.steer(Message("user", parts), person=call.person)
+        return Sent(journal.transcript.turn, seq)
+    view = await conversation.send(parts, person=call.person, id=id)
+    view.close()
+    call.web.forget_new(conversation.id)
+    return Sent(view.id, seq)
+
+
+def read_parts(text: str, attachments: Sequence[Attachment]) -> tuple[Text | Media, ...]:
+    if len(text) > TEXT_CHARS_MAX:
+        raise Problem(413, f"the text has {len(text):,} characters; at most {TEXT_CHARS_MAX:,} are possible")
+    if len(attachments) > ATTACHMENTS_MAX:
+        raise Problem(413, f"{len(attachments)} files are too many; attach at most {ATTACHMENTS_MAX}")
+    media = [_attached(one) for one in attachments]
+    if not text.strip() and not media:
+        raise Problem(400, "the message is empty; write something, or attach a file")
+    return (Text(text), *media) if text.strip() else tuple(media)
+
+
+def _attached(given: Attachment) -> Media:
+    name = given.name.replace("\\", "/").rpartition("/")[2][:120] or "file"
+    try:
+        data = base64.b64decode(given.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise Problem(400, f"the file {name!r} is not Base64") from None
+    if len(data) > ATTACHMENT_BYTES_MAX:
+        raise Problem(413, f"the file {name!r} is larger than {ATTACHMENT_BYTES_MAX // 1_000_000} MB")
+    if not data:
+        raise Problem(400, f"the file {name!r} is empty")
+    kind, mime = typed(data)
+    return Media(kind, mime, data, name=name)
+
+
+_SIGNATURES: tuple[tuple[bytes, MediaKind, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image", "image/png"),
+    (b"\xff\xd8\xff", "image", "image/jpeg"),
+    (b"GIF87a", "image", "image/gif"),
+    (b"GIF89a", "image", "image/gif"),
+    (b"%PDF-", "file", "application/pdf"),
+)
+
+
+def typed(data: bytes) -> tuple[MediaKind, str]:
+    """Return the kind and the type of a file by its content, never by its name or by what its sender says."""
+    for signature, kind, mime in _SIGNATURES:
+        if data.startswith(signature):
+            return kind, mime
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image", "image/webp"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "file", "application/octet-stream"
+    return ("file", "text/plain") if b"\0" not in data else ("file", "application/octet-stream")
+
+
+async def stop(call: Call[Nothing, Nothing]) -> Stopped:
+    return Stopped(await (await find(call)).stop())
+
+
+async def resume(call: Call[Nothing, Nothing]) -> Stopped:
+    view = await (await find(call)).resume()
+    if view is not None:
+        view.close()
+    return Stopped(view is not None)
+
+
+async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
+    conversation = await find(call)
+    seq = (await call.app.journals.open(conversation.id)).seq
+    view = await _changed(conversation.retry(person=call.person))
+    view.close()
+    return Sent(view.id, seq)
+
+
+async def edit(call: Call[Edit, Nothing]) -> Sent:
+    conversation = await find(call)
+    seq = (await call.app.journals.open(conversation.id)).seq
+    view = await _changed(conversation.edit(call.body.text, person=call.person))
+    view.close()
+    return Sent(view.id, seq)
+
+
+async def undo(call: Call[Nothing, Nothing]) -> Done:
+    await _changed((await find(call)).undo(by=call.person.id))
+    return Done()
+
+
+async def _changed(doing: Any) -> Any:
+    try:
+        return await doing
+    except RondelError as error:
+        raise Problem(409, str(error)) from None
+
+
+async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
+    return tuple(await (await find(call)).questions())
+
+
+async def answer(call: Call[Given, Nothing]) -> Sent:
+    conversation = await find(call)
+    seq = (await call.app.journals.open(conversation.id)).seq
+    try:
+        view = await conversation.answer(call.path("question"), call.body.text, by=call.person.id)
+    except QuestionError as error:
+        raise Problem(409, str(error)) from None
+    view.close()
+    return Sent(view.id, seq)
+
+
+async def use_engine(call: Call[Engine, Nothing]) -> Done:
+    try:
+        await (await find(call)).use_engine(call.body.engine)
+    except RondelError as error:
+        raise Problem(400, str(error)) from None
+    return Done()
+
+
+async def export(call: Call[Nothing, Export]) -> Response:
+    from ..export import as_json, as_markdown
+
+    conversation = await find(call)
+    info = await call.app.store.info(conversation.id) or ConversationInfo(conversation.id)
+    messages = (await conversation.transcript()).messages
+    is_json = call.query.format == "json"
+    text = as_json(info, messages) if is_json else as_markdown(info, messages)
+    name = f"conversation-{conversation.id[-10:]}.{'json' if is_json else 'md'}"
+    return Response(
+        text,
+        media_type="application/json" if is_json else "text/markdown; charset=utf-8",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
+
+
+_ID = "/api/conversations/{id}"
+ROUTES = (
+    Route("GET", "/api/conversations", list_conversations, "List or search your conversations, newest first.",
+          query=Listing, returns=ConversationPage),
+    Route("POST", "/api/conversations", create, "Start a conversation.", body=NewConversation, returns=Created),
+    Route("GET", _ID, show, "Show a conversation's state.", returns=Shown),
+    Route("PATCH", _ID, rename, "Rename a conversation.", body=Title),
+    Route("DELETE", _ID, delete, "Delete a conversation."),
+    Route("GET", f"{_ID}/entries", entries, "Read what happened.", query=Range, returns=Entries),
+    Route("GET", f"{_ID}/events", events, "Watch what happens, as server-sent events.", query=Range,
+          media="text/event-stream"),
+    Route("GET", f"{_ID}/media/{{message}}/{{index}}", media, "Download an image or a file of a message.",
+          media="application/octet-stream"),
+    Route("GET", f"{_ID}/export", export, "Download a conversation as Markdown or JSON.", query=Export,
+          media="text/markdown"),
+    Route("POST", f"{_ID}/messages", send, "Send a message.", body=NewMessage, returns=Sent),
+    Route("POST", f"{_ID}/stop", stop, "Stop what is running.", returns=Stopped),
+    Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Stopped),
+    Route("POST", f"{_ID}/regenerate", regenerate, "Undo the last turn and send its message again.", returns=Sent),
+    Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=Edit, returns=Sent),
+    Route("POST", f"{_ID}/undo", undo, "Undo the last turn."),
+    Route("POST", f"{_ID}/fork", fork, "Start a conversation with the messages up to one.", body=Fork,
+          returns=Created),
+    Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=Engine),
+    Route("GET", f"{_ID}/questions", questions, "List the open questions.", returns=tuple[Question, ...]),
+    Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=Given,
+          returns=Sent),
+)  # fmt: skip

@@ -1,0 +1,228 @@
+"""A conversation's events as server-sent events, encoded once for everyone who watches it.
+
+A client that comes back with the number of its last entry gets every later entry once, from the journal, and then what
+is happening: also the part of a reply that was said since the last entry, which no journal has. A slow client never holds
+back the others: it skips live events and continues from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, get_args
+
+import msgspec
+
+from ...contracts.clock import Clock
+from ...events import DurableEvent, Entry, Event, Lagged, Nested
+from ...machine.conversation import Conversation
+from ...machine.journal import Watcher
+from ...values import Media, MediaDelta, Message, Part, PartFinished, ToolResult
+from .route import encode
+
+ITEMS_MAX = 4_096  # pieces that a slow client may be behind
+BYTES_MAX = 8_000_000
+PING_S = 10.0
+PING = b": ping\n\n"
+FIRST = b"retry: 1000\n\n"
+
+_DURABLE = frozenset(get_args(DurableEvent))
+
+
+class _Item(msgspec.Struct, frozen=True):
+    data: bytes
+    seq: int  # the position of the last entry, this one included
+
+
+class Feed:
+    """What is sent to everyone who watches one conversation."""
+
+    def __init__(self, conversation: Conversation, clock: Clock) -> None:
+        self.conversation = conversation
+        self.clients = 0
+        self.seq = 0  # the position of the last entry that was sent
+        self.is_over = False
+        self.task: asyncio.Task[None] | None = None
+        self._clock = clock
+        self._items: deque[_Item] = deque()
+        self._first = 0  # the number of the first item that is kept
+        self._live = 0  # the number of the first item after the last entry
+        self._size = 0
+        self._changed: asyncio.Future[None] | None = None
+
+    async def run(self, watcher: Watcher) -> None:
+        """Encode what the watcher sees. `watcher.seq` is where it begins."""
+        self.seq = watcher.seq
+        with watcher:
+            while True:
+                for seq, event in await watcher.batch():
+                    self._add(seq, event)
+                self._wake()
+
+    def close(self) -> None:
+        """End the streams of all clients: the conversation was deleted, or the server stops."""
+        self.is_over = True
+        if self.task is not None:
+            self.task.cancel()
+        self._wake()
+
+    def _add(self, seq: int, event: Event) -> None:
+        is_entry = type(event) in _DURABLE
+        if is_entry:
+            data = entry_event(Entry(seq, self._clock.now(), event), self.conversation.id)  # type: ignore[arg-type]
+        else:
+            data = live_event(event)
+        self._items.append(_Item(data, seq))
+        self._size += len(data)
+        if is_entry:
+            self.seq = seq
+            self._live = self._first + len(self._items)
+        while self._items and (len(self._items) > ITEMS_MAX or self._size > BYTES_MAX):
+            self._size -= len(self._items.popleft().data)
+            self._first += 1
+            self._live = max(self._live, self._first)
+
+    def _wake(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None
+
+    async def stream(self, after: int, is_allowed: Callable[[], Any]) -> AsyncGenerator[bytes]:
+        """Yield the entries after position `after`, then everything that happens. `is_allowed` is awaited with every
+        ping; the stream ends when it returns False."""
+        yield FIRST
+        sent = after
+        next_item = -1
+        while not self.is_over:
+            if next_item < self._first:  # at the start, or this client fell behind
+                if next_item >= 0:
+                    yield live_event(Lagged(sent))
+                until, next_item = self.seq, self._live
+                for entry in await self.conversation.entries(min(sent, until)):
+                    if entry.seq <= until:
+                        yield entry_event(entry, self.conversation.id)
+                sent = until
+                continue
+            if pending := self._after(next_item):
+                next_item += len(pending)
+                sent = pending[-1].seq
+                yield b"".join([item.data for item in pending])
+            elif not await self._wait():
+                if not await is_allowed():
+                    return
+                yield PING
+
+    def _after(self, number: int) -> list[_Item]:
+        start = number - self._first
+        if start == 0:
+            return list(self._items)
+        if start == len(self._items):
+            return []
+        return [self._items[index] for index in range(start, len(self._items))]
+
+    async def _wait(self) -> bool:
+        """Wait for something new; False if nothing came for a while."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        changed = self._changed
+        await asyncio.wait((changed,), timeout=PING_S)
+        return changed.done()
+
+
+class Feeds:
+    """The feeds of the conversations that are being watched."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: dict[str, Feed] = {}
+        self.group: asyncio.TaskGroup | None = None
+
+    @property
+    def clients(self) -> int:
+        return sum(feed.clients for feed in self._open.values())
+
+    async def stream(
+        self, conversation: Conversation, after: int, is_allowed: Callable[[], Any]
+    ) -> AsyncGenerator[bytes]:
+        feed = self._open.get(conversation.id)
+        if feed is None:
+            feed = self._open[conversation.id] = Feed(conversation, self._clock)
+            watcher = await conversation.watch()
+            assert self.group is not None
+            feed.seq = watcher.seq
+            feed.task = self.group.create_task(feed.run(watcher))
+        feed.clients += 1
+        try:
+            async with contextlib.aclosing(feed.stream(after, is_allowed)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            feed.clients -= 1
+            if feed.clients == 0:
+                self.close(conversation.id)
+
+    def close(self, conversation: str) -> None:
+        if (feed := self._open.pop(conversation, None)) is not None:
+            feed.close()
+
+    def close_all(self) -> None:
+        for id in list(self._open):
+            self.close(id)
+
+
+# --- events as bytes --------------------------------------------------------------------------------------------------
+
+
+def entry_event(entry: Entry, conversation: str) -> bytes:
+    shown = msgspec.structs.replace(entry, event=without_data(entry.event, conversation))
+    return b"id: %d\nevent: entry\ndata: %b\n\n" % (entry.seq, encode(shown))
+
+
+def live_event(event: Event) -> bytes:
+    return b"event: live\ndata: %b\n\n" % encode(without_data(event, ""))
+
+
+def without_data(event: Any, conversation: str) -> Any:
+    """Replace the bytes of images and files with the address from which the page loads them."""
+    match event:
+        case Nested(event=inner):
+            return msgspec.structs.replace(event, event=without_data(inner, ""))
+        case MediaDelta():
+            return msgspec.structs.replace(event, data=b"")
+        case PartFinished(part=part):
+            return msgspec.structs.replace(event, part=_part(part, conversation))
+        case _:
+            changes = {
+                name: _value(value, conversation)
+                for name in ("message", "messages", "result")
+                if (value := getattr(event, name, None)) is not None
+            }
+            return msgspec.structs.replace(event, **changes) if changes else event
+
+
+def _value(value: Any, conversation: str) -> Any:
+    if isinstance(value, Message):
+        return _with_parts(value, conversation, value.id)
+    if isinstance(value, ToolResult):
+        return _with_parts(value, conversation, value.call_id)
+    if isinstance(value, tuple):
+        return tuple(_value(one, conversation) for one in value)  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _with_parts(value: Any, conversation: str, id: str) -> Any:
+    if not any(isinstance(part, Media | ToolResult) for part in value.parts):
+        return value
+    parts = tuple(_part(part, conversation, id, index) for index, part in enumerate(value.parts))
+    return msgspec.structs.replace(value, parts=parts)
+
+
+def _part(part: Part, conversation: str, id: str = "", index: int = 0) -> Part:
+    if isinstance(part, ToolResult):
+        return _with_parts(part, conversation, part.call_id)
+    if not isinstance(part, Media) or not part.data:
+        return part
+    url = f"/api/conversations/{conversation}/media/{id}/{index}" if conversation and id else ""
+    return msgspec.structs.replace(part, data=b"", url=url)

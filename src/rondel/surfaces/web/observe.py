@@ -1,0 +1,273 @@
+"""Routes for looking at what happened and what there is: traces, usage, agents, jobs, settings, gateway requests."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from ...agent import Agent
+from ...contracts.runtime import JobInfo
+from ...errors import RondelError
+from ...jobs.background import read_jobs
+from ...jobs.timetable import Scheduled, read_schedules
+from ...trace import TraceNode, markdown, only_turn, read
+from ...trace.assembly import Assembly, assembly_of
+from ...values import Value, user
+from ..usage import UsageReport, report
+from .conversations import find, owns
+from .feed import FIRST, PING, PING_S
+from .route import Call, Done, Nothing, Problem, Route, encode
+
+LISTED_MAX = 500
+PREVIEW_CHARS_MAX = 20_000
+
+
+# --- traces -----------------------------------------------------------------------------------------------------------
+
+
+class TraceQuery(Value, frozen=True):
+    turn: str = ""
+    format: str = "json"
+
+
+async def trace(call: Call[Nothing, TraceQuery]) -> Response:
+    conversation = await find(call)
+    await call.app.ledger.ready()
+    root = await read(call.app.store, conversation.id, price=call.app.ledger.paid)
+    if call.query.turn:
+        try:
+            root = only_turn(root, call.query.turn)
+        except RondelError as error:
+            raise Problem(404, str(error)) from None
+    if call.query.format == "markdown":
+        return Response(markdown(root), media_type="text/markdown; charset=utf-8")
+    if call.query.format == "html":
+        from ...trace.page import page
+
+        name = f"trace-{conversation.id[-10:]}.html"
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(page(root), media_type="text/html; charset=utf-8", headers=headers)
+    return Response(root.to_json(), media_type="application/json")
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+
+class UsageQuery(Value, frozen=True):
+    by: str = "model"
+    window: str = ""
+    since: str = ""
+    limit: int = 50
+
+
+async def usage(call: Call[Nothing, UsageQuery]) -> UsageReport:
+    query = call.query
+    limit = max(1, min(query.limit, LISTED_MAX))
+    try:
+        return await report(call.app.ledger, by=query.by, window=query.window, since=query.since, limit=limit)
+    except RondelError as error:
+        raise Problem(400, str(error)) from None
+
+
+async def usage_csv(call: Call[Nothing, UsageQuery]) -> Response:
+    found = await usage(call)
+    out = io.StringIO()
+    table = csv.writer(out)
+    table.writerow(["window", found.by, "calls", "tokens_in", "tokens_out", "cost_usd"])
+    for row in found.rows:
+        totals = row.totals
+        shown = " / ".join(row.values)
+        # A cell that begins like a formula would be run by a spreadsheet.
+        shown = f"'{shown}" if shown[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
+        table.writerow([row.key, shown, totals.calls, totals.tokens_in, totals.tokens_out, totals.cost_usd])
+    headers = {"content-disposition": 'attachment; filename="usage.csv"'}
+    return Response(out.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+class AgentInfo(Value, frozen=True):
+    name: str
+    description: str
+    kind: str
+    engine: str
+    tools: tuple[str, ...]
+    plugins: tuple[str, ...]
+    inputs: dict[str, Any]
+    is_default: bool
+    file: str
+    problem: str = ""
+
+
+class PreviewQuery(Value, frozen=True):
+    text: str
+
+
+def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
+    registry = call.app.registry
+    kind = next((kind for kind in ("template", "alias", "function") if getattr(agent, kind, None)), "prompt")
+    is_default = agent.name == registry.agent().name
+    file = call.web.about.files.get(agent.name, "") if call.is_admin else ""
+    try:
+        resolved = registry.resolve(agent.name)
+    except RondelError as error:
+        problem = str(error)
+        return AgentInfo(agent.name, agent.description, kind, "", (), (), {}, is_default, file, problem)
+    tools = tuple(spec.name for spec in resolved.specs)
+    plugins = tuple(plugin.name for plugin in resolved.chain.plugins)
+    inputs = dict(agent.inputs or {})
+    return AgentInfo(
+        agent.name, agent.description, kind, resolved.engine.name, tools, plugins, inputs, is_default, file
+    )
+
+
+async def agents(call: Call[Nothing, Nothing]) -> tuple[AgentInfo, ...]:
+    return tuple(_info(call, agent) for agent in call.app.registry.agents)
+
+
+async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
+    """Assemble an agent's prompt for a message, step by step. No model is asked."""
+    name = call.path("agent")
+    if not call.app.registry.knows_agent(name):
+        raise Problem(404, f"there is no agent {name[:80]!r}")
+    text = call.body.text[:PREVIEW_CHARS_MAX]
+    if not text.strip():
+        raise Problem(400, "the message is empty; type what a person would say")
+    message = user(text, id="message")
+    return await assembly_of(name, call.app.registry.resolve(name), message, call.app.preview(name, message))
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+class Jobs(Value, frozen=True):
+    jobs: tuple[JobInfo, ...]
+    schedules: tuple[Scheduled, ...]
+
+
+async def _may_see(call: Call[Any, Any], conversation: str) -> bool:
+    if call.is_admin:
+        return True
+    info = await call.app.store.info(conversation.partition("/")[0])
+    return info is not None and owns(call, info)
+
+
+async def jobs(call: Call[Nothing, Nothing]) -> Jobs:
+    found = [job for job in (await read_jobs(call.app.store))[:LISTED_MAX] if await _may_see(call, job.conversation)]
+    schedules = [
+        one for one in (await read_schedules(call.app.store))[:LISTED_MAX] if await _may_see(call, one.conversation)
+    ]
+    return Jobs(tuple(found), tuple(schedules))
+
+
+async def cancel_job(call: Call[Nothing, Nothing]) -> Done:
+    id = call.path("job")
+    for job in await read_jobs(call.app.store):
+        if job.id == id and await _may_see(call, job.conversation):
+            if not await call.app.background.cancel(id):
+                raise Problem(409, "this job is over already")
+            return Done()
+    for scheduled in await read_schedules(call.app.store):
+        if scheduled.id == id and await _may_see(call, scheduled.conversation):
+            await call.app.timetable.cancel(id)
+            return Done()
+    raise Problem(404, f"there is no job {id[:40]!r}")
+
+
+# --- settings and problems --------------------------------------------------------------------------------------------
+
+
+class Setting(Value, frozen=True):
+    key: str
+    value: str
+    source: str
+
+
+class LintProblem(Value, frozen=True):
+    path: str
+    line: int
+    severity: str
+    message: str
+
+
+async def settings(call: Call[Nothing, Nothing]) -> tuple[Setting, ...]:
+    return tuple(Setting(*row) for row in call.web.about.settings())
+
+
+async def problems(call: Call[Nothing, Nothing]) -> tuple[LintProblem, ...]:
+    found = await asyncio.to_thread(call.web.about.lint)
+    return tuple(LintProblem(p.path, p.line, p.severity, p.message) for p in found)
+
+
+async def api_description(call: Call[Nothing, Nothing]) -> Response:
+    return Response(call.web.openapi, media_type="application/json")
+
+
+# --- requests of the gateway ------------------------------------------------------------------------------------------
+
+
+async def requests(call: Call[Nothing, Nothing]) -> Response:
+    newest = [record_of(record) for record in reversed(call.web.records.newest)]
+    return Response(encode({"requests": newest}), media_type="application/json")
+
+
+async def request_events(call: Call[Nothing, Nothing]) -> StreamingResponse:
+    return StreamingResponse(_records(call), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def _records(call: Call[Any, Any]) -> AsyncGenerator[bytes]:
+    queue: asyncio.Queue[bytes] = asyncio.Queue(1_000)
+
+    def put(record: Any) -> None:
+        if not queue.full():
+            queue.put_nowait(b"event: request\ndata: %b\n\n" % encode(record_of(record)))
+
+    unwatch = call.web.records.watch(put)
+    try:
+        yield FIRST
+        while True:
+            try:
+                async with asyncio.timeout(PING_S):
+                    yield await queue.get()
+            except TimeoutError:
+                if not await call.web.still_allows(call):
+                    return
+                yield PING
+    finally:
+        unwatch()
+
+
+def record_of(record: Any) -> dict[str, Any]:
+    """A request without its speed, which is an object that still changes."""
+    shown = {name: getattr(record, name) for name in record.__struct_fields__ if name != "speed"}
+    return msgspec.to_builtins(shown, enc_hook=str)
+
+
+_AGENT = "/api/agents/{agent}"
+ROUTES = (
+    Route("GET", "/api/conversations/{id}/trace", trace, "Show what happened, as a tree.", query=TraceQuery,
+          returns=TraceNode),
+    Route("GET", "/api/usage", usage, "Show tokens and cost, and the limits.", "admin", query=UsageQuery,
+          returns=UsageReport),
+    Route("GET", "/api/usage.csv", usage_csv, "Download usage for a spreadsheet.", "admin", query=UsageQuery,
+          media="text/csv"),
+    Route("GET", "/api/agents", agents, "List the agents.", returns=tuple[AgentInfo, ...]),
+    Route("POST", f"{_AGENT}/prompt", preview, "Preview an agent's prompt without calling a model.",
+          body=PreviewQuery, returns=Assembly),
+    Route("GET", "/api/jobs", jobs, "List background jobs and schedules.", returns=Jobs),
+    Route("POST", "/api/jobs/{job}/cancel", cancel_job, "Cancel a job or a schedule."),
+    Route("GET", "/api/settings", settings, "Show the effective settings and where each comes from.", "admin",
+          returns=tuple[Setting, ...]),
+    Route("GET", "/api/problems", problems, "Check the project's files.", "admin", returns=tuple[LintProblem, ...]),
+    Route("GET", "/api/requests", requests, "List the newest requests of the gateway, without content.", "admin"),
+    Route("GET", "/api/requests/events", request_events, "Watch requests of the gateway.", "admin",
+          media="text/event-stream"),
+    Route("GET", "/api/openapi.json", api_description, "Describe this API.", "public"),
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""Who asks: the holder of a key, a session that a key opened, or the local person where no keys are needed.
+
+Nothing of a key is stored, only a hash: a session ends when its key is changed, removed or has expired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+
+from ...contracts.clock import Clock
+from ...contracts.store import KeyValueStore
+from ...project.settings import KeySettings
+from ...values import Person, Value
+from .route import Problem
+
+COOKIE = "rondel_session"
+NAMESPACE = "web-session"
+SESSION_S = 30 * 86_400.0
+SESSIONS_MAX = 1_000
+LOG_INS_MAX, LOG_IN_WINDOW_S = 10, 60.0  # how many wrong keys within this time before the rest must wait
+LOCAL = Person("user", roles=("admin",))
+"""The person at this machine, the same as in the terminal."""
+ADMIN = "admin"
+
+
+class Gate(Protocol):
+    """The gateway's access control. It raises an error with a `status` for what it refuses."""
+
+    @property
+    def keys(self) -> Mapping[str, KeySettings]: ...
+
+    def check_host(self, headers: Mapping[str, str]) -> None: ...
+
+    def check_key(self, headers: Mapping[str, str], now: float) -> str: ...
+
+
+class SessionInfo(Value, frozen=True):
+    """An open log-in, as its owner sees it. `id` ends it."""
+
+    id: str
+    key: str
+    created_at: float
+    until: float
+    browser: str = ""
+
+
+class _Session(Value, frozen=True):
+    key: str  # the name of the key that opened it
+    print: str  # a hash of the key's value
+    created_at: float
+    until: float
+    browser: str = ""
+
+
+class People:
+    def __init__(self, store: KeyValueStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._wrong: deque[float] = deque(maxlen=LOG_INS_MAX)
+
+    async def who(self, gate: Gate, request: Request) -> tuple[Person, str]:
+        """Return who asks, and the id of the session, if there is one. Raises for strangers."""
+        if not gate.keys:
+            return LOCAL, ""
+        headers = dict(request.headers)
+        if headers.get("authorization") or headers.get("x-api-key"):
+            return person_of(gate, gate.check_key(headers, self._clock.now())), ""
+        token = request.cookies.get(COOKIE, "")
+        if token:
+            session = await self._read(_hash(token))
+            if session is not None and self._is_valid(gate, session):
+                return person_of(gate, session.key), _hash(token)
+        raise Problem(401, "log in first: POST /api/session with a key, or send the key as a bearer token")
+
+    async def log_in(self, gate: Gate, key: str, browser: str) -> tuple[Person, str]:
+        """Open a session with a key. Returns its person and the secret for the cookie."""
+        now = self._clock.now()
+        if len(self._wrong) == LOG_INS_MAX and now - self._wrong[0] < LOG_IN_WINDOW_S:
+            wait = LOG_IN_WINDOW_S - (now - self._wrong[0])
+            raise Problem(429, f"too many wrong keys; try again in {wait:.0f} s", retry_after_s=wait)
+        try:
+            name = gate.check_key({"authorization": f"Bearer {key}"}, now)
+        except Exception:
+            self._wrong.append(now)
+            raise
+        held = await self._store.keys(NAMESPACE, limit=SESSIONS_MAX)
+        if len(held) >= SESSIONS_MAX:
+            raise Problem(503, f"{SESSIONS_MAX} sessions are open; end some of them, or wait until they expire")
+        token = secrets.token_urlsafe(32)
+        session = _Session(name, _hash(gate.keys[name].key), now, now + SESSION_S, browser[:200])
+        await self._store.put(NAMESPACE, _hash(token), msgspec.json.encode(session), until=session.until)
+        return person_of(gate, name), token
+
+    async def sessions(self, gate: Gate, person: Person) -> list[SessionInfo]:
+        """Return a person's open sessions; an admin's list has everyone's."""
+        found: list[SessionInfo] = []
+        for id in await self._store.keys(NAMESPACE, limit=SESSIONS_MAX):
+            session = await self._read(id)
+            if session is None or not self._is_valid(gate, session):
+                continue
+            if ADMIN in person.roles or person_of(gate, session.key).id == person.id:
+                found.append(SessionInfo(id, session.key, session.created_at, session.until, session.browser))
+        return found
+
+    async def end(self, gate: Gate, person: Person, id: str) -> bool:
+        if id not in [session.id for session in await self.sessions(gate, person)]:
+            return False
+        return await self._store.remove(NAMESPACE, id)
+
+    async def forget(self, id: str) -> None:
+        await self._store.remove(NAMESPACE, id)
+
+    async def _read(self, id: str) -> _Session | None:
+        raw = await self._store.get(NAMESPACE, id)
+        return None if raw is None else msgspec.json.decode(raw, type=_Session)
+
+    def _is_valid(self, gate: Gate, session: _Session) -> bool:
+        key = gate.keys.get(session.key)
+        if key is None or session.until <= self._clock.now() or _hash(key.key) != session.print:
+            return False
+        try:
+            gate.check_key({"authorization": f"Bearer {key.key}"}, self._clock.now())  # it may have expired
+        except Exception:
+            return False
+        return True
+
+
+def person_of(gate: Gate, key: str) -> Person:
+    """Return the person that a key belongs to: the one that it names, else one of the key's own name."""
+    settings = gate.keys.get(key, KeySettings())
+    return Person(settings.person or key, roles=settings.roles, origin="key")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

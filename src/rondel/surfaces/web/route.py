@@ -1,0 +1,142 @@
+"""What a route declares, the request that its function gets, and problems as one sentence.
+
+The table of routes is the only list: Starlette's routes, the OpenAPI description and the tests are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...app.app import App
+from ...errors import RondelError
+from ...values import Person, Value
+
+if TYPE_CHECKING:
+    from .server import WebApp
+
+BODY_BYTES_MAX = 48_000_000  # attachments come in the body, in Base64
+QUERY_CHARS_MAX = 4_000
+
+Rights: TypeAlias = Literal["public", "person", "admin"]
+"""Who may call a route: everyone, everyone with a key or a session, or only admins."""
+Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+
+class Nothing(Value, frozen=True):
+    """No body, or no query."""
+
+
+class Done(Value, frozen=True):
+    """The answer of a route that has nothing else to say."""
+
+    ok: bool = True
+
+
+class Problem(RondelError):
+    """A request that cannot be answered. `status` is its HTTP status."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Call(Generic[B, Q]):
+    """A request, after access and shape were checked."""
+
+    def __init__(
+        self, app: App, web: WebApp, request: Request, person: Person, body: B, query: Q, *, session: str = ""
+    ) -> None:
+        self.app = app
+        self.web = web
+        self.request = request
+        self.person = person
+        self.body = body
+        self.query = query
+        self.session = session
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.person.roles
+
+    def path(self, name: str) -> str:
+        return str(self.request.path_params[name])
+
+
+Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[Any]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One method of one path. `returns` is the type of the JSON answer; a handler may also return a Response."""
+
+    method: Method
+    path: str
+    handler: Handler
+    summary: str
+    rights: Rights = "person"
+    body: type[Any] = Nothing
+    query: type[Any] = Nothing
+    returns: Any = Done
+    media: str = "application/json"
+
+
+def read_query(request: Request, kind: type[Q]) -> Q:
+    if len(request.url.query) > QUERY_CHARS_MAX:
+        raise Problem(414, f"the query is longer than {QUERY_CHARS_MAX} characters; shorten it")
+    return _convert(dict(request.query_params), kind, "the query", strict=False)
+
+
+async def read_body(request: Request, kind: type[B], bytes_max: int = BODY_BYTES_MAX) -> B:
+    """Read and check the JSON body."""
+    if kind is Nothing:
+        return kind()
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > bytes_max:
+        raise _too_large(bytes_max)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, "the body must be JSON: send it with content-type application/json")
+    pieces, size = list[bytes](), 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        pieces.append(piece)
+    try:
+        raw = msgspec.json.decode(b"".join(pieces))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Problem(400, f"the body is not JSON: {error}") from None
+    return _convert(raw, kind, "the body", strict=True)
+
+
+def _convert(raw: Any, kind: type[Q], what: str, *, strict: bool) -> Q:
+    if isinstance(raw, Mapping):
+        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        if unknown := sorted(set(map(str, raw)) - known):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            listed = ", ".join(sorted(known)) or "nothing"
+            raise Problem(400, f"{what} has an unknown field {unknown[0][:80]!r}; it may have: {listed}")
+    try:
+        return msgspec.convert(raw, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise Problem(400, f"{what} is wrong: {error}") from None
+
+
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(413, f"the body is larger than {bytes_max // 1_000_000} MB; send less")
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def respond(value: Any) -> Response:
+    if isinstance(value, Response):
+        return value
+    return Response(encode(value), media_type="application/json")

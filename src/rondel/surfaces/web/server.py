@@ -1,0 +1,201 @@
+"""The web surface as an ASGI application: routes, access, errors, and the files of the page.
+
+The gateway's server passes it the requests for the page and for `/api`. Every route is in ROUTES with the rights that it
+needs. Host and Origin are checked on every request, and a change must come from our own page or from a program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
+
+from ...app.app import App
+from ...errors import RondelError
+from ...values import Person
+from . import chat, conversations, observe, session
+from .feed import Feeds
+from .metrics import metrics
+from .openapi import description
+from .page import PageFiles
+from .people import ADMIN, Gate, People
+from .route import Call, Problem, Route, encode, read_body, read_query, respond
+
+log = logging.getLogger("rondel.web")
+
+NEW_MAX = 10_000  # conversations that were created and have no message yet
+ROUTES: tuple[Route, ...] = (*session.ROUTES, *conversations.ROUTES, *chat.ROUTES, *observe.ROUTES, metrics)
+OURS = ("/api/", "/assets/", "/metrics", "/favicon")
+
+
+class Records(Protocol):
+    """The newest requests of the gateway."""
+
+    newest: deque[Any]
+
+    def watch(self, watcher: Callable[[Any], None]) -> Callable[[], None]: ...
+
+
+class About(msgspec.Struct, frozen=True):
+    """What the page says about this installation."""
+
+    version: str
+    engine: str
+    why: str
+    hints: tuple[str, ...] = ()
+    files: dict[str, str] = {}
+    settings: Callable[[], Iterable[Sequence[str]]] = tuple
+    lint: Callable[[], Iterable[Any]] = tuple
+
+
+class WebApp:
+    """`async with WebApp(...) as web:`; then a server calls it for the paths that `takes` accepts."""
+
+    def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
+        self.app, self.records, self.about = app, records, about
+        self._gate = gate
+        self.people = People(app.store, app.clock)
+        self.feeds = Feeds(app.clock)
+        self.openapi = encode(description(ROUTES, about.version))
+        self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
+        self._page = PageFiles()
+        self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
+        self._life = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> WebApp:
+        async with contextlib.AsyncExitStack() as life:
+            self.feeds.group = await life.enter_async_context(asyncio.TaskGroup())
+            life.callback(self.feeds.close_all)
+            self._life = life.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._life.aclose()
+
+    @property
+    def gate(self) -> Gate:
+        return self._gate()
+
+    # --- conversations without a message ------------------------------------------------------------------------------
+
+    def add_new(self, id: str, person: Person, agent: str) -> None:
+        self._new[id] = (person.id, agent)
+        while len(self._new) > NEW_MAX:
+            self._new.popitem(last=False)
+
+    def is_new(self, id: str, person: Person) -> bool:
+        return self._new.get(id, ("", ""))[0] == person.id and id in self._new
+
+    def new_agent(self, id: str) -> str:
+        return self._new.get(id, ("", ""))[1]
+
+    def forget_new(self, id: str) -> None:
+        self._new.pop(id, None)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def takes(self, scope: Scope) -> bool:
+        """Whether this request is for the page or the API, not for the gateway."""
+        path: str = scope["path"]
+        if path.startswith(OURS):
+            return True
+        if path != "/" or scope["method"] != "GET":
+            return False
+        return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            self.gate.check_host(dict(request.headers))
+            _check_site(request)
+            if (file := self._page.find(request)) is not None:
+                await file(scope, receive, send)
+                return
+        except RondelError as error:
+            await problem(error)(scope, receive, send)
+            return
+        await self._starlette(scope, receive, send)
+
+    async def answer(self, route: Route, request: Request) -> Response:
+        try:
+            person, id = Person(""), ""
+            if route.rights != "public":
+                person, id = await self.people.who(self.gate, request)
+                if route.rights == "admin" and ADMIN not in person.roles:
+                    raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
+            query = read_query(request, route.query)
+            body = await read_body(request, route.body)
+            call = Call[Any, Any](self.app, self, request, person, body, query, session=id)
+            return respond(await route.handler(call))
+        except RondelError as error:
+            return problem(error)
+        except Exception:
+            log.exception("%s %s failed", route.method, route.path)
+            return problem(Problem(500, "this failed; the log of the server says why"))
+
+    async def still_allows(self, call: Call[Any, Any]) -> bool:
+        """Whether a stream may go on: its key or session may have been revoked."""
+        try:
+            person, _ = await self.people.who(self.gate, call.request)
+        except RondelError:
+            return False
+        return person.id == call.person.id and set(call.person.roles) <= set(person.roles)
+
+
+def _by_path() -> dict[str, list[Route]]:
+    groups: dict[str, list[Route]] = {}
+    for route in ROUTES:
+        groups.setdefault(route.path, []).append(route)
+    return groups
+
+
+def _starlette_route(web: WebApp, path: str, group: list[Route]) -> StarletteRoute:
+    by_method = {route.method: route for route in group}
+
+    async def endpoint(request: Request) -> Response:
+        route = by_method.get(request.method)  # type: ignore[call-overload]
+        if route is None and request.method == "HEAD":
+            route = by_method.get("GET")
+        if route is None:
+            return problem(Problem(405, f"{request.method} is not for {path}; use {', '.join(by_method)}"))
+        return await web.answer(route, request)
+
+    methods = ["GET", "POST", "PATCH", "DELETE", "PUT", "HEAD"]
+    return StarletteRoute(path, endpoint, methods=methods)
+
+
+def _check_site(request: Request) -> None:
+    """Refuse changes that another site's page asks for. Programs send no such header."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if request.method not in ("GET", "HEAD") and site not in ("same-origin", "none"):
+        raise Problem(403, "changes are accepted from our own page and from programs, not from other sites")
+
+
+def problem(error: RondelError) -> Response:
+    status = getattr(error, "status", 400)
+    headers: dict[str, str] = {"cache-control": "no-store"}
+    if (wait := getattr(error, "retry_after_s", None)) is not None:
+        headers["retry-after"] = str(max(1, round(wait)))
+    return Response(encode({"error": str(error)}), status, headers, "application/json")
+
+
+@contextlib.asynccontextmanager
+async def beside(web: WebApp, gateway: Any) -> AsyncGenerator[Callable[[Scope, Receive, Send], Any]]:
+    """Yield one application: the page and the API where `web` takes a request, the gateway for all others."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = web if scope["type"] == "http" and web.takes(scope) else gateway
+        await chosen(scope, receive, send)
+
+    async with web:
+        yield application

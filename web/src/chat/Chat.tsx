@@ -1,0 +1,130 @@
+// The chat screen: a conversation, what is behind its answers, and the place to write.
+import { useComputed } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { enc } from "../api";
+import type { Turn } from "../fold";
+import { visible } from "../fold";
+import { MenuButton } from "../parts/common";
+import { agents, go, loadConversations, me, online } from "../state";
+import { TracePanel } from "../traces/TracePanel";
+import { Composer, useFiles } from "./Composer";
+import { newConversation, Talk, infoOf } from "./talk";
+import { QuestionCard, TurnView } from "./Turns";
+
+const WINDOW = 60; // turns in the page at once
+
+export function Chat({ id }: { id: string }) {
+  return id ? <Conversation key={id} id={id} /> : <Welcome />;
+}
+
+const TRIES = ["What can you do here?", "Explain recursion with a small example in Python.", "Help me plan a quiet weekend."];
+
+function Welcome() {
+  const [agent, setAgent] = useState("");
+  const [error, setError] = useState("");
+  const chosen = agent || agents.value.find((one) => one.is_default)?.name || agents.value[0]?.name || "";
+  const files = useFiles(setError);
+  useEffect(() => { document.title = "New conversation · Rondel"; }, []);
+  const send = async (text: string) => {
+    setError("");
+    try {
+      const id = await newConversation(chosen);
+      const talk = new Talk(id);
+      if (!(await talk.send(text, files.files.map(({ name, data }) => ({ name, data })), "queue", crypto.randomUUID?.() ?? ""))) {
+        setError(talk.error.value);
+        return false;
+      }
+      go(`chat/${enc(id)}`);
+      void loadConversations();
+      return true;
+    } catch (failure) {
+      setError((failure as Error).message);
+      return false;
+    }
+  };
+  return (
+    <main class="chat">
+      <div class="chat-head"><MenuButton /><b>New conversation</b></div>
+      <div class="scroll">
+        <div class="welcome">
+          <h1>What would you like to do?</h1>
+          {me.value && <p class="soft">Using <span class="mono">{me.value.engine}</span>: {me.value.engine_why}.</p>}
+          {me.value?.hints.map((hint) => <p class="soft small">{hint.charAt(0).toUpperCase() + hint.slice(1)}.</p>)}
+          <div class="tries">{TRIES.map((text) => <button onClick={() => void send(text)}>{text}</button>)}</div>
+          {error && <div class="note error" role="alert">{error}</div>}
+        </div>
+      </div>
+      <Composer draftKey="new" working={false} agent={chosen} onAgent={setAgent} files={files} onStop={() => {}} onSend={(text) => send(text)} />
+    </main>
+  );
+}
+
+function Conversation({ id }: { id: string }) {
+  const talk = useMemo(() => new Talk(id), [id]);
+  const [trace, setTrace] = useState<string | null>(null);
+  const [start, setStart] = useState<number | null>(null);
+  const [dropping, setDropping] = useState(false);
+  const scroll = useRef<HTMLDivElement>(null);
+  const following = useRef(true);
+  const [away, setAway] = useState(false);
+  const files = useFiles((text) => { talk.error.value = text; });
+  useEffect(() => { void talk.open(); return () => talk.close(); }, [talk]);
+  const version = talk.version.value;
+  const title = useComputed(() => { void talk.version.value; return infoOf(id)?.title || talk.fold.title || "Conversation"; }).value;
+  useEffect(() => { document.title = `${title} · Rondel`; }, [title]);
+  useEffect(() => {
+    const box = scroll.current;
+    if (box && following.current) box.scrollTop = box.scrollHeight;
+  }, [version, talk.loaded.value]);
+  useEffect(() => {
+    const stop = () => { if (talk.isWorking) void talk.stop(); };
+    addEventListener("rondel:stop", stop);
+    return () => removeEventListener("rondel:stop", stop);
+  }, [talk]);
+
+  if (talk.gone.value) {
+    return <main class="chat"><div class="chat-head"><MenuButton /></div><div class="empty"><div>This conversation does not exist any more. It may have been deleted in another tab.</div><button onClick={() => go("chat")}>Start a new one</button></div></main>;
+  }
+  const turns = visible(talk.fold.turns);
+  const first = start ?? Math.max(0, turns.length - WINDOW);
+  const shown = turns.slice(first, first + WINDOW);
+  const working = talk.isWorking;
+  const last = turns[turns.length - 1];
+  const loose = [...talk.fold.questions.values()].filter((question) => !talk.fold.calls.has(question.call_id ?? ""));
+  const interrupted = talk.loaded.value && infoOf(id)?.state === "interrupted";
+  return (
+    <>
+      <main class={`chat ${dropping ? "dropping" : ""}`}
+        onDragOver={(event) => { event.preventDefault(); setDropping(true); }} onDragLeave={() => setDropping(false)}
+        onDrop={(event) => { event.preventDefault(); setDropping(false); if (event.dataTransfer?.files.length) void files.add(event.dataTransfer.files); }}>
+        <div class="chat-head">
+          <MenuButton />
+          <b class="cut">{title}</b>
+          <span class="soft cut">{last?.agent || talk.agent.value}</span>
+          <span class="engine mono soft cut">{talk.engine.value}</span>
+          <a class="small" href={`/api/conversations/${enc(id)}/export`} download>Export</a>
+        </div>
+        {!online.value && <div class="banner" role="status">The connection is gone. Reconnecting; nothing that was said is lost.</div>}
+        <div class="scroll" ref={scroll} tabIndex={0} aria-label="Messages" onScroll={(event) => {
+          const box = event.currentTarget;
+          following.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+          setAway(!following.current);
+        }}>
+          <div class="column">
+            {first > 0 && <button onClick={() => { following.current = false; setStart(Math.max(0, first - WINDOW / 2)); }}>Show earlier messages ({first})</button>}
+            {shown.map((turn) => <TurnView key={turn.id} talk={talk} turn={turn} version={turn.version} isLast={turn === last} onTrace={(one: Turn) => setTrace(trace === one.id ? null : one.id)} />)}
+            {first + WINDOW < turns.length && <button onClick={() => setStart(first + WINDOW / 2 + WINDOW >= turns.length ? null : first + WINDOW / 2)}>Show later messages ({turns.length - first - WINDOW})</button>}
+            {loose.map((question) => <QuestionCard key={question.id} question={question} talk={talk} />)}
+            {working && <div class="working" role="status"><span class="dot working" />{talk.fold.status || "Working"}…</div>}
+            {interrupted && !working && <div class="note warning">This conversation was interrupted. <button onClick={() => void talk.resume()}>Continue</button></div>}
+            {talk.error.value && <div class="note error" role="alert">{talk.error.value}</div>}
+          </div>
+        </div>
+        {away && <button class="down" onClick={() => { setStart(null); following.current = true; scroll.current!.scrollTop = scroll.current!.scrollHeight; }}>↓ Newest</button>}
+        <Composer talk={talk} draftKey={id} working={working} agent={last?.agent || talk.agent.value} files={files} onStop={() => void talk.stop()}
+          onSend={(text, mode) => { following.current = true; return talk.send(text, files.files.map(({ name, data }) => ({ name, data })), mode, crypto.randomUUID?.() ?? ""); }} />
+      </main>
+      {trace && <aside class="right" aria-label="Trace"><TracePanel conversation={id} turn={trace} version={working ? version : 0} onClose={() => setTrace(null)} /></aside>}
+    </>
+  );
+}

@@ -1,0 +1,95 @@
+// Where people write: text, files by button, paste and drop, a draft for each conversation.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { agents } from "../state";
+import type { Talk } from "./talk";
+
+export interface Attached { name: string; data: string; size: number }
+const FILE_MAX = 32_000_000;
+const FILES_MAX = 20;
+const TEXT_MAX = 2_000_000;
+
+export function readFile(file: File): Promise<Attached> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
+    reader.onload = () => resolve({ name: file.name || "pasted", data: String(reader.result).replace(/^[^,]*,/, ""), size: file.size });
+    reader.readAsDataURL(file);
+  });
+}
+
+export function useFiles(onError: (text: string) => void) {
+  const [files, setFiles] = useState<Attached[]>([]);
+  const add = async (list: FileList | File[]) => {
+    const given = [...list];
+    if (files.length + given.length > FILES_MAX) return onError(`${given.length} files are too many; attach at most ${FILES_MAX}.`);
+    const large = given.find((file) => file.size > FILE_MAX);
+    if (large) return onError(`${large.name} is larger than ${FILE_MAX / 1e6} MB.`);
+    if (given.some((file) => file.size === 0)) return onError("An empty file or a folder cannot be attached.");
+    try {
+      const read = await Promise.all(given.map(readFile));
+      setFiles((known) => [...known, ...read]);
+    } catch (error) {
+      onError((error as Error).message);
+    }
+  };
+  return { files, add, remove: (at: number) => setFiles((known) => known.filter((_, index) => index !== at)), clear: () => setFiles([]) };
+}
+
+export function Composer({ talk, draftKey, working, agent, onAgent, onSend, files, onStop }: {
+  talk?: Talk; draftKey: string; working: boolean; agent: string; onAgent?: (name: string) => void;
+  onSend: (text: string, mode: "queue" | "steer") => Promise<boolean>;
+  files: ReturnType<typeof useFiles>; onStop: () => void;
+}) {
+  const [text, setText] = useState(() => localStorage.getItem(`draft:${draftKey}`) ?? "");
+  const [mode, setMode] = useState<"queue" | "steer">("steer");
+  const box = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  useEffect(() => { setText(localStorage.getItem(`draft:${draftKey}`) ?? ""); box.current?.focus(); }, [draftKey]);
+  useEffect(() => {
+    if (text) localStorage.setItem(`draft:${draftKey}`, text.slice(0, 100_000));
+    else localStorage.removeItem(`draft:${draftKey}`);
+    const area = box.current;
+    if (area) { area.style.height = "auto"; area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`; }
+  }, [text]);
+  const tooLong = text.length > TEXT_MAX;
+  const send = async () => {
+    if ((!text.trim() && !files.files.length) || tooLong || talk?.sending.value) return;
+    if (await onSend(text, working ? mode : "queue")) { setText(""); files.clear(); }
+  };
+  return (
+    <div class="composer-wrap">
+      <div class="composer">
+        {files.files.length > 0 && (
+          <div class="files">
+            {files.files.map((file, at) => <span class="file" key={at}><span class="cut">{file.name}</span><button class="plain" aria-label={`Remove ${file.name}`} onClick={() => files.remove(at)}>×</button></span>)}
+          </div>
+        )}
+        <textarea ref={box} rows={1} value={text} dir="auto" aria-label="Message" placeholder={working ? "Say something while it works…" : "Message, or ↑ to edit your last one"}
+          onInput={(event) => setText(event.currentTarget.value)}
+          onPaste={(event) => { const pasted = event.clipboardData?.files; if (pasted?.length) { event.preventDefault(); void files.add(pasted); } }}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); void send(); }
+            else if (event.key === "Escape" && working) { event.preventDefault(); onStop(); }
+            else if (event.key === "ArrowUp" && !text) { event.preventDefault(); dispatchEvent(new Event("rondel:edit-last")); }
+          }} />
+        {tooLong && <div class="bad small" role="alert">The text has {text.length.toLocaleString()} characters; at most {TEXT_MAX.toLocaleString()} can be sent. Attach it as a file.</div>}
+        <div class="row">
+          <button class="plain" onClick={() => picker.current?.click()}>+ File</button>
+          <input ref={picker} type="file" multiple class="visually-hidden" tabIndex={-1} aria-label="Attach files" onChange={(event) => { void files.add(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
+          {onAgent ? (
+            <select aria-label="Agent" value={agent} onChange={(event) => onAgent(event.currentTarget.value)}>
+              {agents.value.map((one) => <option value={one.name}>{one.name}</option>)}
+            </select>
+          ) : <span class="soft cut">{agent}</span>}
+          {working && (
+            <select aria-label="While it works" value={mode} onChange={(event) => setMode(event.currentTarget.value as "queue" | "steer")}>
+              <option value="steer">Steer: read between two steps</option><option value="queue">Queue: answer afterwards</option>
+            </select>
+          )}
+          {working ? <button class="send danger" onClick={onStop}>Stop <kbd>Esc</kbd></button> : <span class="send" />}
+          <button class="primary" disabled={(!text.trim() && !files.files.length) || tooLong} onClick={() => void send()}>Send</button>
+        </div>
+      </div>
+    </div>
+  );
+}

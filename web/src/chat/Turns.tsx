@@ -1,0 +1,209 @@
+// What was said and done: messages, thinking, tool calls, questions, notes.
+import { memo } from "preact/compat";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Citation, Part, Question, TraceNode } from "../api";
+import { enc, get } from "../api";
+import type { CallView, Item, Turn, UserView } from "../fold";
+import { messageText, versionsBefore } from "../fold";
+import { count, dollars, pretty, seconds, short } from "../format";
+import { CopyButton } from "../parts/common";
+import { Markdown } from "../parts/Markdown";
+import type { Talk } from "./talk";
+
+export const TurnView = memo(({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast: boolean; version: number; onTrace: (turn: Turn) => void }) => {
+  const [shown, setShown] = useState<number | null>(null);
+  const others = versionsBefore(talk.fold.turns, turn);
+  const at = shown ?? others.length;
+  const current = at < others.length ? others[at]! : turn;
+  const isOld = current !== turn;
+  return (
+    <article class="turn" aria-label={`Turn of ${current.agent || "the agent"}`} data-turn={turn.id}>
+      {others.length > 0 && (
+        <div class="under" aria-label="Versions of this turn">
+          <button class="plain" aria-label="Earlier version" disabled={at === 0} onClick={() => setShown(at - 1)}>‹</button>
+          <span>{at + 1} / {others.length + 1}</span>
+          <button class="plain" aria-label="Later version" disabled={at === others.length} onClick={() => setShown(at + 1)}>›</button>
+        </div>
+      )}
+      {current.items.map((item) => <ItemView key={keyOf(item)} item={item} talk={talk} turn={current} canEdit={isLast && !isOld && !current.isOpen} />)}
+      {!current.isOpen && <Meta talk={talk} turn={current} isLast={isLast && !isOld} onTrace={onTrace} />}
+    </article>
+  );
+}, (a, b) => a.turn === b.turn && a.version === b.version && a.isLast === b.isLast && a.talk === b.talk);
+
+const keyOf = (item: Item): string => (item.kind === "call" ? item.id : item.key);
+
+function ItemView({ item, talk, turn, canEdit }: { item: Item; talk: Talk; turn: Turn; canEdit: boolean }) {
+  switch (item.kind) {
+    case "user": return <UserMessage item={item} talk={talk} canEdit={canEdit && turn.items.find((one) => one.kind === "user") === item} />;
+    case "text": return <div><Markdown text={item.text} live={item.live} citations={item.citations} /><Sources citations={item.citations} /></div>;
+    case "thinking": return <Thinking text={item.text} live={item.live} />;
+    case "call": return <CallCard call={item} talk={talk} />;
+    case "media": return <MediaPart part={item.part} />;
+    case "note": return <div class={`note ${item.level}`} role={item.level === "error" ? "alert" : undefined}>{item.text}</div>;
+  }
+}
+
+function UserMessage({ item, talk, canEdit }: { item: UserView; talk: Talk; canEdit: boolean }) {
+  const [draft, setDraft] = useState<string | null>(null);
+  const text = messageText(item.message);
+  const media = (item.message.parts ?? []).filter((part) => part.type === "media");
+  const box = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => {
+    const start = () => { if (canEdit) setDraft(text); };
+    addEventListener("rondel:edit-last", start);
+    return () => removeEventListener("rondel:edit-last", start);
+  }, [canEdit, text]);
+  useEffect(() => { if (draft !== null) box.current?.focus(); }, [draft !== null]);
+  if (draft !== null) {
+    const save = async () => { if (draft.trim() && (await talk.edit(draft))) setDraft(null); };
+    return (
+      <div class="composer" role="group" aria-label="Edit your message">
+        <textarea ref={box} rows={Math.min(12, draft.split("\n").length + 1)} value={draft} dir="auto" aria-label="Your message"
+          onInput={(event) => setDraft(event.currentTarget.value)}
+          onKeyDown={(event) => { if (event.key === "Escape") setDraft(null); if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void save(); }} />
+        <div class="row"><span class="soft">The answer below is replaced; the arrows bring it back.</span>
+          <button class="send" onClick={() => setDraft(null)}>Cancel</button><button class="primary" onClick={() => void save()}>Send again</button></div>
+      </div>
+    );
+  }
+  return (
+    <>
+      {media.map((part) => <div class="row" style={{ justifyContent: "flex-end" }}><MediaPart part={part} /></div>)}
+      {text && <div class={`bubble ${item.queued ? "queued" : ""}`} dir="auto">{text}</div>}
+      <div class="under">
+        {item.queued && <span>read after the current step</span>}
+        {item.message.author && !["user", "local"].includes(item.message.author) && <span>{item.message.author}</span>}
+        {text && <CopyButton text={() => text} />}
+        {canEdit && text && <button class="plain tiny" onClick={() => setDraft(text)}>Edit</button>}
+      </div>
+    </>
+  );
+}
+
+function Thinking({ text, live }: { text: string; live: boolean }) {
+  return (
+    <details class="fold thinking">
+      <summary>{live ? "Thinking…" : "Thought"} <span class="cut tiny">{short(text.slice(-160))}</span></summary>
+      <div class="fold-body"><pre class="block" dir="auto">{text}</pre></div>
+    </details>
+  );
+}
+
+function MediaPart({ part }: { part: Part }) {
+  if (part.kind === "image" && part.url?.startsWith("/api/")) return <img class="picture" src={part.url} alt={part.name || "An attached image"} loading="lazy" />;
+  if (part.url?.startsWith("/api/")) return <a class="file" href={part.url} download={part.name || "file"}>📎 <span class="cut">{part.name || "file"}</span></a>;
+  return <span class="file">📎 <span class="cut">{part.name || part.mime || part.kind || "file"}</span></span>;
+}
+
+const STATES: Record<CallView["state"], [string, string]> = {
+  writing: ["…", "writing the call"], waiting: ["…", "waiting"], running: ["…", "running"], done: ["✓", "done"], failed: ["✗", "failed"],
+};
+
+function CallCard({ call, talk }: { call: CallView; talk: Talk }) {
+  const [mark, said] = STATES[call.state];
+  const isOpenQuestion = call.question && talk.fold.questions.has(call.question.id);
+  return (
+    <>
+      <details class="fold">
+        <summary>
+          <span class={call.state === "failed" ? "bad" : "soft"} role="img" aria-label={said}>{mark}</span>
+          <b>{call.name}</b>
+          <code class="cut">{call.raw ? short(call.raw) : Object.keys(call.arguments).length ? short(call.arguments) : ""}</code>
+          <time>{call.progress && call.state === "running" ? call.progress : seconds(call.seconds)}</time>
+        </summary>
+        <div class="fold-body">
+          <div class="tiny soft">Arguments</div><pre class="block">{call.raw || pretty(call.arguments)}</pre>
+          {call.answer && <div class="tiny soft">You answered: {call.answer}</div>}
+          {call.result && <><div class="tiny soft">{call.state === "failed" ? "Error" : "Result"}</div><pre class="block" dir="auto">{call.result.slice(0, 40_000)}</pre></>}
+        </div>
+      </details>
+      {call.inner.length > 0 && call.state === "running" && call.inner.map((inner) => <div class="note" key={inner.agent}>{inner.agent}: {short(inner.text.slice(-200), 200)}</div>)}
+      {call.media.map((part) => <MediaPart part={part} />)}
+      {isOpenQuestion && <QuestionCard question={call.question!} talk={talk} />}
+    </>
+  );
+}
+
+export function QuestionCard({ question, talk }: { question: Question; talk: Talk }) {
+  const [text, setText] = useState("");
+  const options = question.options ?? [];
+  const takesText = question.free_text !== false && question.kind !== "approve";
+  const label = (option: string) => (question.kind === "approve" ? { yes: "Yes", no: "No", always: "Always" }[option] ?? option : option);
+  const answer = (value: string) => talk.answer(question.id, value);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => { box.current?.querySelector<HTMLElement>("button, input")?.focus({ preventScroll: true }); }, [question.id]);
+  return (
+    <div class="ask" role="group" aria-label="Waiting for you" ref={box}
+      onKeyDown={(event) => {
+        const at = Number(event.key) - 1;
+        if (event.target instanceof HTMLInputElement || !options[at]) return;
+        event.preventDefault();
+        void answer(options[at]!);
+      }}>
+      <h3>Waiting for you</h3>
+      <pre dir="auto">{question.text}</pre>
+      <div class="row wrap">
+        {options.map((option, at) => (
+          <button class={at === 0 && question.kind !== "approve" ? "primary" : option === "yes" ? "primary" : ""} disabled={talk.sending.value} onClick={() => void answer(option)}>
+            {label(option)} <kbd>{at + 1}</kbd>
+          </button>
+        ))}
+        {takesText && (
+          <form class="row grow" onSubmit={(event) => { event.preventDefault(); if (text.trim()) void answer(text); }}>
+            <input class="grow" value={text} aria-label="Your answer" placeholder={options.length ? "or say it in your own words" : "Your answer"} onInput={(event) => setText(event.currentTarget.value)} dir="auto" />
+            <button disabled={!text.trim() || talk.sending.value}>Answer</button>
+          </form>
+        )}
+      </div>
+      {question.deadline && <div class="tiny">No answer until {new Date(question.deadline * 1000).toLocaleTimeString()} counts as “no”.</div>}
+    </div>
+  );
+}
+
+function Sources({ citations }: { citations: Citation[] }) {
+  if (!citations.length) return null;
+  return (
+    <ol class="sources" aria-label="Sources">
+      {citations.map((source, index) => {
+        const label = short(source.title || source.path || source.url || "source", 60);
+        const at = source.line ? `:${source.line}` : source.page ? `, page ${source.page}` : "";
+        const isWeb = /^https?:/i.test(source.url ?? "");
+        return (
+          <li id={`cite-${index + 1}`} title={source.quote ?? ""}><span>{index + 1}</span>
+            {isWeb ? <a href={source.url} target="_blank" rel="noopener noreferrer nofollow">{label}</a> : <span>{label}{at}</span>}
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast: boolean; onTrace: (turn: Turn) => void }) {
+  const [cost, setCost] = useState("");
+  const usage = turn.usage;
+  const hasWork = turn.items.some((item) => item.kind !== "user");
+  if (turn.id === "history" || (!hasWork && !turn.outcome)) return null;
+  const text = turn.items.filter((item) => item.kind === "text").map((item) => (item as { text: string }).text).join("\n\n");
+  const lastMessage = [...turn.items].reverse().find((item) => item.kind === "text" && item.messageId) as { messageId?: string } | undefined;
+  const openCost = async () => {
+    const root = await get<TraceNode>(`/api/conversations/${enc(talk.id)}/trace?turn=${enc(turn.id)}`);
+    setCost(root.cost !== undefined ? dollars(root.cost) + (root.unpriced ? ` (${root.unpriced} calls without a price)` : "") : "price unknown");
+  };
+  return (
+    <div class="meta">
+      {turn.outcome === "stopped" && <span class="warn">stopped</span>}
+      {turn.outcome === "limited" && <span class="warn">ended by a limit: {turn.reason}</span>}
+      {turn.outcome === "failed" && <span class="bad">failed</span>}
+      {usage && (usage.tokens_in || usage.tokens_out) ? <a href={`#/traces/${enc(talk.id)}?turn=${enc(turn.id)}`} title="See the prompt">{count(usage.tokens_in)} in · {count(usage.tokens_out)} out</a> : null}
+      {usage && <button class="plain tiny" onClick={() => void openCost()}>{cost || "cost"}</button>}
+      {turn.firstToken !== undefined && <span>first token {seconds(turn.firstToken)}</span>}
+      {turn.seconds !== undefined && <span>{seconds(turn.seconds)}</span>}
+      {(turn.model || turn.engine) && <span class="cut" title={`Engine ${turn.engine}`}>{turn.model || turn.engine}</span>}
+      <button class="plain tiny" onClick={() => onTrace(turn)}>Trace</button>
+      {text && <CopyButton text={() => text} />}
+      {isLast && <button class="plain tiny" onClick={() => void talk.regenerate()}>Regenerate</button>}
+      {lastMessage?.messageId && <button class="plain tiny" onClick={() => void talk.fork(lastMessage.messageId!)}>Fork</button>}
+    </div>
+  );
+}

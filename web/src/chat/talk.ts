@@ -1,0 +1,106 @@
+// One open conversation: loads its entries, watches it, and sends. The fold is mutable; `version` says that it changed.
+import { signal } from "@preact/signals";
+import type { Entry, Info, Shown } from "../api";
+import { ApiError, enc, get, post } from "../api";
+import type { Watch } from "../events";
+import { watch } from "../events";
+import { applyEntry, applyLive, empty, isWorking } from "../fold";
+import { announcement, conversations, go, loadConversations, online } from "../state";
+
+export class Talk {
+  readonly version = signal(0);
+  readonly error = signal("");
+  readonly loaded = signal(false);
+  readonly gone = signal(false);
+  readonly agent = signal("");
+  readonly engine = signal("");
+  readonly sending = signal(false);
+  fold = empty();
+  private watching?: Watch;
+  private frame = 0;
+  private closed = false;
+
+  constructor(readonly id: string) {}
+
+  async open(): Promise<void> {
+    try {
+      const shown = await get<Shown>(`/api/conversations/${enc(this.id)}`);
+      this.agent.value = shown.agent;
+      this.engine.value = shown.engine;
+      this.fold.title = shown.info?.title ?? "";
+      for (let more = true; more && !this.closed; ) {
+        const page = await get<{ entries: Entry[]; more: boolean }>(`/api/conversations/${enc(this.id)}/entries?after=${this.fold.seq}`);
+        for (const entry of page.entries) applyEntry(this.fold, entry);
+        more = page.more;
+      }
+      for (const question of shown.questions) this.fold.questions.set(question.id, question);
+      if (this.closed) return;
+      this.loaded.value = true;
+      this.changed();
+      this.watching = watch(this.id, this.fold.seq, {
+        entry: (entry) => { applyEntry(this.fold, entry); this.noteEntry(entry); this.changed(); },
+        live: (event) => { applyLive(this.fold, event); this.changed(); },
+        state: (is) => { online.value = is; },
+      });
+    } catch (error) {
+      this.gone.value = error instanceof ApiError && error.status === 404;
+      this.error.value = (error as Error).message;
+    }
+  }
+
+  close(): void {
+    this.closed = true;
+    this.watching?.close();
+    cancelAnimationFrame(this.frame);
+  }
+
+  /** At most one drawing for each frame, however fast tokens come. */
+  private changed(): void {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => { this.frame = 0; this.version.value++; });
+  }
+
+  private noteEntry(entry: Entry): void {
+    const event = entry.event;
+    if (event.type === "turn_started" || event.type === "turn_finished" || event.type === "call_held") void loadConversations();
+    if (event.type === "round_finished") announcement.value = (event.message?.parts ?? []).filter((p: { type: string }) => p.type === "text").map((p: { text: string }) => p.text).join(" ").slice(0, 2_000);
+    if (event.type === "call_held") announcement.value = `Waiting for you: ${event.question.text}`.slice(0, 500);
+  }
+
+  get isWorking(): boolean { return isWorking(this.fold); }
+
+  /** Runs a request, and shows its error in place. True if it worked. */
+  async run(doing: () => Promise<unknown>): Promise<boolean> {
+    this.error.value = "";
+    this.sending.value = true;
+    try {
+      await doing();
+      return true;
+    } catch (error) {
+      this.error.value = (error as Error).message;
+      return false;
+    } finally {
+      this.sending.value = false;
+    }
+  }
+
+  private path(rest: string): string { return `/api/conversations/${enc(this.id)}/${rest}`; }
+  send(text: string, attachments: { name: string; data: string }[], mode: "queue" | "steer", id: string): Promise<boolean> {
+    return this.run(() => post(this.path("messages"), { text, attachments, mode, id }));
+  }
+  stop(): Promise<boolean> { return this.run(() => post(this.path("stop"))); }
+  regenerate(): Promise<boolean> { return this.run(() => post(this.path("regenerate"))); }
+  edit(text: string): Promise<boolean> { return this.run(() => post(this.path("edit"), { text })); }
+  resume(): Promise<boolean> { return this.run(() => post(this.path("resume"))); }
+  answer(question: string, text: string): Promise<boolean> { return this.run(() => post(this.path(`questions/${enc(question)}`), { text })); }
+  fork(message: string): Promise<boolean> {
+    return this.run(async () => { const made = await post<{ id: string }>(this.path("fork"), { message }); go(`chat/${enc(made.id)}`); });
+  }
+}
+
+export async function newConversation(agent = ""): Promise<string> {
+  const made = await post<{ id: string }>("/api/conversations", { agent });
+  return made.id;
+}
+
+export const infoOf = (id: string): Info | undefined => conversations.value.find((info) => info.id === id);

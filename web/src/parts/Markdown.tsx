@@ -1,0 +1,109 @@
+// Markdown that streams: finished blocks are rendered once, only the last one again. What a model writes is sanitised,
+// and nothing in it can make a request: no images from elsewhere, no styles, no forms.
+import DOMPurify from "dompurify";
+import { Lexer, type Token, marked } from "marked";
+import { memo } from "preact/compat";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { Citation } from "../api";
+import { copyText } from "../format";
+
+marked.use({ gfm: true, breaks: false, async: false });
+const ALLOWED = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "sup", "sub", "input", "kbd"];
+const purify = DOMPurify(window);
+purify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.tagName === "A") {
+    const href = node.getAttribute("href") ?? "";
+    if (!/^(https?:|mailto:|#cite-)/i.test(href)) node.removeAttribute("href");
+    else if (!href.startsWith("#")) {
+      node.setAttribute("target", "_blank");
+      node.setAttribute("rel", "noopener noreferrer nofollow");
+      node.setAttribute("title", href);
+    }
+  }
+  if (node.tagName === "INPUT" && node.getAttribute("type") !== "checkbox") node.remove();
+  if (node.tagName === "INPUT") node.setAttribute("disabled", "");
+});
+
+function toHtml(tokens: Token[]): string {
+  const html = marked.parser(tokens as Parameters<typeof marked.parser>[0]);
+  return purify.sanitize(html, { ALLOWED_TAGS: ALLOWED, ALLOWED_ATTR: ["href", "title", "class", "type", "checked", "disabled", "align", "start"], ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false });
+}
+
+const html = new Map<string, string>(); // finished blocks by their source
+function rendered(raw: string, tokens: Token[], keep: boolean): string {
+  const known = html.get(raw);
+  if (known !== undefined) return known;
+  const made = toHtml(tokens);
+  if (keep) {
+    if (html.size > 2_000) html.clear();
+    html.set(raw, made);
+  }
+  return made;
+}
+
+const Block = memo(({ source }: { source: string }) => {
+  const ref = useRef<HTMLDivElement>(null);
+  useEffect(() => { if (ref.current) void dress(ref.current); }, [source]);
+  return <div class="md-block" ref={ref} dir="auto" dangerouslySetInnerHTML={{ __html: source }} />;
+});
+
+interface Blocks { text: string; done: { raw: string; html: string }[]; rest: string }
+
+export function Markdown({ text, live, citations }: { text: string; live: boolean; citations?: Citation[] }) {
+  const state = useRef<Blocks>({ text: "", done: [], rest: "" });
+  const blocks = useMemo(() => {
+    const known = state.current;
+    const marks = citations?.length ? withMarks(text, citations.length) : text;
+    if (!marks.startsWith(known.text)) { known.done = []; known.rest = marks; }
+    else known.rest += marks.slice(known.text.length);
+    known.text = marks;
+    const tokens = Lexer.lex(known.rest);
+    const last = live ? tokens.length - 1 : tokens.length;
+    for (const token of tokens.slice(0, Math.max(0, last))) {
+      known.done.push({ raw: token.raw, html: token.type === "space" ? "" : rendered(token.raw, [token], true) });
+      known.rest = known.rest.slice(token.raw.length);
+    }
+    const tail = live ? tokens[tokens.length - 1] : undefined;
+    return { done: known.done.filter((block) => block.html), tail: tail ? rendered(tail.raw, [tail], false) : "" };
+  }, [text, live, citations?.length]);
+  return (
+    <div class="md">
+      {blocks.done.map((block, index) => <Block key={index} source={block.html} />)}
+      {blocks.tail && <Block key={blocks.done.length} source={blocks.tail} />}
+    </div>
+  );
+}
+
+/** `[1]` becomes a link to the source with this number, if there is one. */
+function withMarks(text: string, count: number): string {
+  return text.replace(/\[(\d{1,3})\](?!\()/g, (mark, number: string) => (Number(number) >= 1 && Number(number) <= count ? `<sup>[${number}](#cite-${number})</sup>` : mark));
+}
+
+/** Adds a copy button and colours to code. */
+async function dress(element: HTMLElement): Promise<void> {
+  for (const code of element.querySelectorAll<HTMLElement>("pre > code")) {
+    const pre = code.parentElement as HTMLElement;
+    const language = /language-([\w+#-]+)/.exec(code.className)?.[1] ?? "";
+    if (!pre.querySelector(".code-head")) {
+      const head = document.createElement("div");
+      head.className = "code-head";
+      const name = document.createElement("span");
+      name.textContent = language || "text";
+      const button = document.createElement("button");
+      button.className = "plain tiny";
+      button.type = "button";
+      button.textContent = "Copy";
+      button.onclick = async () => {
+        button.textContent = (await copyText(code.textContent ?? "")) ? "Copied" : "Not copied";
+        setTimeout(() => { button.textContent = "Copy"; }, 1_500);
+      };
+      head.append(name, button);
+      pre.prepend(head);
+    }
+    if (language && (code.textContent ?? "").length < 50_000) {
+      const { highlight } = await import("./highlight");
+      const coloured = await highlight(code.textContent ?? "", language);
+      if (coloured && code.isConnected) code.innerHTML = purify.sanitize(coloured, { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] });
+    }
+  }
+}

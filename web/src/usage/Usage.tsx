@@ -1,0 +1,79 @@
+// What was spent: a chart over the same table, and the limits with what is left.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get } from "../api";
+import { count, dollars } from "../format";
+import { Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
+
+interface Totals { calls?: number; tokens_in?: number; tokens_out?: number; cost_nanousd?: number }
+interface Row { values: string[]; window_key?: string; totals: Totals }
+interface Limit { name: string; window: string; used: number; most: number; unit: string; mode: string; resets?: string }
+interface Report { by: string; window: string; totals: Record<string, Totals>; rows: Row[]; limits: Limit[] }
+
+const TITLES: Record<string, string> = { day: "Today", week: "This week", month: "This month", lifetime: "All time" };
+const money = (totals?: Totals) => dollars((totals?.cost_nanousd ?? 0) / 1e9);
+
+export function Usage() {
+  const [by, setBy] = useState("model");
+  const [window_, setWindow] = useState("day");
+  const [filter, setFilter] = useState("");
+  const loaded = useLoaded<Report>((signal) => get(`/api/usage?by=${by}&window=${window_}&limit=500`, signal), [by, window_]);
+  return (
+    <Screen title="Usage" actions={<>
+      <select aria-label="Group by" value={by} onChange={(event) => setBy(event.currentTarget.value)}>{["model", "agent", "person", "key", "kind", "conversation"].map((one) => <option>{one}</option>)}</select>
+      <select aria-label="Window" value={window_} onChange={(event) => setWindow(event.currentTarget.value)}>{["day", "week", "month", "lifetime"].map((one) => <option>{one}</option>)}</select>
+      <input type="search" placeholder="Filter" aria-label="Filter" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+      <a href={`/api/usage.csv?by=${by}&window=${window_}&limit=500`} download>CSV</a></>}>
+      <Loading loaded={loaded}>{(report) => !report.totals.lifetime?.calls ? <Empty>Nothing was used yet.</Empty> : (
+        <>
+          <div class="row wrap">{Object.entries(report.totals).map(([name, totals]) => (
+            <div class="card grow"><div class="soft small">{TITLES[name] ?? name}</div><h2>{money(totals)}</h2><div class="small soft">{count((totals.tokens_in ?? 0) + (totals.tokens_out ?? 0))} tokens · {count(totals.calls)} calls</div></div>
+          ))}</div>
+          {report.window !== "lifetime" && <Chart report={report} />}
+          <Table label="Usage" rows={report.rows} filter={filter} columns={[
+            { name: report.window, of: (row) => row.window_key },
+            { name: by, of: (row) => row.values.join(" / ") || "(none)" },
+            { name: "Calls", of: (row) => row.totals.calls ?? 0, show: (row) => count(row.totals.calls), numeric: true },
+            { name: "Tokens in", of: (row) => row.totals.tokens_in ?? 0, show: (row) => count(row.totals.tokens_in), numeric: true },
+            { name: "Tokens out", of: (row) => row.totals.tokens_out ?? 0, show: (row) => count(row.totals.tokens_out), numeric: true },
+            { name: "Cost", of: (row) => row.totals.cost_nanousd ?? 0, show: (row) => money(row.totals), numeric: true },
+          ]} />
+          {report.limits.length > 0 && (
+            <section class="stack"><h2>Limits</h2>{report.limits.map((limit) => {
+              const share = limit.most ? Math.min(1, limit.used / limit.most) : 0;
+              const shown = (value: number) => (limit.unit === "usd" ? dollars(value) : count(value));
+              return <div><div class="row small"><span class="grow">{limit.name || "everything"} · {limit.window} · {limit.mode}</span><span class="num">{shown(limit.used)} of {shown(limit.most)}, {shown(Math.max(0, limit.most - limit.used))} left</span></div>
+                <div class="bar" role="meter" aria-valuenow={Math.round(share * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={limit.name}><i class={share >= 1 ? "over" : ""} style={{ left: 0, width: `${share * 100}%` }} /></div></div>;
+            })}</section>
+          )}
+        </>
+      )}</Loading>
+    </Screen>
+  );
+}
+
+function Chart({ report }: { report: Report }) {
+  const ref = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    let plot: { destroy(): void } | undefined;
+    let gone = false;
+    void (async () => {
+      const { default: uPlot } = await import("uplot");
+      if (gone || !ref.current) return;
+      const keys = [...new Set(report.rows.map((row) => row.window_key ?? ""))].filter(Boolean).sort();
+      const sums = new Map<string, number>();
+      for (const row of report.rows) sums.set(row.values.join(" / "), (sums.get(row.values.join(" / ")) ?? 0) + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0));
+      const names = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 6).map(([name]) => name);
+      const style = getComputedStyle(document.documentElement);
+      const of = (name: string, key: string) => report.rows.filter((row) => row.values.join(" / ") === name && row.window_key === key).reduce((sum, row) => sum + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0), 0);
+      if (keys.length < 2) return;
+      plot = new uPlot({
+        width: ref.current.clientWidth, height: 220,
+        scales: { x: { time: false } },
+        axes: [{ values: (_: unknown, at: number[]) => at.map((x) => keys[x] ?? ""), stroke: style.getPropertyValue("--soft"), grid: { show: false } }, { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line") }, size: 70 }],
+        series: [{ value: (_: unknown, x: number) => keys[x] ?? "" }, ...names.map((name, index) => ({ label: name || "(none)", stroke: style.getPropertyValue(`--c${index + 1}`), width: 2, dash: index > 2 ? [6, 4] : undefined, points: { show: keys.length < 40 } }))],
+      }, [keys.map((_, index) => index), ...names.map((name) => keys.map((key) => of(name, key)))] as never, ref.current);
+    })();
+    return () => { gone = true; plot?.destroy(); };
+  }, [report]);
+  return <div ref={ref} role="img" aria-label="Tokens over time; the table below has the same numbers" />;
+}
