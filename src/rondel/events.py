@@ -157,6 +157,20 @@ class EngineChanged(Value, frozen=True, tag="engine_changed"):
     engine: str
 
 
+class TurnsUndone(Value, frozen=True, tag="turns_undone"):
+    """The conversation continues as it was before `turn` began: that turn and all later ones no longer count. The
+    journal keeps them, and what their tools did outside stays done."""
+
+    turn: str
+    by: str = ""
+
+
+class Renamed(Value, frozen=True, tag="renamed"):
+    """A person gave the conversation a title; empty for its first message again."""
+
+    title: str
+
+
 class InputsRead(Value, frozen=True, tag="inputs_read"):
     """An agent's inputs were read from a text; `usage` is that of the model that read them, if any."""
 
@@ -286,6 +300,8 @@ DurableEvent: TypeAlias = (
     | HandedOff
     | AgentChanged
     | EngineChanged
+    | TurnsUndone
+    | Renamed
     | InputsRead
     | FactsLearned
     | JobStarted

@@ -14,11 +14,11 @@ import msgspec
 from ..agent import Agent
 from ..charge import Scope
 from ..contracts.runtime import Job, Signal
-from ..errors import QuestionError, StoreConflict
-from ..events import Failure, MessageQueued, Outcome, QuestionAnswered, TurnFinished
+from ..errors import QuestionError, RondelError, StoreConflict
+from ..events import Failure, MessageQueued, Outcome, QuestionAnswered, TurnFinished, TurnsUndone
 from ..question import Answer, Hold, Question, check_answer
 from ..tool import CallContext
-from ..values import AgentResult, Message, Person, Played
+from ..values import AgentResult, Message, Person, Played, Value
 from .ending import close_waiting_turn
 from .journal import EphemeralJournal, Journal
 from .loop import run_turn
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+SAID_MEANWHILE = "something else was said here meanwhile, so nothing was undone; look at it and try again"
+
+
+class Undo(Value, frozen=True):
+    """Undo the turns from `turn` to `last`, which must be the newest."""
+
+    turn: str
+    last: str
+    by: str = ""
 
 
 class TurnEnd(NamedTuple):
@@ -66,16 +76,19 @@ class TurnRunner:
         scope: Scope | None = None,
         person: Person | None = None,
         named: str | None = None,
+        undo: Undo | None = None,
     ) -> bool:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
         A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
-        With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have changed it.
+        With `undo`, it first undoes other turns, unless something else was said meanwhile: then it fails and changes
+        nothing. With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have
+        changed it.
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
         payload: dict[str, Any] = {"turn": turn, "agent": agent}
-        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person}
+        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
         payload |= {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
         if message is not None:
             self._messages[turn] = message
@@ -185,6 +198,13 @@ class TurnRunner:
         if turn.outcome is Outcome.WAITING and turn.id in self._stopped:
             await close_waiting_turn(turn)
 
+    # --- undoing ------------------------------------------------------------------------------------------------------
+
+    async def undo(self, journal: Journal, undo: Undo, *, wait: bool = True) -> None:
+        """Undo turns. A question that one of them asked is closed first."""
+        await self.close_questions(journal)
+        await journal.append(TurnsUndone(undo.turn, undo.by), wait=wait)
+
     # --- running ------------------------------------------------------------------------------------------------------
 
     async def run_job(self, job: Job) -> None:
@@ -230,6 +250,12 @@ class TurnRunner:
         if journal.seq != await services.store.last_seq(job.key):
             journal = await services.journals.current(job.key)
         transcript = journal.transcript
+        undo = _given(job, "undo", Undo)
+        if undo is not None and undo.turn not in transcript.undone and transcript.turn != id:
+            if transcript.turn != undo.last:
+                self._fail(job.key, id, agent, RondelError(SAID_MEANWHILE))
+                return None
+            await self.undo(journal, undo, wait=False)
         if "named" in job.payload:
             agent = self.who_answers(transcript, job.payload["named"])
         agent = services.registry.agent(agent).name
