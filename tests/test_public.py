@@ -29,13 +29,13 @@ NAMES = """
     JobStarted Key Lagged Learned Ledger LimitHit LimitReached Limits Media MediaDelta MemoryStore Message
     MessageAdded MessageQueued ModelFacts Nested NoResult Node NotTrusted Notice Options Outcome OutputSchema Part
     PartDelta PartFinished PartStarted Person Played Plugin PluginError PluginFailed Project Prompt PromptRejected
-    Question QuestionAnswered QuestionError Registry Reply ReplyBuilder ReplyFinished ReplyStarted ReplyTooLong
-    Retry RondelError RoundFinished RoundStarted Rule Schedule Scope Session SpendingWarned Spent SqliteStore Store
-    StoreBusy StoreConflict StoreDamaged StoreError StoreFull StoreTooNew Surface Text Thinking TokenLimitError Tool
-    ToolCall ToolError ToolResult ToolSpec Toolbox Transcript Transform Trimmed Turn TurnFailed TurnFinished
-    TurnStarted TurnView Usage UsageRecorded Warned ask ask_user assistant calculate cancel_job cancel_schedule
-    current_time default_plugins deltas_of engine_at error_of escape finish list_jobs list_schedules run run_shell
-    schedule system tool transformed user
+    Question QuestionAnswered QuestionError Registry Renamed Reply ReplyBuilder ReplyFinished ReplyStarted
+    ReplyTooLong Retry RondelError RoundFinished RoundStarted Rule Schedule Scope Session SpendingWarned Spent
+    SqliteStore Store StoreBusy StoreConflict StoreDamaged StoreError StoreFull StoreTooNew Surface Text Thinking
+    TokenLimitError Tool ToolCall ToolError ToolResult ToolSpec Toolbox Transcript Transform Trimmed Turn TurnFailed
+    TurnFinished TurnStarted TurnView TurnsUndone Usage UsageRecorded Warned ask ask_user assistant calculate
+    cancel_job cancel_schedule current_time default_plugins deltas_of engine_at error_of escape finish list_jobs
+    list_schedules run run_shell schedule system tool transformed user
 """
 WAIT_S = 60
 

@@ -38,8 +38,8 @@ _HOMES = {
     "events": (
         "AgentChanged CallFinished CallHeld CallProgressed CallStarted Digest DurableEvent EngineChanged Entry Event "
         "FactsLearned Failure HandedOff HistoryGiven InboxTaken InputsRead JobChanged JobFinished JobStarted Lagged "
-        "Learned LimitHit MessageAdded MessageQueued Nested PluginFailed QuestionAnswered RoundFinished RoundStarted "
-        "SpendingWarned Spent Trimmed TurnFinished TurnStarted UsageRecorded Warned"
+        "Learned LimitHit MessageAdded MessageQueued Nested PluginFailed QuestionAnswered Renamed RoundFinished "
+        "RoundStarted SpendingWarned Spent Trimmed TurnFinished TurnStarted TurnsUndone UsageRecorded Warned"
     ),
     "fetching": "FetchError",
     "fetching.http": "HttpFetcher",

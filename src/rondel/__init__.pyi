@@ -74,6 +74,7 @@ from .events import MessageQueued as MessageQueued
 from .events import Nested as Nested
 from .events import PluginFailed as PluginFailed
 from .events import QuestionAnswered as QuestionAnswered
+from .events import Renamed as Renamed
 from .events import RoundFinished as RoundFinished
 from .events import RoundStarted as RoundStarted
 from .events import SpendingWarned as SpendingWarned
@@ -81,6 +82,7 @@ from .events import Spent as Spent
 from .events import Trimmed as Trimmed
 from .events import TurnFinished as TurnFinished
 from .events import TurnStarted as TurnStarted
+from .events import TurnsUndone as TurnsUndone
 from .events import UsageRecorded as UsageRecorded
 from .events import Warned as Warned
 from .fetching import FetchError as FetchError
