@@ -33,6 +33,7 @@ from .telemetry import telemetry_of, telemetry_source
 
 __all__ = [
     "BUILTIN_ENGINES",
+    "MEMORY",
     "OVERRIDES",
     "SAME",
     "canonical_engine",
