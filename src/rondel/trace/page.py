@@ -271,7 +271,7 @@ def _field(box: Element, name: str, text: str) -> None:
         _add(folded, "p", f"{left:,} more characters are left out here; rondel trace --json has them.", css="cut")
 
 
-# --- a time line on which long pauses between steps are drawn short -----------------------------------------------------
+# --- a time line on which long pauses between steps are drawn short ---------------------------------------------------
 
 
 def interval(node: TraceNode) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Reads `[ledger]`, with the rules of `[[ledger.limits]]`; sets up the ledger and its prices; warns of unknown prices."""
+"""Reads `[ledger]` and the rules of `[[ledger.limits]]`, sets up the ledger and its prices, warns of unknown prices."""
 
 from __future__ import annotations
 
