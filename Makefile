@@ -15,7 +15,9 @@ help: ## what there is
 	@$(PIP) install --upgrade "pip>=25.1"
 	@touch $@
 
-.venv/run: .venv/python pyproject.toml
+PAGE := $(shell find web/src web/*.json web/build.mjs hatch_build.py -type f 2>/dev/null)
+
+.venv/run: .venv/python pyproject.toml $(PAGE)
 	@echo "installing Rondel and the runtimes of the embedded models ..."
 	@$(PIP) install -e '.[local,knowledge]'
 	@touch $@
@@ -49,6 +51,7 @@ check: .venv/dev ## lint, types, layers, the documentation's site
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python hatch_build.py check
 	$(BIN)/python docs/site.py
 
 bench: .venv/bench ## ratios against a hand-written loop, measured in one run

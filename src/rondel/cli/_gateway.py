@@ -9,16 +9,17 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from ..agent import Agent
 from ..app.app import App
 from ..contracts.clock import SystemClock
 from ..contracts.endpoint import PROVIDERS
-from ..engine import Engine
+from ..engine import Engine, UnavailableEngine, close
 from ..errors import ConfigError, RondelError
 from ..gateway.server.access import check_binding, is_loopback
 from ..gateway.server.app import Gateway
@@ -37,11 +38,10 @@ from ..project.config import (
     secrets_in,
 )
 from ..project.engines import make_engine, pick
-from ..project.folder import Project, open_store, with_plugins
+from ..project.folder import Project, open_store, with_builtin, with_plugins
 from ..project.settings import SCENARIOS, Config
-from ..project.trust import state_folder
+from ..project.trust import state_folder, trust_list
 from ..text.redaction import Redactor
-from ._trust import trust_list
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
 
@@ -98,7 +98,7 @@ async def open_gateway(
     default = await _default(config, env, fetch=True)
     store = open_store(config)
     app = App(
-        *with_plugins(project.agents, config),
+        *with_plugins(await _agents(project, config, default, env), config),
         engine=default.name,
         store=store,
         ledger=make_ledger(store.ledger_store, config),
@@ -110,10 +110,11 @@ async def open_gateway(
         await life.enter_async_context(app)
         log = await life.enter_async_context(RequestLog(state_folder() / "logs", SystemClock()))
         log.redactor = Redactor(secrets_in(config, os.environ))
-        gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env)))
+        hidden = set(project.names) - {agent.name for agent in project.agents}
+        gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env, hidden=hidden)))
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
-        updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines)
+        updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines, hidden)
         running = Running(gateway, log, address_of(listening), default, config, updates.again, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
@@ -146,14 +147,34 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         yield application
 
 
-def _setup(app: App, config: Config, default: Default, env: Mapping[str, str], before: Setup | None = None) -> Setup:
+async def _agents(project: Project, config: Config, default: Default, env: Mapping[str, str]) -> list[Agent]:
+    """Return the project's agents and the built-in one, the one that people talk to by default first."""
+    try:
+        engine = make_engine(default.name, config, env=env)
+    except ConfigError as error:
+        engine = UnavailableEngine(default.name, str(error))
+    agents = with_builtin(project, engine)
+    await close(engine)
+    name = project.agent_name("")
+    return sorted(agents, key=lambda agent: agent.name != name)
+
+
+def _setup(
+    app: App,
+    config: Config,
+    default: Default,
+    env: Mapping[str, str],
+    before: Setup | None = None,
+    *,
+    hidden: Collection[str] = (),
+) -> Setup:
     found = "" if default.named else default.name
 
     def make(name: str) -> Engine:
         return make_engine(name, config, env=env, alone=True)  # the gateway asks each engine of a chain itself
 
     redactor = Redactor(secrets_in(config, os.environ))
-    return Setup(app, config, make_engine=make, default=found, before=before, redactor=redactor)
+    return Setup(app, config, make_engine=make, default=found, before=before, redactor=redactor, hidden=hidden)
 
 
 async def _default(config: Config, env: Mapping[str, str], *, fetch: bool = False) -> Default:
@@ -221,9 +242,10 @@ class _ConfigUpdates:
         reloader: Reloader,
         say: Callable[[str], None],
         engines: tuple[str, ...],
+        hidden: Collection[str],
     ) -> None:
         self._app, self._gateway, self._log, self._say = app, gateway, log, say
-        self._engines = engines
+        self._engines, self._hidden = engines, hidden
         self._host, self._port = config.gateway.host, config.gateway.port
         self._reloader, self._in_force = reloader, reloader.config
 
@@ -232,7 +254,7 @@ class _ConfigUpdates:
         check_address(new)
         try:
             env = without_itself(new, os.environ)
-            setup = _setup(self._app, new, await _default(new, env), env, self._gateway.setup)
+            setup = _setup(self._app, new, await _default(new, env), env, self._gateway.setup, hidden=self._hidden)
             await self._gateway.adopt(setup)
         except ConfigError:
             raise

@@ -42,18 +42,21 @@ def serve(host: str, port: int | None, watch: bool, drain: float | None) -> int:
 
 async def _serve(project: Project, host: str, listening: socket.socket, *, watch: bool, drain_s: float | None) -> int:
     try:
-        async with open_gateway(project, host, listening, tell) as running:
-            async with open_page(running) as application, asyncio.TaskGroup() as group:
-                server = Server(application, listening)
-                ending = _Ending(server, running, group, drain_s)
-                with signals(ending.stop, "SIGINT", "SIGTERM"), signals(ending.hang_up, "SIGHUP"):
-                    for line in opening(running):
-                        tell(line)
-                    watcher = group.create_task(_watch(running)) if watch else None
-                    await server.run()
-                    if watcher is not None:
-                        watcher.cancel()
-                    ending.cancel()
+        async with (
+            open_gateway(project, host, listening, tell) as running,
+            open_page(running) as application,
+            asyncio.TaskGroup() as group,
+        ):
+            server = Server(application, listening)
+            ending = _Ending(server, running, group, drain_s)
+            with signals(ending.stop, "SIGINT", "SIGTERM"), signals(ending.hang_up, "SIGHUP"):
+                for line in opening(running):
+                    tell(line)
+                watcher = group.create_task(_watch(running)) if watch else None
+                await server.run()
+                if watcher is not None:
+                    watcher.cancel()
+                ending.cancel()
     finally:
         listening.close()
     return ending.code

@@ -138,7 +138,7 @@ async def assemble(
     """
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
-    agents = with_plugins(_with_library(_with_builtin(project, default), name, project), project.config)
+    agents = with_plugins(_with_library(with_builtin(project, default), name, project), project.config)
     if engine is not None:
         agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
     agents.sort(key=lambda a: a.name != name)
@@ -220,7 +220,8 @@ def _builtin_tools() -> tuple[Tool, ...]:
     return (current_time, calculate, ask_user, run_shell)
 
 
-def _with_builtin(project: Project, engine: Engine) -> list[Agent]:
+def with_builtin(project: Project, engine: Engine) -> list[Agent]:
+    """Return the project's agents and the built-in one, unless the project has an agent of its name."""
     if any(agent.name == BUILTIN for agent in project.agents):
         return list(project.agents)
     config = project.config

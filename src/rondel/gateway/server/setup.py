@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -94,9 +94,10 @@ class Setup:
         traced: bool = False,
         before: Setup | None = None,
         redactor: Redactor | None = None,
+        hidden: Collection[str] = (),
     ) -> None:
-        """`default` is the engine if the configuration names none. Sessions, calibration and outages are taken over
-        from the setup `before` this one."""
+        """Agents in `hidden` are for people, not for callers. `default` is the engine if the configuration names none.
+        Sessions, calibration and outages are taken over from the setup `before` this one."""
         gateway = config.gateway
         self.version = __version__
         self.config = config
@@ -106,13 +107,14 @@ class Setup:
             gateway.keys, host=gateway.host, port=gateway.port, hosts=gateway.hosts, origins=gateway.origins
         )
         self._app = app
+        self._agents = tuple(agent for agent in app.registry.agents if agent.name not in hidden)
         self._pool = Pool(make_engine)
         entries = (entry for entry in gateway.plugins if entry.enabled)
         self.plugins = Registry(entry.make(config.project) for entry in entries) if plugins is None else plugins
         self._router = Router(
             config,
             default=default,
-            agents=tuple(agent.name for agent in app.registry.agents),
+            agents=tuple(agent.name for agent in self._agents),
             sessions=before._router.sessions if before else None,
             calibration=before._router.calibration if before else None,
         )
@@ -218,9 +220,7 @@ class Setup:
         permit = self.permit(key)
         names = dict.fromkeys(self._model_names())
         listed = [self._listed(name) for name in names if permit.allows(name)]
-        agents = (
-            Listed(f"agent:{agent.name}", "rondel", title=agent.description) for agent in self._app.registry.agents
-        )
+        agents = (Listed(f"agent:{agent.name}", "rondel", title=agent.description) for agent in self._agents)
         return [*listed, *(agent for agent in agents if permit.allows(agent.id))]
 
     def _listed(self, name: str) -> Listed:

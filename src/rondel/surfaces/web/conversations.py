@@ -17,6 +17,7 @@ from ...machine.conversation import Conversation
 from ...machine.journal import Journal
 from ...question import Question
 from ...values import Media, MediaKind, Message, Text, ToolResult, Value
+from ..export import export
 from .feed import without_data
 from .route import Call, Done, Nothing, Problem, Route, encode
 
@@ -410,20 +411,15 @@ async def use_engine(call: Call[Engine, Nothing]) -> Done:
     return Done()
 
 
-async def export(call: Call[Nothing, Export]) -> Response:
-    from ..export import as_json, as_markdown
-
+async def download(call: Call[Nothing, Export]) -> Response:
     conversation = await find(call)
-    info = await call.app.store.info(conversation.id) or ConversationInfo(conversation.id)
-    messages = (await conversation.transcript()).messages
-    is_json = call.query.format == "json"
-    text = as_json(info, messages) if is_json else as_markdown(info, messages)
-    name = f"conversation-{conversation.id[-10:]}.{'json' if is_json else 'md'}"
-    return Response(
-        text,
-        media_type="application/json" if is_json else "text/markdown; charset=utf-8",
-        headers={"content-disposition": f'attachment; filename="{name}"'},
-    )
+    try:
+        document = await export(call.app.store, conversation.id, call.query.format)
+    except RondelError as error:
+        raise Problem(404, str(error)) from None
+    kind = "application/json" if call.query.format == "json" else "text/markdown; charset=utf-8"
+    headers = {"content-disposition": f'attachment; filename="{document.name}"'}
+    return Response(document.text, media_type=kind, headers=headers)
 
 
 _ID = "/api/conversations/{id}"
@@ -439,7 +435,7 @@ ROUTES = (
           media="text/event-stream"),
     Route("GET", f"{_ID}/media/{{message}}/{{index}}", media, "Download an image or a file of a message.",
           media="application/octet-stream"),
-    Route("GET", f"{_ID}/export", export, "Download a conversation as Markdown or JSON.", query=Export,
+    Route("GET", f"{_ID}/export", download, "Download a conversation as Markdown or JSON.", query=Export,
           media="text/markdown"),
     Route("POST", f"{_ID}/messages", send, "Send a message.", body=NewMessage, returns=Sent),
     Route("POST", f"{_ID}/stop", stop, "Stop what is running.", returns=Stopped),

@@ -1,8 +1,8 @@
 """A conversation's events as server-sent events, encoded once for everyone who watches it.
 
 A client that comes back with the number of its last entry gets every later entry once, from the journal, and then what
-is happening: also the part of a reply that was said since the last entry, which no journal has. A slow client never holds
-back the others: it skips live events and continues from the journal.
+is happening: also the part of a reply that was said since the last entry, which no journal has. A slow client never
+holds back the others: it skips live events and continues from the journal.
 """
 
 from __future__ import annotations

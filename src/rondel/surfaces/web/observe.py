@@ -171,7 +171,7 @@ async def cancel_job(call: Call[Nothing, Nothing]) -> Done:
     id = call.path("job")
     for job in await read_jobs(call.app.store):
         if job.id == id and await _may_see(call, job.conversation):
-            if not await call.app.background.cancel(id):
+            if not await call.app.background.cancel(job.conversation, id):
                 raise Problem(409, "this job is over already")
             return Done()
     for scheduled in await read_schedules(call.app.store):

@@ -26,8 +26,8 @@ Rights: TypeAlias = Literal["public", "person", "admin"]
 """Who may call a route: everyone, everyone with a key or a session, or only admins."""
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 
-B = TypeVar("B")
-Q = TypeVar("Q")
+B = TypeVar("B", bound=msgspec.Struct)
+Q = TypeVar("Q", bound=msgspec.Struct)
 
 
 class Nothing(Value, frozen=True):

@@ -1,7 +1,7 @@
 """The web surface as an ASGI application: routes, access, errors, and the files of the page.
 
-The gateway's server passes it the requests for the page and for `/api`. Every route is in ROUTES with the rights that it
-needs. Host and Origin are checked on every request, and a change must come from our own page or from a program.
+The gateway's server passes it the requests for the page and for `/api`. Every route is in ROUTES with the rights that
+it needs. Host and Origin are checked on every request, and a change must come from our own page or from a program.
 """
 
 from __future__ import annotations
