@@ -369,6 +369,15 @@ class ReplyBuilder:
             self._stop, self._usage, self._opaque = delta.stop, delta.usage, delta.opaque
             self.finished = True
 
+    def so_far(self) -> Iterable[Delta]:
+        """Yield the deltas that someone who watches from now on needs to understand the next ones."""
+        for index, part in self._kinds.items():
+            yield PartStarted(index, part)
+            if text := "".join(self._pieces.get(index, ())):
+                yield PartDelta(index, text)
+            if (whole := self._parts.get(index)) is not None:
+                yield PartFinished(index, whole)
+
     def reply(self) -> Reply:
         """Return the reply so far. If it was cut off, unfinished calls are left out."""
         parts = dict(self._parts)

@@ -18,7 +18,7 @@ from ..engine import EngineInfo
 from ..errors import RondelError, TurnFailed
 from ..events import STATES, EngineChanged, Entry, Event, MessageQueued, Renamed, TurnFinished, TurnStarted
 from ..question import Answer, Question
-from ..values import AgentResult, Media, Message, Outcome, Person, Played, Text, user
+from ..values import AgentResult, Delta, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
 from .journal import Journal, Watcher
 from .runner import SAID_MEANWHILE, Undo
@@ -256,6 +256,14 @@ class Conversation:
         if await self.app.runtime.signal(Signal("stop", payload, self.id)):
             return True
         return await self.app.journals.change(self.id, partial(self.app.turns.close_questions, turn=turn))
+
+    def reply_so_far(self) -> tuple[Delta, ...]:
+        """Return what a turn that runs in this process has streamed of its reply, for someone who begins to watch now.
+        Empty if nothing streams, or if a plugin must see the whole reply first."""
+        turn = self.app.turns.running(self.id)
+        if turn is None or turn.builder is None or turn.plugins.holds_stream:
+            return ()
+        return tuple(turn.builder.so_far())
 
     async def is_at_work(self) -> bool:
         return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)

@@ -52,9 +52,14 @@ class Feed:
         self._size = 0
         self._changed: asyncio.Future[None] | None = None
 
+    def begin(self, seq: int) -> None:
+        """Begin after entry `seq`, with what the running turn has streamed of its reply."""
+        self.seq = seq
+        for delta in self.conversation.reply_so_far():
+            self._add(seq, delta)
+
     async def run(self, watcher: Watcher) -> None:
-        """Encode what the watcher sees. `watcher.seq` is where it begins."""
-        self.seq = watcher.seq
+        """Encode what the watcher sees."""
         with watcher:
             while True:
                 for seq, event in await watcher.batch():
@@ -151,7 +156,7 @@ class Feeds:
             feed = self._open[conversation.id] = Feed(conversation, self._clock)
             watcher = await conversation.watch()
             assert self.group is not None
-            feed.seq = watcher.seq
+            feed.begin(watcher.seq)
             feed.task = self.group.create_task(feed.run(watcher))
         feed.clients += 1
         try:

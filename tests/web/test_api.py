@@ -1,0 +1,281 @@
+"""The API as programs use it: talk, watch, change, look, each by its HTTP route."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from rondel import Agent, Limits, tool
+from rondel.surfaces.web.server import ROUTES
+from rondel.testing import Pause, Scripted, call
+from tests.web.served import WAIT_S, Site, site
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 32).decode()
+
+
+async def texts(made: Site, id: str, **options: Any) -> list[str]:
+    """What was said in a conversation and still counts."""
+    exported = await made.json("GET", f"/api/conversations/{id}/export?format=json", **options)
+    return ["".join(p["text"] for p in m["parts"] if p["type"] == "text") for m in exported["messages"]]
+
+
+async def test_a_message_is_answered_and_listed():
+    async with site(Agent("a", engine=Scripted("Hello back."))) as made:
+        id = await made.start()
+        await made.say(id, "Hello")
+        assert await texts(made, id) == ["Hello", "Hello back."]
+        (info,) = (await made.json("GET", "/api/conversations"))["conversations"]
+        assert (info["id"], info["title"], info["state"], info["person"]) == (id, "Hello", "done", "user")
+        shown = await made.json("GET", f"/api/conversations/{id}")
+        assert (shown["agent"], shown["is_at_work"], shown["questions"]) == ("a", False, [])
+
+
+async def test_chat_takes_messages_and_returns_one():
+    """A10: {messages} → {message}; 400 without messages; always answers; nothing is kept."""
+    model = Scripted("42", RuntimeError("broken"))
+    async with site(Agent("a", engine=model)) as made:
+        messages = [
+            {"role": "user", "content": "What is 40?"},
+            {"role": "assistant", "content": "40"},
+            {"role": "user", "content": "And 2 more?"},
+        ]
+        answer = await made.json("POST", "/api/chat", {"messages": messages})
+        assert answer == {"message": {"role": "assistant", "content": "42"}}
+        assert [m.text for m in model.prompts[0].messages] == ["What is 40?", "40", "And 2 more?"]
+        for wrong in ({"messages": []}, {}):
+            refused = await made.client.post("/api/chat", json=wrong)
+            assert refused.status_code == 400
+            assert "messages" in refused.json()["error"]
+        failed = await made.client.post("/api/chat", json={"messages": messages})
+        assert failed.status_code == 502
+        assert failed.json()["error"]
+        assert (await made.json("GET", "/api/conversations"))["conversations"] == []
+
+
+async def test_a_client_that_reconnects_at_random_gets_every_entry_once():
+    """100 reconnects in one turn: no entry lost, none twice, and the text so far comes again."""
+
+    @tool(idempotent=True)
+    async def step(n: int) -> str:
+        "Do a step."
+        return f"step {n}"
+
+    model = Scripted(*(call("step", n=n) for n in range(40)), "done")
+    random.seed(7)
+    limits = Limits(rounds=100)
+    async with site(Agent("a", engine=model, tools=[step], limits=limits)) as made:
+        id = await made.start()
+        seen: list[int] = []
+        finished = asyncio.Event()
+
+        async def watch() -> None:
+            connects = 0
+            while not finished.is_set():
+                connects += 1
+                most = random.randrange(1, 4) if connects < 100 else 1_000
+                async with asyncio.timeout(WAIT_S):
+                    async for name, data in made.events(id, after=seen[-1] if seen else 0):
+                        if name != "entry":
+                            continue
+                        seen.append(data["seq"])
+                        if data["event"]["type"] == "turn_finished":
+                            finished.set()
+                        most -= 1
+                        if not most or finished.is_set():
+                            break
+
+        async with asyncio.TaskGroup() as group:
+            await made.json("POST", f"/api/conversations/{id}/messages", {"text": "go"})
+            group.create_task(watch())
+        assert seen == list(range(1, seen[-1] + 1))
+        assert seen[-1] == (await made.json("GET", f"/api/conversations/{id}/entries"))["seq"]
+
+
+async def test_who_comes_late_sees_what_was_said_so_far_of_a_reply():
+    """The first watcher, and a second one that joins later."""
+    pause = Pause("The beginning, ", "and the end.")
+    async with site(Agent("a", engine=Scripted(pause))) as made:
+        id = await made.start()
+        await made.json("POST", f"/api/conversations/{id}/messages", {"text": "go"})
+        await pause.reached.wait()
+        first, second = made.events(id, after=2), made.events(id, after=2)
+        async with asyncio.timeout(WAIT_S):
+            assert await _said(first, "The beginning, ") == "The beginning, "
+            assert await _said(second, "The beginning, ") == "The beginning, "
+            pause.release()
+            assert await _said(first, "") == "and the end."
+            assert await _said(second, "") == "and the end."
+        await first.aclose()
+        await second.aclose()
+
+
+async def _said(events: AsyncGenerator[tuple[str, Any]], until: str) -> str:
+    """The text that streams, until it is this, or until the end of the turn."""
+    said = ""
+    async for name, data in events:
+        if name == "live" and data["type"] == "part_delta":
+            said += data["text"]
+            if said == until:
+                break
+        if name == "entry" and data["event"]["type"] == "turn_finished":
+            break
+    return said
+
+
+async def test_a_turn_goes_on_when_nobody_watches_and_can_be_stopped():
+    pause = Pause("I begin and never")
+    async with site(Agent("a", engine=Scripted(pause))) as made:
+        id = await made.start()
+        await made.json("POST", f"/api/conversations/{id}/messages", {"text": "go"})
+        await pause.reached.wait()
+        assert (await made.json("GET", f"/api/conversations/{id}"))["is_at_work"]
+        refused = await made.client.delete(f"/api/conversations/{id}")
+        assert refused.status_code == 409
+        assert (await made.json("POST", f"/api/conversations/{id}/stop"))["stopped"]
+        await made.app.drain()
+        assert await texts(made, id) == ["go", "I begin and never"]
+
+
+async def test_editing_regenerating_and_forking():
+    async with site(Agent("a", engine=Scripted("one", "two", "three", "four"))) as made:
+        id = await made.start()
+        await made.say(id, "first")
+        sent = await made.json("POST", f"/api/conversations/{id}/regenerate")
+        await made.ended(id, sent["turn"])
+        assert await texts(made, id) == ["first", "two"]
+        sent = await made.json("POST", f"/api/conversations/{id}/edit", {"text": "better"})
+        await made.ended(id, sent["turn"])
+        assert await texts(made, id) == ["better", "three"]
+        entries = (await made.json("GET", f"/api/conversations/{id}/entries"))["entries"]
+        reply = [e["event"]["message"]["id"] for e in entries if e["event"]["type"] == "round_finished"][-1]
+        other = (await made.json("POST", f"/api/conversations/{id}/fork", {"message": reply}))["id"]
+        await made.say(other, "and now?")
+        assert await texts(made, other) == ["better", "three", "and now?", "four"]
+        assert await texts(made, id) == ["better", "three"]
+        infos = (await made.json("GET", "/api/conversations"))["conversations"]
+        assert {info["id"] for info in infos} == {id, other}
+
+
+async def test_a_question_is_answered_over_http():
+    @tool(approval="confirm")
+    async def pay(amount: int) -> str:
+        "Pay."
+        return f"paid {amount}"
+
+    async with site(Agent("a", engine=Scripted(call("pay", amount=3), "Done."), tools=[pay])) as made:
+        id = await made.start()
+        await made.say(id, "Pay 3.")
+        (question,) = await made.json("GET", f"/api/conversations/{id}/questions")
+        assert "pay" in question["text"]
+        wrong = await made.client.post(f"/api/conversations/{id}/questions/nonsense", json={"text": "yes"})
+        assert wrong.status_code == 409
+        sent = await made.json("POST", f"/api/conversations/{id}/questions/{question['id']}", {"text": "yes"})
+        await made.ended(id, sent["turn"])
+        assert (await texts(made, id))[-1] == "Done."
+
+
+async def test_files_are_typed_by_their_content_and_never_served_as_pages():
+    html = base64.b64encode(b"<script>alert(1)</script>").decode()
+    async with site(Agent("a", engine=Scripted("Nice."))) as made:
+        id = await made.start()
+        attachments = [{"name": "../../x.html", "data": html}, {"name": "picture.txt", "data": PNG}]
+        body = {"text": "look", "attachments": attachments}
+        sent = await made.json("POST", f"/api/conversations/{id}/messages", body)
+        await made.ended(id, sent["turn"])
+        entries = (await made.json("GET", f"/api/conversations/{id}/entries"))["entries"]
+        parts = next(e["event"]["message"]["parts"] for e in entries if e["event"]["type"] == "message_added")
+        media = [part for part in parts if part["type"] == "media"]
+        assert [part["mime"] for part in media] == ["text/plain", "image/png"]
+        assert [part["name"] for part in media] == ["x.html", "picture.txt"]
+        assert all("data" not in part for part in media)
+        page, picture = [await made.client.get(part["url"]) for part in media]
+        assert page.headers["content-type"].startswith("text/plain")
+        assert page.headers["content-disposition"] == "attachment"
+        assert picture.headers["content-disposition"] == "inline"
+        for answer in (page, picture):
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "sandbox" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"text": "   "}, 400, "empty"),
+        ({"text": "x", "attachments": [{"name": "a", "data": "not base64!"}]}, 400, "Base64"),
+        ({"text": "x", "attachments": [{"name": "a", "data": ""}]}, 400, "empty"),
+        ({"text": "x" * 2_000_001}, 413, "2,000,001"),
+        ({"text": "x", "attachments": [{"name": "a", "data": PNG}] * 21}, 413, "21 files"),
+        ({"txt": "x"}, 400, "txt"),
+        ({"text": 3}, 400, "$.text"),
+        ([], 400, "body"),
+    ],
+)
+async def test_a_wrong_message_is_one_sentence_and_nothing_is_kept(body: Any, status: int, said: str):
+    async with site(Agent("a", engine=Scripted())) as made:
+        id = await made.start()
+        answer = await made.client.post(f"/api/conversations/{id}/messages", json=body)
+        assert answer.status_code == status
+        assert said in answer.json()["error"]
+        assert (await made.json("GET", "/api/conversations"))["conversations"] == []
+
+
+async def test_looking_at_traces_usage_agents_jobs_and_settings():
+    async with site(Agent("a", "You are brief.", engine=Scripted("Yes."))) as made:
+        id = await made.start()
+        await made.say(id, "Hello?")
+        trace = await made.json("GET", f"/api/conversations/{id}/trace")
+        assert [child["kind"] for child in trace["children"]] == ["turn"]
+        page = await made.client.get(f"/api/conversations/{id}/trace?format=html")
+        assert page.headers["content-disposition"].startswith("attachment")
+        usage = await made.json("GET", "/api/usage?by=agent&window=day")
+        assert usage["totals"]["lifetime"]["calls"] == 1
+        (agent,) = await made.json("GET", "/api/agents")
+        assert (agent["name"], agent["is_default"]) == ("a", True)
+        preview = await made.json("POST", "/api/agents/a/prompt", {"text": "Hi"})
+        assert [m["message"]["role"] for m in preview["messages"]] == ["system", "user"]
+        assert await made.json("GET", "/api/jobs") == {"jobs": [], "schedules": []}
+        metrics = await made.client.get("/metrics")
+        assert "rondel_calls_total 1" in metrics.text
+
+
+async def test_every_route_is_described_and_answers_nonsense_with_one_sentence():
+    """Fuzzed from the description: wrong bodies, wrong queries, wrong methods, ids that do not exist."""
+    async with site(Agent("a", engine=Scripted())) as made:
+        described = await made.json("GET", "/api/openapi.json")
+        listed = {(m.upper(), p) for p, methods in described["paths"].items() for m in methods}
+        assert listed == {(route.method, route.path) for route in ROUTES}
+        for route in ROUTES:
+            path = route.path.replace("{id}", "nope").replace("{question}", "q").replace("{agent}", "nope")
+            path = (
+                path.replace("{message}", "m").replace("{index}", "0").replace("{job}", "j").replace("{session}", "s")
+            )
+            bodies: list[Any] = [None] if route.method in ("GET", "DELETE") else [None, [], "x", {"a": {"b": [1] * 50}}]
+            for body in bodies:
+                for query in ("", "?limit=nonsense&after=-&x=1"):
+                    if route.media == "text/event-stream" and "{" not in route.path and not query:
+                        continue  # it would stream
+                    answer = await made.client.request(route.method, path + query, json=body)
+                    if answer.status_code != 200:
+                        assert answer.status_code in (400, 404, 409, 413, 415), (route.path, answer.status_code)
+                        assert isinstance(answer.json()["error"], str), route.path
+            wrong = await made.client.request("PUT", path)
+            assert wrong.status_code in (404, 405)
+        missing = await made.client.get("/api/nothing")
+        assert missing.status_code == 404
+
+
+async def test_a_deleted_conversation_ends_its_streams():
+    async with site(Agent("a", engine=Scripted("Hi."))) as made:
+        id = await made.start()
+        await made.say(id, "Hello")
+        async with asyncio.timeout(WAIT_S):
+            events = made.events(id, after=0)
+            assert (await anext(events))[1]["seq"] == 1
+            await made.json("DELETE", f"/api/conversations/{id}")
+            assert [data async for _, data in events][-1]["event"]["type"] == "turn_finished"
+        assert (await made.client.get(f"/api/conversations/{id}")).status_code == 404
