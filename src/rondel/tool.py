@@ -18,7 +18,7 @@ import msgspec
 from .errors import RondelError, ToolError, nearest
 from .events import CallProgressed, JobMode
 from .question import Answer, Hold
-from .values import Media, Text, ToolCall, ToolResult, ToolSpec, Value
+from .values import Handoff, Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
 if TYPE_CHECKING:
     from .machine.turn import Turn
@@ -83,7 +83,7 @@ class CallContext:
         self.turn.emit(CallProgressed(self.call.id, text, progress))
 
 
-Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | NoResult | Any"
+Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | Handoff | NoResult | Any"
 ToolFunction: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Returned]]
 
 
@@ -303,7 +303,10 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
 def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolResult:
     """Return what a tool returned as a result that a model can read."""
     if isinstance(value, ToolResult):
-        return ToolResult(call.id, _cut(value.parts, chars_max), call.name, value.is_error, value.final)
+        parts = _cut(value.parts, chars_max)
+        return ToolResult(call.id, parts, call.name, value.is_error, value.final, handoff=value.handoff)
+    if isinstance(value, Handoff):
+        return ToolResult(call.id, (Text(f"The agent {value.agent} takes over."),), call.name, handoff=value)
     items: tuple[Any, ...] = tuple(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else (value,)
     if not items or not all(isinstance(item, (Text, Media)) for item in items):
         items = (Text(_text_of(value)),)

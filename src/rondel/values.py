@@ -105,8 +105,16 @@ class Media(Value, frozen=True, tag="media"):
     opaque: Opaque = {}
 
 
+class Handoff(Value, frozen=True, tag="handoff"):
+    """Control goes to another agent of the app. A tool may return it."""
+
+    agent: str
+    reason: str = ""
+
+
 class ToolResult(Value, frozen=True, tag="result"):
-    """The result of a call. `final` ends the turn with this text as its answer (the finish tool)."""
+    """The result of a call. `final` ends the turn with this text as its answer (the finish tool); with a `handoff`
+    another agent answers when all calls of the round have results."""
 
     call_id: str
     parts: tuple[Text | Media, ...] = ()
@@ -114,17 +122,11 @@ class ToolResult(Value, frozen=True, tag="result"):
     is_error: bool = False
     final: bool = False
     opaque: Opaque = {}
+    handoff: Handoff | None = None
 
     @property
     def text(self) -> str:
         return text_of(self.parts)
-
-
-class Handoff(Value, frozen=True, tag="handoff"):
-    """Control went to another agent."""
-
-    agent: str
-    reason: str = ""
 
 
 class Foreign(Value, frozen=True, tag="foreign"):

@@ -93,6 +93,7 @@ class App:
             for plugin in self.registry.plugins:
                 if type(plugin).lifespan is not Plugin.lifespan:
                     await life.enter_async_context(plugin.lifespan(self))
+            await self.registry.choose_engine(*self.registry.agents)
             self.registry.resolve_all()
             if self._runtime is None:
                 from ..jobs.runtime import LocalRuntime

@@ -42,7 +42,7 @@ from ..events import (
 )
 from ..question import Answer, Question, is_always
 from ..text.template import MARK, is_directive, said_before
-from ..values import NO_USAGE, Message, Messages, Person, Text, ToolCall, ToolResult, Usage, Value
+from ..values import NO_USAGE, Handoff, Message, Messages, Person, Text, ToolCall, ToolResult, Usage, Value
 from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
@@ -162,7 +162,7 @@ class Transcript:
         self._spent_below = _NO_SPENT
         self.offered: dict[str, None] = {}  # the agents that answers of this turn suggested
         self.handoffs = 0
-        self.handing_off = ""  # the agent that takes over when all calls of the round are answered
+        self.handing_off: Handoff | None = None  # who takes over when all calls of the round are answered
         self.rerolls = 0
         self._heard_a_person()
 
@@ -308,7 +308,8 @@ class Transcript:
         self.called.update(self.calls)
         self._open = len(self.calls)
         self._directing = event if calls and is_directive(calls[0]) else None
-        self.handing_off = event.next.removeprefix("agent:") if calls and event.next.startswith("agent:") else ""
+        hands_off = calls and event.next.startswith("agent:")
+        self.handing_off = Handoff(event.next.removeprefix("agent:")) if hands_off else None
         self.owed = event.next == "self" and not calls
         if event.next == "self" and not calls:
             self.continuations += 1
@@ -338,6 +339,7 @@ class Transcript:
         if call is None or call.result is not None:
             return
         call.result, call.question = event.result, None
+        self.handing_off = self.handing_off or event.result.handoff
         if not is_directive(call.call):
             self.repetition.add(call.call, event.result, self.rounds)
         self._spent_below += event.spent
@@ -359,7 +361,7 @@ class Transcript:
             self.owed = False
 
     def _handed_off(self, event: HandedOff) -> None:
-        self.handing_off = ""
+        self.handing_off = None
         self.agent = event.agent
         self.handoffs += 1
         self.owed = True

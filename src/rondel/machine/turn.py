@@ -221,8 +221,8 @@ class Turn:
         return True
 
     async def _follow_hand_off(self) -> None:
-        if agent := self.transcript.handing_off:
-            await self.append(HandedOff(agent, by=self.agent.name), wait=False)
+        if handoff := self.transcript.handing_off:
+            await self.append(HandedOff(handoff.agent, by=self.agent.name, reason=handoff.reason), wait=False)
         if self.transcript.agent != self.agent.name:
             self._bind(self.transcript.agent)
             await self.report_left_out()

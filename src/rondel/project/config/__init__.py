@@ -30,6 +30,7 @@ from .shown import OVERRIDES, explain, literal_secrets, secrets_in, sources_of
 
 __all__ = [
     "BUILTIN_ENGINES",
+    "MEMORY",
     "OVERRIDES",
     "SAME",
     "canonical_engine",
