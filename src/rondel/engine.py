@@ -14,7 +14,7 @@ import msgspec
 
 from .errors import EngineDenied, EngineError
 from .prompt import Prompt
-from .values import Delta, ModelFacts, Usage
+from .values import Delta, ModelFacts, Reply, ReplyBuilder, Usage
 
 
 @runtime_checkable
@@ -76,6 +76,17 @@ class WithoutModel(Protocol):
 def dialect_of(engine: object) -> str:
     """Return the dialect in which an engine relays; empty if it cannot."""
     return getattr(engine, "dialect", "")
+
+
+async def ask(engine: Engine, prompt: Prompt) -> Reply:
+    """Return an engine's whole reply."""
+    builder, deltas = ReplyBuilder(), engine.stream(prompt)
+    try:
+        async for delta in deltas:
+            builder.add(delta)
+    finally:
+        await close(deltas)
+    return builder.reply()
 
 
 async def close(thing: object) -> None:

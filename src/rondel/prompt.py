@@ -377,11 +377,11 @@ def _sourced(nodes: Iterable[Child], path: tuple[str, ...]) -> list[Child]:
 
 def source_paths(nodes: Iterable[Child], plugins: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
     """Return where each id comes from: `("prompts", id, "children", id, …)`, or `("plugins", id)` for an entry."""
-    paths = {child.id: _as_path(ids) for ids, child in walk(nodes) if child.id}
+    paths = {child.id: source_path(ids) for ids, child in walk(nodes) if child.id}
     return paths | {id: ("plugins", id) for id in plugins}
 
 
-def _as_path(ids: tuple[str, ...]) -> tuple[str, ...]:
+def source_path(ids: tuple[str, ...]) -> tuple[str, ...]:
     return ("prompts", *chain.from_iterable((id, "children") for id in ids[:-1]), ids[-1])
 
 

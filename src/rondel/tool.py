@@ -11,12 +11,12 @@ import re
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import msgspec
 
 from .errors import RondelError, ToolError, nearest
-from .events import JobMode
+from .events import CallProgressed, JobMode
 from .question import Answer, Hold
 from .values import Handoff, Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
@@ -81,7 +81,7 @@ class CallContext:
 
     def progress(self, text: str, progress: float | None = None) -> None:
         """Show watchers how far this call is; `progress` is from 0 to 1, if it is known."""
-        self.turn.progress(self.call.id, text, progress)
+        self.turn.emit(CallProgressed(self.call.id, text, progress))
 
 
 Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | Handoff | NoResult | Any"
@@ -118,53 +118,37 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return ToolSpec(self.name, self.description, self.schema)
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of `tool`; the fields of `Tool` say what they mean."""
+
+    name: str
+    description: str
+    timeout_s: float | None
+    idempotent: bool
+    approval: Approval | Literal["auto", "confirm"] | None
+    parallel: bool
+    repeatable: bool
+    tags: Sequence[str]
+    examples: Sequence[dict[str, Any]]
+    background: bool | JobMode
+
+
 @overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
-    *,
-    name: str = ...,
-    description: str = ...,
-    timeout_s: float | None = ...,
-    idempotent: bool = ...,
-    approval: Approval | Literal["auto", "confirm"] | None = ...,
-    parallel: bool = ...,
-    repeatable: bool = ...,
-    tags: Sequence[str] = ...,
-    examples: Sequence[dict[str, Any]] = ...,
-    background: bool | JobMode = ...,
-) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str = "",
-    description: str = "",
-    timeout_s: float | None = None,
-    idempotent: bool = False,
-    approval: Approval | Literal["auto", "confirm"] | None = None,
-    parallel: bool = True,
-    repeatable: bool = False,
-    tags: Sequence[str] = (),
-    examples: Sequence[dict[str, Any]] = (),
-    background: bool | JobMode = False,
+    function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async. Sync functions run in a thread, so they may block."""
-    if function is None:
-        return lambda function: tool(
-            function,
-            name=name,  # type: ignore[call-overload]
-            description=description,
-            timeout_s=timeout_s,
-            idempotent=idempotent,
-            approval=approval,
-            parallel=parallel,
-            repeatable=repeatable,
-            tags=tags,
-            examples=examples,
-            background=background,
-        )
-    name = name or function.__name__
+    for option in options:
+        if option not in ToolOptions.__annotations__:
+            raise RondelError(f"tool has no option {option!r}{nearest(option, list(ToolOptions.__annotations__))}")
+    return _made(function, options) if function is not None else lambda function: _made(function, options)
+
+
+def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
+    name, approval = options.get("name") or function.__name__, options.get("approval")
     if not NAME.fullmatch(name):
         raise RondelError(f"{name!r} is not a valid tool name: use 1 to 64 letters, digits, '_' or '-'")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -176,22 +160,18 @@ def tool(
         from .text.rules import check_names
 
         check_names(approval.rules, arguments.schema, name)
-    return Tool(
-        name=name,
-        run=_runner(function, arguments.context),
-        description=description or summary,
-        schema=arguments.schema,
-        validate=arguments.validate,
-        timeout_s=timeout_s,
-        idempotent=idempotent,
-        approval=approval,
-        parallel=parallel,
-        repeatable=repeatable,
-        tags=tuple(tags),
-        examples=tuple(examples),
-        origin=f"{function.__module__}:{function.__qualname__}",
-        background=job_mode(background),
-    )
+    given: dict[str, Any] = {
+        **options,
+        "name": name,
+        "description": options.get("description") or summary,
+        "approval": approval,
+        "tags": tuple(options.get("tags", ())),
+        "examples": tuple(options.get("examples", ())),
+        "background": job_mode(options.get("background")),
+    }
+    origin = f"{function.__module__}:{function.__qualname__}"
+    run, schema = _runner(function, arguments.context), arguments.schema
+    return Tool(run=run, schema=schema, validate=arguments.validate, origin=origin, **given)
 
 
 def job_mode(background: bool | JobMode | None) -> JobMode | None:

@@ -74,16 +74,18 @@ class Conversation:
         person: Person | None = None,
         id: str = "",
         scope: Scope | None = None,
+        before: Sequence[Message] = (),
     ) -> TurnView:
         """Send a message: it starts a turn, behind those that are queued or running in this process and in others.
 
         A message with a known `id` adds nothing: the view ends as the turn that answers the first one does. `person` is
-        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both.
+        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
+        are messages that the model must know first, such as what others said in the channel.
         """
         message = _as_message(content, person, id or self.app.new_id("msg"))
         journal = await self.app.journals.open(self.id)
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
-        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person)
+        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person, before=before)
         return view
 
     async def ask(
@@ -122,10 +124,20 @@ class Conversation:
         scope: Scope | None = None,
         person: Person | None = None,
         undo: Undo | None = None,
+        before: Sequence[Message] = (),
     ) -> None:
         agent = self._agent_in(journal)
         await self.app.turns.start(
-            self.id, agent, message, turn=turn, again=again, scope=scope, person=person, named=self._agent, undo=undo
+            self.id,
+            agent,
+            message,
+            turn=turn,
+            again=again,
+            scope=scope,
+            person=person,
+            named=self._agent,
+            undo=undo,
+            before=before,
         )
 
     async def undo(self, turns: int = 1, *, by: str = "") -> tuple[Message, ...]:

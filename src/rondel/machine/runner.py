@@ -6,7 +6,7 @@ Opens the turn of a job, runs the loop, and sets the result; stops turns, and re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -77,19 +77,22 @@ class TurnRunner:
         person: Person | None = None,
         named: str | None = None,
         undo: Undo | None = None,
+        before: Sequence[Message] = (),
     ) -> bool:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
         A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
         With `undo`, it first undoes other turns, unless something else was said meanwhile: then it fails and changes
         nothing. With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have
-        changed it.
+        changed it. The messages in `before` are added to the transcript ahead of `message`.
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
         payload: dict[str, Any] = {"turn": turn, "agent": agent}
         given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
         payload |= {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
+        if before:
+            payload["before"] = msgspec.to_builtins(tuple(before))
         if message is not None:
             self._messages[turn] = message
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
@@ -269,7 +272,8 @@ class TurnRunner:
             return None
         scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
         resolved = services.registry.resolve(agent, transcript.engine) if transcript.engine else None
-        messages = (message,) if message else ()
+        before = msgspec.convert(job.payload.get("before", ()), tuple[Message, ...])
+        messages = (*before, message) if message else before
         return Turn(
             services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person
         )

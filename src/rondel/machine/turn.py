@@ -1,7 +1,7 @@
 """A turn: from one input to rest. The only mutable object of the machine, passed by hand.
 
 Holds the state of a turn, and what plugins and tools may ask of it. The parts of a turn's work are modules beside this
-one: loop.py, prompting.py, replies.py, calls.py, spending.py and ending.py.
+one: loop.py, replies.py, calls.py, spending.py and ending.py.
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import msgspec
 from ..agent import Agent
 from ..charge import Scope
 from ..engine import Engine
-from ..events import CallProgressed, DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
+from ..events import DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
 from ..limits import Limits
 from ..plugin import Chain, Plugin, State, report
-from ..prompt import Prompt
+from ..prompt import HISTORY, Prompt
 from ..question import Answer, Question
 from ..tool import CallContext, Tool
 from ..values import AgentResult, Message, Person, Played, ReplyBuilder, ToolCall
 from .journal import Journal
-from .prompting import first_prompt, offer_suggested_agents
 from .resolved import BoundEngine, Caller, ResolvedAgent
 from .spending import Budget, charged_engine
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from ..jobs.background import Background
-    from ..jobs.timetable import Timetable
     from .services import Services
 
 SHOWN_CHARS_MAX = 120  # characters of a call's arguments in an error that shows the calls above it
@@ -118,7 +115,7 @@ class Turn:
         self.engine: Engine = self.words or charged_engine(self, resolved.engine)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
-        offer_suggested_agents(self)
+        self._offer_suggested_agents()
         self.limits: Limits = resolved.agent.limits
         self._left_out: list[tuple[Plugin, Exception]] = []
         self.plugins: Chain = resolved.chain.for_turn(self, self._left_out)
@@ -189,16 +186,6 @@ class Turn:
         """The variables for processes that tools start, without secrets."""
         return self.services.environment
 
-    @property
-    def background(self) -> Background:
-        """Starts and lists background jobs."""
-        return self.services.background
-
-    @property
-    def timetable(self) -> Timetable:
-        """Adds and lists schedules."""
-        return self.services.timetable
-
     def new_id(self, prefix: str) -> str:
         """Return a unique id."""
         return self.services.new_id(prefix)
@@ -256,8 +243,30 @@ class Turn:
         return self.transcript.owed
 
     def prompt(self) -> Prompt:
-        """Return the prompt of the next round before the plugins edit it."""
-        return first_prompt(self)
+        """Return the prompt of the next round before the plugins edit it: the author's, with the conversation in it."""
+        resolved = self.resolved
+        self._offer_suggested_agents()
+        new = tuple(
+            tool.spec
+            for name, tool in self.suggested.items()
+            if name not in resolved.tools or name in resolved.unoffered
+        )
+        history = self.transcript.history()
+        written = resolved.nodes if self.words is None else self.words.fill(resolved.nodes)
+        nodes = [
+            msgspec.structs.replace(node, children=node.children + history if node.children else history)
+            if node.id == HISTORY
+            else node
+            for node in written or ()
+        ]
+        return Prompt(tuple(nodes), resolved.specs + new, resolved.options, opaque=resolved.opaque)
+
+    def _offer_suggested_agents(self) -> None:
+        names, registry = self.transcript.offered, self.services.registry
+        if len(self.suggested) != len(names):
+            tools = [registry.tool_of(name) for name in names if registry.knows_agent(name)]
+            self.suggested = {tool.name: tool for tool in tools}
+            self.tools = {**self.suggested, **self.resolved.tools}
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
@@ -274,10 +283,6 @@ class Turn:
     def _emit_watched(self, event: Event) -> None:
         self.plugins.watch(self, event)
         self.journal.emit(event)
-
-    def progress(self, call_id: str, text: str, progress: float | None = None) -> None:
-        """Show watchers how far a call is."""
-        self.emit(CallProgressed(call_id, text, progress))
 
     async def warn(self, plugin: str, message: str) -> None:
         """Warn of something that its author did not mean, once in a turn."""

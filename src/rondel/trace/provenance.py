@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import chain
 from typing import Literal, TypeAlias
 
 from ..machine.tokens import estimate_tokens, message_tokens, tools_tokens
-from ..prompt import Child, Prompt, runs, walk
+from ..prompt import Child, Prompt, runs, source_path, walk
 from ..values import Message, Value
 
 Ids: TypeAlias = tuple[str, ...]
@@ -58,15 +57,11 @@ def pieces(prompt: Prompt) -> Iterator[Piece]:
 
 
 def _piece(ids: Ids, child: Child) -> Piece:
-    depth, source = len(ids) - 1, _path(ids)
+    depth, source = len(ids) - 1, source_path(ids)
     if isinstance(child, Message):
         return Piece(child.id, "message", child.role, child.text, message_tokens(child), source, depth)
     tokens, source = estimate_tokens(child.text), child.source or source
     return Piece(child.id, "node", child.role or "", child.text, tokens, source, depth, child.enabled, child.caption)
-
-
-def _path(ids: Ids) -> Ids:
-    return ("prompts", *chain.from_iterable((id, "children") for id in ids[:-1]), ids[-1])
 
 
 def changes(before: Prompt, after: Prompt) -> tuple[Change, ...]:

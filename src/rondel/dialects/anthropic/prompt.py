@@ -44,6 +44,7 @@ from .._wire import (
     object_field,
     opaque,
     own,
+    reading_prompt,
     shown,
     strings,
     text_field,
@@ -66,7 +67,7 @@ _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
+def write_prompt(prompt: Prompt, *, model: str, stream: bool = True) -> Json:
     kept, options = own(prompt, NAME), prompt.options
     system, rest = _hoist(prompt.messages)
     body: Json = {
@@ -192,6 +193,7 @@ def _plain_thinking(level: ThinkingLevel | None, tokens_max: int | None) -> tupl
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@reading_prompt(NAME)
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     read = each(list_field(body, "messages"), "messages", _read_message)

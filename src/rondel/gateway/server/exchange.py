@@ -25,7 +25,7 @@ from ..bridge.turn_bridge import SharedState, TurnBridge, note_charge
 from ..relay.record import Record
 from ..relay.request import Request
 from ..relay.response import Headers, Outgoing
-from ..routing.candidate import Candidate
+from ..routing.outages import Candidate
 
 _JSON = [(b"content-type", b"application/json")]
 _UNSIGNED = UNSIGNED.encode()

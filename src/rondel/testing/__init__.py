@@ -16,14 +16,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from .contracts.clock import VirtualClock
-from .contracts.embedder import Embedded, Vector
-from .errors import RondelError, nearest
-from .files.regular import read_regular
-from .prompt import Prompt
-from .stores.memory import MemoryStore
-from .text.attached import as_text
-from .values import (
+from ..contracts.clock import VirtualClock
+from ..contracts.embedder import Embedded, Vector
+from ..errors import RondelError, nearest
+from ..files.regular import read_regular
+from ..prompt import Prompt
+from ..stores.memory import MemoryStore
+from ..text.attached import as_text
+from ..values import (
     Delta,
     Media,
     Message,
