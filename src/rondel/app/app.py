@@ -132,6 +132,7 @@ class App:
 
     @property
     def runtime(self) -> Runtime:
+        """The runtime that runs this app's jobs. Raises RondelError before the app has started."""
         if self._runtime is None:
             raise RondelError("the app has not started: use it in `async with App(...) as app:`")
         return self._runtime
@@ -170,6 +171,7 @@ class App:
         tell: Tell | None = None,
         bound: Callable[[], ReplyBound] | None = None,
     ) -> Engine:
+        """Return an engine whose calls the ledger charges to a scope."""
         found = self.registry.engine(engine) if isinstance(engine, str) else engine
         return self.ledger.charge(found, scope, tell, bound)
 

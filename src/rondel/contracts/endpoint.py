@@ -57,6 +57,7 @@ class Endpoint(Value, frozen=True):
 
     @property
     def host(self) -> str:
+        """The host's name or address."""
         return urlsplit(self.base_url).hostname or ""
 
     @property
@@ -71,6 +72,7 @@ class Endpoint(Value, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
+        """Whether it is on this machine."""
         return self.host in _LOOPBACK_HOSTS
 
     @property

@@ -289,6 +289,7 @@ class MemoryStore:
         self._worker.alive = False
 
     def beside(self) -> MemoryStore:
+        """Return what a second process on the same content would have."""
         store = MemoryStore(clock=self._clock, conversations_max=self.conversations_max)
         store._entries, store._infos, store._queue = self._entries, self._infos, self._queue
         store._conversations, store._in_use = self._conversations, self._in_use
