@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 import rondel
 import rondel.plugins
-from rondel import errors
+from rondel import Engine, Plugin, Store, errors
+from rondel.contracts.ledger import LedgerStore
+from rondel.engine import Closes, Relays
 from rondel.errors import nearest
 from rondel.events import DurableEvent, Event
 from rondel.project.lookup import PLUGINS, TOOLS
+from rondel.tool import Tool
 from rondel.values import Delta, Part
 
 NAMES = """
@@ -118,6 +124,32 @@ def test_every_event_error_and_value_is_public():
     raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
     parts = {kind.__name__ for kind in get_args(Part)}
     assert events | raised | parts <= set(rondel.__all__)
+
+
+CONTRACTS = (Engine, Closes, Relays, Plugin, Store, LedgerStore)
+
+
+def test_everything_public_has_a_docstring():
+    """Also every public method and property; where it implements a contract, the contract has it."""
+    names = (*rondel.__all__, *(f"plugins.{name}" for name in rondel.plugins.__all__))
+    missing: list[str] = []
+    for name in names:
+        found: Any = attrgetter(name)(rondel)
+        if isinstance(found, Tool):
+            missing += () if found.description else (name,)
+        elif isinstance(found, type) or inspect.isroutine(found):
+            missing += () if found.__doc__ else (name,)
+            missing += [f"{name}.{method}" for method in _undocumented(found)]
+    assert not missing, "say what these do for their callers"
+
+
+def _undocumented(kind: Any) -> Iterator[str]:
+    for name, value in vars(kind).items() if isinstance(kind, type) else ():
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if name.startswith("_") or not inspect.isroutine(function) or inspect.getdoc(getattr(kind, name)):
+            continue
+        if kind in CONTRACTS or not any(hasattr(contract, name) for contract in CONTRACTS):
+            yield name
 
 
 def test_every_public_name_can_be_imported_and_is_listed():

@@ -31,9 +31,13 @@ class Engine(Protocol):
         ...
 
     @property
-    def facts(self) -> ModelFacts: ...
+    def facts(self) -> ModelFacts:
+        """What the model can do."""
+        ...
 
-    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
+    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        """Answer a prompt with deltas. Raises EngineError if the model cannot be asked."""
+        ...
 
 
 # --- optional abilities -----------------------------------------------------------------------------------------------
@@ -138,6 +142,7 @@ class EngineInfo:
 
     @classmethod
     def of(cls, engine: Engine) -> EngineInfo:
+        """Return what an app shows of this engine."""
         return cls(engine.name, engine.facts, dialect_of(engine), engine)
 
 

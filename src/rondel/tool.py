@@ -59,6 +59,7 @@ class Approval(Value, frozen=True):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """All rules, those that allow before those that deny."""
         return (*self.allow, *self.deny)
 
 
@@ -113,6 +114,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> ToolSpec:
+        """What a model is told about this tool."""
         return ToolSpec(self.name, self.description, self.schema)
 
 
@@ -314,6 +316,7 @@ def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolRes
 
 
 def error_of(call: ToolCall, message: str, *, chars_max: int = 32_000) -> ToolResult:
+    """Return an error as the result of a call, which the model reads."""
     return ToolResult(call.id, _cut((Text(message),), chars_max), call.name, is_error=True)
 
 
@@ -420,24 +423,30 @@ class Toolbox:
             self.register(item)
 
     def register(self, item: Tool) -> None:
+        """Add a tool. Raises RondelError if its name is taken."""
         if item.name in self._tools:
             raise RondelError(f"there are two tools named {item.name!r}; rename one, or unregister the first")
         self._tools[item.name] = item
 
     def unregister(self, name: str) -> Tool:
+        """Remove a tool and return it."""
         self._disabled.discard(name)
         return self._tools.pop(self._known(name))
 
     def get(self, name: str) -> Tool | None:
+        """Return the tool of this name, or None if there is none or it is disabled."""
         return None if name in self._disabled else self._tools.get(name)
 
     def by_tag(self, tag: str) -> tuple[Tool, ...]:
+        """Return the enabled tools with this tag."""
         return tuple(item for item in self if tag in item.tags)
 
     def enable(self, name: str) -> None:
+        """Offer a disabled tool again."""
         self._disabled.discard(self._known(name))
 
     def disable(self, name: str) -> None:
+        """Keep a tool, but do not offer it."""
         self._disabled.add(self._known(name))
 
     def _known(self, name: str) -> str:
@@ -447,6 +456,7 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the enabled tools."""
         return tuple(item.name for item in self)
 
     def __iter__(self) -> Iterator[Tool]:

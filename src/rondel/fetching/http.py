@@ -49,6 +49,7 @@ class HttpFetcher:
         self._bytes_max, self._seconds_max = bytes_max, seconds_max
 
     async def image(self, url: str) -> Media:
+        """Fetch an image. Raises FetchError with a sentence if it is refused."""
         data = await self._bytes(url)
         if not (mime := image_type(data)):
             raise self._error(url, f"it is not an image that models can see ({KINDS})")

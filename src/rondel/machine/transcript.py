@@ -106,6 +106,8 @@ def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tup
 
 
 class Transcript:
+    """A conversation's entries, folded into what was said and what the loop asks."""
+
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         self.messages: list[Message] = []
         self._born: list[int] = []
@@ -174,10 +176,12 @@ class Transcript:
 
     @property
     def unanswered(self) -> list[ToolCall]:
+        """The calls that have no result and wait for nobody."""
         return [c.call for c in self.calls.values() if c.result is None and c.question is None]
 
     @property
     def questions(self) -> list[Question]:
+        """The questions that wait for an answer."""
         return [c.question for c in self.calls.values() if c.question is not None]
 
     @property
@@ -189,17 +193,20 @@ class Transcript:
 
     @property
     def offers(self) -> tuple[str, ...]:
+        """The agents that the newest message suggests."""
         parts = self.messages[-1].parts if self.messages else ()
         marks = (part.opaque.get(MARK, {}) for part in parts if isinstance(part, Text))
         return tuple(name for mark in marks for name in mark.get("offers", ()))
 
     @property
     def turn_spent(self) -> Spent:
+        """What this turn used, with the agents that work for it."""
         usage = self.turn_usage
         return Spent(self.turn_rounds, self.turn_calls, usage.tokens_in + usage.tokens_out) + self._spent_below
 
     @property
     def has_asked(self) -> bool:
+        """Whether this turn has asked a model."""
         return self.turn_spent.rounds > 0
 
     @property
@@ -232,6 +239,7 @@ class Transcript:
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def apply(self, event: DurableEvent) -> None:
+        """Fold one more event."""
         if handler := self._handlers.get(type(event)):
             handler(self, event)
 

@@ -40,6 +40,8 @@ def caller_conversation(request: str) -> str:
 
 
 class Turn:
+    """One turn of a conversation: what plugins and tools may ask of it."""
+
     def __init__(
         self,
         services: Services,
@@ -125,10 +127,12 @@ class Turn:
 
     @property
     def conversation(self) -> str:
+        """The id of the conversation."""
         return self.journal.conversation
 
     @property
     def level(self) -> int:
+        """How many agents are above this one."""
         return len(self.path)
 
     @property
@@ -157,6 +161,7 @@ class Turn:
 
     @property
     def branch(self) -> str:
+        """The conversation in which agents that work for this turn keep theirs."""
         is_callers = self.caller is not None and self.parent is None
         return caller_conversation(self.id) if is_callers else self.conversation
 
@@ -169,6 +174,7 @@ class Turn:
 
     @property
     def person(self) -> Person:
+        """Who started it."""
         if self.parent is not None:
             return self.parent.person
         if self._given_person is not None:
@@ -177,9 +183,11 @@ class Turn:
 
     @property
     def environment(self) -> dict[str, str]:
+        """The variables for processes that tools start, without secrets."""
         return self.services.environment
 
     def new_id(self, prefix: str) -> str:
+        """Return a unique id."""
         return self.services.new_id(prefix)
 
     def engine_named(self, name: str, *, kind: str = "") -> Engine:
@@ -192,13 +200,16 @@ class Turn:
     # --- what the loop asks -------------------------------------------------------------------------------------------
 
     def unanswered_calls(self) -> list[ToolCall]:
+        """Return the calls that must be answered now."""
         return self.transcript.unanswered if self.transcript.calls else []
 
     @property
     def held(self) -> list[Question]:
+        """The questions that this turn waits for."""
         return self.transcript.questions if self.transcript.calls else []
 
     def answer_to(self, call_id: str, question_id: str = "") -> Answer | None:
+        """Return the person's answer to a call that was held, or None."""
         call = self.transcript.calls.get(call_id)
         if call is None or not call.answers:
             return None
@@ -228,6 +239,7 @@ class Turn:
             await self.report_left_out()
 
     def awaits_reply(self) -> bool:
+        """Return whether an engine owes a reply."""
         return self.transcript.owed
 
     def prompt(self) -> Prompt:
@@ -278,16 +290,19 @@ class Turn:
             await self.append(Warned(plugin, message), wait=False)
 
     def is_first_warning(self, source: str, message: str) -> bool:
+        """Return whether this turn has not warned of this yet."""
         is_first = (source, message) not in self._warned
         self._warned.add((source, message))
         return is_first
 
     async def report_left_out(self) -> None:
+        """Report plugins that could not say whether they apply."""
         left_out, self._left_out = self._left_out, []
         for plugin, error in left_out:
             await report(self, plugin, "applies", error)
 
     async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
+        """Run an agent for a call, and return its answer."""
         return await self.services.turns.recruit(self, agent, arguments, context)
 
     def stop(self, played: Played | None = None) -> None:

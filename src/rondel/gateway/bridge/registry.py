@@ -13,6 +13,8 @@ from ...tool import Tool
 
 
 class Registry:
+    """The gateway's plugins, by name and in order."""
+
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self._plugins: dict[str, Plugin] = {}
         for plugin in plugins:
@@ -35,14 +37,17 @@ class Registry:
         return plugin
 
     def get(self, name: str) -> Plugin | None:
+        """Return the plugin of this name, or None."""
         return self._plugins.get(name)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the plugins, in order."""
         return tuple(self._plugins)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
+        """The tools that they inject."""
         return tuple(tool for plugin in self for tool in plugin.tools)
 
     def __iter__(self) -> Iterator[Plugin]:

@@ -264,8 +264,8 @@ class MemoryStore:
         self._puts += 1
         if self._puts % SWEEP_EVERY == 0:
             now = self._clock.now()
-            for place in [place for place, (_, end) in self._key_values.items() if end is not None and end <= now]:
-                del self._key_values[place]
+            for name in [name for name, (_, end) in self._key_values.items() if end is not None and end <= now]:
+                del self._key_values[name]
         self._key_values[namespace, key] = (bytes(value), until)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
@@ -292,6 +292,7 @@ class MemoryStore:
         self._worker.alive = False
 
     def beside(self) -> MemoryStore:
+        """Return what a second process on the same content would have."""
         store = MemoryStore(clock=self._clock, conversations_max=self.conversations_max)
         store._entries, store._infos, store._queue = self._entries, self._infos, self._queue
         store._conversations, store._in_use = self._conversations, self._in_use
