@@ -9,8 +9,7 @@ from ..machine.resolved import ResolvedAgent
 from ..machine.tokens import TokenBreakdown, breakdown
 from ..prompt import Prompt
 from ..values import Message, ToolSpec, Value
-from .preview import PreviewStep
-from .provenance import Change, Piece, SentMessage, changes, pieces, sent_messages
+from .provenance import Change, Piece, PreviewStep, SentMessage, changes, pieces, sent_messages
 
 
 class StepView(Value, frozen=True):

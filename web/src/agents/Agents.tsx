@@ -1,14 +1,16 @@
 // Agents: what each is made of, and its prompt assembled step by step for a message that you type.
 import { useState } from "preact/hooks";
 import { enc, get, post } from "../api";
-import type { AgentInfo } from "../api";
+import type { AgentInfo, Message } from "../api";
+import { messageText } from "../fold";
 import { count, pretty } from "../format";
 import { Empty, Loading, Screen, useLoaded } from "../parts/common";
 import { go, me } from "../state";
 
-interface Piece { text: string; source?: string[]; caption?: string }
-interface Step { step: string; progress: number; plugin?: string; source?: string[]; changed?: unknown[]; tokens?: number; messages?: number; count?: number; notes?: string[] }
-interface Assembly { agent: string; engine: string; steps: Step[]; messages: { role: string; text: string; tokens?: number; source?: string[]; pieces?: Piece[] }[]; tools: { name: string; description?: string }[]; tokens: Record<string, number> }
+interface Piece { text?: string; source?: string[]; caption?: string }
+interface Change { what: string; kind: string; id: string; tokens?: number }
+interface Step { step: string; progress: number; plugin?: string; entry?: string; changes?: Change[]; tokens?: number; messages?: number; notes?: string[] }
+interface Assembly { agent: string; engine: string; steps: Step[]; messages: { message: Message; tokens?: number; pieces?: Piece[] }[]; tools: { name: string; description?: string }[]; tokens: Record<string, number> }
 interface Problem { path: string; line: number; severity: string; message: string }
 
 export function Agents({ id }: { id: string }) {
@@ -68,10 +70,10 @@ function Preview({ agent }: { agent: string }) {
       {made && (
         <>
           <div class="kv">{Object.entries(made.tokens).filter(([, value]) => typeof value === "number").map(([name, value]) => <><span>{name}</span><b>{count(value)}</b></>)}</div>
-          <ol class="steps">{made.steps.map((step) => <li><span class="mono">{step.plugin || step.step}</span> <span class="soft small">{step.changed?.length ? `changed ${step.changed.length}` : "no change"} · {count(step.tokens)} tokens</span>{step.notes?.map((note) => <div class="note warning">{note}</div>)}</li>)}</ol>
+          <ol class="steps">{made.steps.map((step) => <li><span class="mono">{step.plugin || step.step}</span> <span class="soft small">{step.changes?.length ? step.changes.map((change) => `${change.what} ${change.id || change.kind}`).join(", ") : "no change"} · {count(step.tokens)} tokens</span>{step.notes?.map((note) => <div class="note warning">{note}</div>)}</li>)}</ol>
           {made.messages.map((message) => (
-            <div class="stack message"><div class="row small soft"><b>{message.role}</b><span class="grow cut">{message.source?.join(" › ")}</span><span>{count(message.tokens)} tokens</span></div>
-              <pre class="block" dir="auto">{message.pieces?.length ? message.pieces.map((piece) => <span title={piece.source?.join(" › ")} class="piece">{piece.text}</span>) : message.text}</pre></div>
+            <div class="stack message"><div class="row small soft"><b>{message.message.role}</b><span class="grow cut">{message.pieces?.[0]?.source?.join(" › ")}</span><span>{count(message.tokens)} tokens</span></div>
+              <pre class="block" dir="auto">{(message.pieces?.length ?? 0) > 1 ? message.pieces!.map((piece) => <span title={piece.source?.join(" › ")} class="piece">{piece.text}</span>) : messageText(message.message)}</pre></div>
           ))}
           {made.tools.length > 0 && <details class="fold"><summary>{made.tools.length} tools</summary><div class="fold-body"><pre class="block">{pretty(made.tools)}</pre></div></details>}
         </>

@@ -54,7 +54,11 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
   const tooLong = text.length > TEXT_MAX;
   const send = async () => {
     if ((!text.trim() && !files.files.length) || tooLong || talk?.sending.value) return;
-    if (await onSend(text, working ? mode : "queue")) { setText(""); files.clear(); }
+    const sent = text;
+    // Sending may lead to another screen, after which nothing here runs any more.
+    localStorage.removeItem(`draft:${draftKey}`);
+    if (await onSend(sent, working ? mode : "queue")) { setText(""); files.clear(); }
+    else localStorage.setItem(`draft:${draftKey}`, sent.slice(0, 100_000));
   };
   return (
     <div class="composer-wrap">

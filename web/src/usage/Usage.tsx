@@ -5,11 +5,12 @@ import { count, dollars } from "../format";
 import { Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
 
 interface Totals { calls?: number; tokens_in?: number; tokens_out?: number; cost_nanousd?: number }
-interface Row { values: string[]; window_key?: string; totals: Totals }
-interface Limit { name: string; window: string; used: number; most: number; unit: string; mode: string; resets?: string }
+interface Row { value?: string; key?: string; totals: Totals }
+interface Limit { rule: { tokens?: number; money?: number; mode?: string; window?: string; scope?: Record<string, string> }; account: { value?: string; window?: string; dimension?: string }; balance: { tokens?: number; cost_nanousd?: number; reserved_tokens?: number } }
 interface Report { by: string; window: string; totals: Record<string, Totals>; rows: Row[]; limits: Limit[] }
 
 const TITLES: Record<string, string> = { day: "Today", week: "This week", month: "This month", lifetime: "All time" };
+const nameOf = (row: Row): string => (row.value ?? "").split("\x1f").join(" / ");
 const money = (totals?: Totals) => dollars((totals?.cost_nanousd ?? 0) / 1e9);
 
 export function Usage() {
@@ -30,19 +31,24 @@ export function Usage() {
           ))}</div>
           {report.window !== "lifetime" && <Chart report={report} />}
           <Table label="Usage" rows={report.rows} filter={filter} columns={[
-            { name: report.window, of: (row) => row.window_key },
-            { name: by, of: (row) => row.values.join(" / ") || "(none)" },
+            { name: report.window, of: (row) => row.key },
+            { name: by, of: (row) => nameOf(row) || "(none)" },
             { name: "Calls", of: (row) => row.totals.calls ?? 0, show: (row) => count(row.totals.calls), numeric: true },
             { name: "Tokens in", of: (row) => row.totals.tokens_in ?? 0, show: (row) => count(row.totals.tokens_in), numeric: true },
             { name: "Tokens out", of: (row) => row.totals.tokens_out ?? 0, show: (row) => count(row.totals.tokens_out), numeric: true },
             { name: "Cost", of: (row) => row.totals.cost_nanousd ?? 0, show: (row) => money(row.totals), numeric: true },
           ]} />
           {report.limits.length > 0 && (
-            <section class="stack"><h2>Limits</h2>{report.limits.map((limit) => {
-              const share = limit.most ? Math.min(1, limit.used / limit.most) : 0;
-              const shown = (value: number) => (limit.unit === "usd" ? dollars(value) : count(value));
-              return <div><div class="row small"><span class="grow">{limit.name || "everything"} · {limit.window} · {limit.mode}</span><span class="num">{shown(limit.used)} of {shown(limit.most)}, {shown(Math.max(0, limit.most - limit.used))} left</span></div>
-                <div class="bar" role="meter" aria-valuenow={Math.round(share * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={limit.name}><i class={share >= 1 ? "over" : ""} style={{ left: 0, width: `${share * 100}%` }} /></div></div>;
+            <section class="stack"><h2>Limits</h2>{report.limits.flatMap((limit) => {
+              const name = `${limit.account.dimension ?? ""} ${(limit.account.value ?? "").split("\x1f").join(" ")}`.trim() || "everything";
+              const kinds: [number | undefined, number, (value: number) => string][] = [
+                [limit.rule.tokens, limit.balance.tokens ?? 0, count], [limit.rule.money, (limit.balance.cost_nanousd ?? 0) / 1e9, dollars],
+              ];
+              return kinds.filter(([most]) => most !== undefined).map(([most = 0, used, shown]) => {
+                const share = most ? Math.min(1, used / most) : 1;
+                return <div><div class="row small"><span class="grow">{name} · {limit.rule.window ?? "day"} · {limit.rule.mode ?? "block"}</span><span class="num">{shown(used)} of {shown(most)}, {shown(Math.max(0, most - used))} left</span></div>
+                  <div class="bar" role="meter" aria-valuenow={Math.round(share * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={name}><i class={share >= 1 ? "over" : ""} style={{ left: 0, width: `${share * 100}%` }} /></div></div>;
+              });
             })}</section>
           )}
         </>
@@ -59,12 +65,12 @@ function Chart({ report }: { report: Report }) {
     void (async () => {
       const { default: uPlot } = await import("uplot");
       if (gone || !ref.current) return;
-      const keys = [...new Set(report.rows.map((row) => row.window_key ?? ""))].filter(Boolean).sort();
+      const keys = [...new Set(report.rows.map((row) => row.key ?? ""))].filter(Boolean).sort();
       const sums = new Map<string, number>();
-      for (const row of report.rows) sums.set(row.values.join(" / "), (sums.get(row.values.join(" / ")) ?? 0) + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0));
+      for (const row of report.rows) sums.set(nameOf(row), (sums.get(nameOf(row)) ?? 0) + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0));
       const names = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 6).map(([name]) => name);
       const style = getComputedStyle(document.documentElement);
-      const of = (name: string, key: string) => report.rows.filter((row) => row.values.join(" / ") === name && row.window_key === key).reduce((sum, row) => sum + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0), 0);
+      const of = (name: string, key: string) => report.rows.filter((row) => nameOf(row) === name && row.key === key).reduce((sum, row) => sum + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0), 0);
       if (keys.length < 2) return;
       plot = new uPlot({
         width: ref.current.clientWidth, height: 220,
