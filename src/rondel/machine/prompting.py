@@ -36,4 +36,4 @@ def offer_suggested_agents(turn: Turn) -> None:
         return
     tools = [registry.tool_of(name) for name in names if registry.knows_agent(name)]
     turn.suggested = {tool.name: tool for tool in tools}
-    turn.tools = {**turn.suggested, **turn.resolved.tools}
+    turn.collect_tools()

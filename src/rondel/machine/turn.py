@@ -7,7 +7,7 @@ one: loop.py, prompting.py, replies.py, calls.py, spending.py and ending.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -91,6 +91,7 @@ class Turn:
 
         self._given_scope, self._given_person = scope, person
         self._warned: set[tuple[str, str]] = set()
+        self._offered: dict[str, Mapping[str, Tool]] = {}
         self._starting_agent = agent
         self._given_agent = resolved
         self.transcript: Transcript = journal.transcript
@@ -116,6 +117,7 @@ class Turn:
         self.engine: Engine = self.words or charged_engine(self, resolved.engine)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
+        self._offered.clear()
         offer_suggested_agents(self)
         self.limits: Limits = resolved.agent.limits
         self._left_out: list[tuple[Plugin, Exception]] = []
@@ -240,6 +242,17 @@ class Turn:
 
     def awaits_reply(self) -> bool:
         return self.transcript.owed
+
+    def offer(self, plugin: str, tools: Mapping[str, Tool]) -> None:
+        """Let calls of this turn find these tools, too, in place of those that the plugin offered before. The agent's
+        own tool of the same name wins. The plugin adds what models are told about them to the prompt."""
+        if self._offered.get(plugin) is not tools:
+            self._offered[plugin] = tools
+            self.collect_tools()
+
+    def collect_tools(self) -> None:
+        offered = {name: tool for tools in self._offered.values() for name, tool in tools.items()}
+        self.tools = {**offered, **self.suggested, **self.resolved.tools}
 
     def prompt(self) -> Prompt:
         """Return the prompt of the next round before the plugins edit it."""

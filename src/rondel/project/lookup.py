@@ -36,6 +36,7 @@ PLUGINS: dict[str, str] = {
     "inputs": "rondel.plugins.inputs:Inputs",
     "limits": "rondel.plugins.limits:LimitsGuard",
     "log": "rondel.plugins.log:Log",
+    "mcp": "rondel.mcp.plugin:McpServers",
     "memory": "rondel.plugins.memory:MemoryAgent",
     "position": "rondel.plugins.position:Position",
     "repair": "rondel.plugins.repair:RepairArguments",
