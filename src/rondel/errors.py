@@ -15,6 +15,7 @@
     ├── ToolError              raised by a tool to tell the model what it could do better
     ├── AgentFailed            an agent that works for another one failed: its turn cannot go on
     │   └── InputError             what it was given is not what it takes: which inputs are missing or wrong
+    ├── TurnFailed             a turn failed, or a limit ended it; it has the result
     ├── PluginError            a plugin broke its contract, with its name and the hook
     ├── LimitReached           a limit with a name was reached
     │   └── TokenLimitError        of the ledger: so many tokens, or so much money. Also an EngineOverloaded: a gateway
@@ -31,6 +32,11 @@ Each message says what happened, with the value, and what to do. Knows nothing o
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .values import AgentResult
 
 
 class RondelError(Exception):
@@ -113,6 +119,14 @@ class InputError(AgentFailed):
     def __init__(self, agent: str, message: str) -> None:
         self.agent = agent
         RondelError.__init__(self, message)
+
+
+class TurnFailed(RondelError):
+    """A turn has no answer: it failed, or a limit ended it. `result` says more; the error behind it is the cause."""
+
+    def __init__(self, message: str, result: AgentResult) -> None:
+        self.result = result
+        super().__init__(message)
 
 
 class PluginError(RondelError):

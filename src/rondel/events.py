@@ -6,22 +6,11 @@ and only the finished round is stored. Knows no store and no surface.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from .charge import Charge, Scope
 from .question import Answer, Question
-from .values import Delta, Message, Person, StopReason, ToolResult, Usage, Value
-
-
-class Outcome(StrEnum):
-    DONE = "done"
-    LIMITED = "limited"
-    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
-    WAITING = "waiting"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
+from .values import Delta, Message, Outcome, Person, StopReason, ToolResult, Usage, Value
 
 STATES = {
     "working": "working",
@@ -168,6 +157,20 @@ class EngineChanged(Value, frozen=True, tag="engine_changed"):
     engine: str
 
 
+class TurnsUndone(Value, frozen=True, tag="turns_undone"):
+    """The conversation continues as it was before `turn` began: that turn and all later ones no longer count. The
+    journal keeps them, and what their tools did outside stays done."""
+
+    turn: str
+    by: str = ""
+
+
+class Renamed(Value, frozen=True, tag="renamed"):
+    """A person gave the conversation a title; empty for its first message again."""
+
+    title: str
+
+
 class InputsRead(Value, frozen=True, tag="inputs_read"):
     """An agent's inputs were read from a text; `usage` is that of the model that read them, if any."""
 
@@ -297,6 +300,8 @@ DurableEvent: TypeAlias = (
     | HandedOff
     | AgentChanged
     | EngineChanged
+    | TurnsUndone
+    | Renamed
     | InputsRead
     | FactsLearned
     | JobStarted

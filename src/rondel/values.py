@@ -7,6 +7,7 @@ in `opaque[dialect]`, which the same dialect writes back unchanged and all other
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -40,7 +41,11 @@ class Person(Value, frozen=True):
 
 
 class Citation(Value, frozen=True):
-    """The source of a claim in a text. `start` and `end` count characters of the text, if they are known."""
+    """A source: of a claim in an answer, or of a passage that a model was given.
+
+    It is at a web address (`url`) or in a file (`path`). `start` and `end` count characters of the text that cites it,
+    if they are known. A text with markers refers to it as `[number]`; 0 means that the text has no marker for it.
+    """
 
     url: str = ""
     title: str = ""
@@ -48,6 +53,19 @@ class Citation(Value, frozen=True):
     start: int | None = None
     end: int | None = None
     opaque: Opaque = {}
+    path: str = ""
+    line: int | None = None  # from 1
+    page: int | None = None  # from 1
+    number: int = 0
+
+    @property
+    def address(self) -> str:
+        """The web address, or the path with its line or page: `guide.md:12`, `manual.pdf#page=3`."""
+        if self.url or not self.path:
+            return self.url
+        if self.page is not None:
+            return f"{self.path}#page={self.page}"
+        return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 class Text(Value, frozen=True, tag="text"):
@@ -453,6 +471,18 @@ class ModelFacts(Value, frozen=True):
     """Whether its provider connects to MCP servers itself (OpenAI's tools of type `mcp`)."""
 
 
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    DONE = "done"
+    LIMITED = "limited"
+    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
+    WAITING = "waiting"
+    """It waits for the answer of a person, which resumes it."""
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
 class AgentResult(Value, frozen=True):
     """The result of an agent. `ran` is False if no model was asked: the prompt was blank, or a limit was reached.
 
@@ -467,6 +497,9 @@ class AgentResult(Value, frozen=True):
     """The output as JSON, if the agent has an output schema."""
     limit: str = ""
     """The name of the limit that ended the turn, such as `limits.rounds`; `error` has the sentence."""
+    outcome: Outcome = Outcome.DONE
+    usage: Usage = Usage()
+    """The tokens of this agent's own rounds; agents that worked for it have their own."""
 
     def __str__(self) -> str:
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

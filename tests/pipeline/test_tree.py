@@ -198,7 +198,7 @@ def rounds_with(*plugins: Plugin) -> list[list[tuple[str, str]]]:
     async def scene(app: App) -> None:
         conversation = app.conversation()
         for text in ("Hello", "What colour?"):
-            await (await conversation.send(text)).result()
+            await (await conversation.send(text)).result(check=False)
 
     play(scene, Agent("helper", "Be brief.", engine, [look], plugins))
     return [sent(prompt) for prompt in engine.prompts[1:]]

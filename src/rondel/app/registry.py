@@ -35,6 +35,12 @@ class Registry:
         self._engines: dict[str, EngineInfo] = {}
         self._chains: dict[str, Chain] = {}
         self._resolved: dict[str, ResolvedAgent] = {}
+        self._added: list[Plugin] = []
+
+    def add_plugin(self, plugin: Plugin) -> None:
+        """Give a plugin to every agent, after their own. A surface does that before the app starts."""
+        self._added.append(plugin)
+        self._chains.clear()
 
     @property
     def plugins(self) -> list[Plugin]:
@@ -98,7 +104,7 @@ class Registry:
         if agent.name not in self._chains:
             from ..project.config import find_plugin
 
-            own = [find_plugin(p) if isinstance(p, str) else p for p in agent.plugins]
+            own = [*(find_plugin(p) if isinstance(p, str) else p for p in agent.plugins), *self._added]
             plugins = default_plugins(*own) if self._plugins is None else (*self._plugins, *own)
             self._chains[agent.name] = Chain(plugins)
         return self._chains[agent.name]

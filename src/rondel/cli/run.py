@@ -105,7 +105,7 @@ async def _run(request: Request, project: Project, message: Input) -> int:
             await opened.app.ledger.ready()
         charges: list[Charge] = []
         view, finished = await _say(conversation, message, charges, as_json=request.as_json)
-        output = (await view.result()).output
+        output = (await view.result(check=False)).output
         code = await _report(opened, view.conversation, finished, output, as_json=request.as_json)
         if request.cost and (line := cost_line(charges)):
             sys.stdout.flush()

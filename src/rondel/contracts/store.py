@@ -18,9 +18,11 @@ from ..events import (
     Event,
     MessageAdded,
     Outcome,
+    Renamed,
     RoundFinished,
     TurnFinished,
     TurnStarted,
+    TurnsUndone,
 )
 from ..values import Usage, Value
 from .runtime import JobQueue
@@ -64,6 +66,10 @@ class ConversationInfo(Value, frozen=True):
                 state = event.outcome.value
             elif isinstance(event, CallHeld):
                 state = Outcome.WAITING.value
+            elif isinstance(event, TurnsUndone):
+                state = Outcome.DONE.value
+            elif isinstance(event, Renamed):
+                title = event.title[:TITLE_CHARS_MAX]
         last = entries[-1]
         created = self.created_at if self.seq else entries[0].at
         return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)

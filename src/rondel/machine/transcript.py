@@ -7,7 +7,7 @@ applied once, so an answer costs the same after ten entries and after ten thousa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,7 @@ from ..events import (
     Spent,
     TurnFinished,
     TurnStarted,
+    TurnsUndone,
 )
 from ..question import Answer, Question, is_always
 from ..text.template import MARK, is_directive, said_before
@@ -58,6 +59,20 @@ class CarriedOut(Value, frozen=True):
     def lasts(self) -> bool:
         """Whether it applies to the whole turn, as an author's text does, and not to one answer only."""
         return "words" in self.message.calls[0].opaque[MARK]
+
+
+class TurnStart(NamedTuple):
+    """The state of a conversation when a turn began, to which undoing it returns."""
+
+    turn: str
+    messages: int
+    rounds: int
+    owed: bool
+    agent: str
+    current_agent: str
+    inputs: dict[str, InputsRead]
+    facts: dict[str, Learned]
+    old_facts: dict[str, Any]
 
 
 class OpenCall:
@@ -117,6 +132,9 @@ class Transcript:
         self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
         self.person = _NOBODY  # who started the newest turn
         self.turns_done: set[str] = set()
+        self.undone: set[str] = set()  # the turns that no longer count
+        self._starts: list[TurnStart] = []
+        self._removed = 0  # how many messages undoing has removed
         self.ids: set[str] = set()
         self.inputs: dict[str, InputsRead] = {}  # the inputs that were last read from a text, by agent
         self.facts: dict[str, Learned] = {}
@@ -189,6 +207,15 @@ class Transcript:
         """Whether a message in the inbox asks for a reply by itself; a digest does not."""
         return len(self.inbox) > len(self._quiet)
 
+    @property
+    def index(self) -> int:
+        """How many messages were ever added, also those that no longer count: a number that never comes again."""
+        return len(self.messages) + self._removed
+
+    def start_of(self, turns: int = 1) -> TurnStart | None:
+        """Return where the last turns began; None if there are fewer."""
+        return self._starts[-turns] if 0 < turns <= len(self._starts) else None
+
     def history(self) -> Messages:
         """Return the messages for models. A message with a duration of n is sent for n rounds only.
 
@@ -212,6 +239,7 @@ class Transcript:
         self.outcome = None
         self.starting_agent = self.starting_agent or event.agent
         if event.turn != self.turn:
+            self._starts.append(self._start(event.turn))
             self._begin_turn(event.turn)
             self.agent = event.agent
             self.scope, self.person = event.scope, event.person
@@ -342,13 +370,46 @@ class Transcript:
     def _engine_changed(self, event: EngineChanged) -> None:
         self.engine = event.engine
 
+    def _turns_undone(self, event: TurnsUndone) -> None:
+        index = next((n for n, start in enumerate(self._starts) if start.turn == event.turn), None)
+        if index is None:
+            return
+        start, undone = self._starts[index], [start.turn for start in self._starts[index:]]
+        del self._starts[index:]
+        self._removed += len(self.messages) - start.messages
+        del self.messages[start.messages :]
+        del self._born[start.messages :]
+        self.rounds, self.owed, self.agent = start.rounds, start.owed, start.agent
+        self.current_agent = start.current_agent
+        self.inputs, self.facts, self.old_facts = start.inputs, start.facts, start.old_facts
+        self.calls, self._open, self._directing, self._after_calls = {}, 0, None, []
+        self.turns_done.update(undone)
+        self.undone.update(undone)
+        self._begin_turn(self._starts[-1].turn if self._starts else "")
+        self.outcome, self.reason, self.failure = Outcome.DONE, "", None
+
+    def _start(self, turn: str) -> TurnStart:
+        # The dicts are replaced and never changed, so keeping them costs no copy.
+        return TurnStart(
+            turn,
+            len(self.messages),
+            self.rounds,
+            self.owed,
+            self.agent,
+            self.current_agent,
+            self.inputs,
+            self.facts,
+            self.old_facts,
+        )
+
     def _inputs_read(self, event: InputsRead) -> None:
-        self.inputs[event.agent] = event
+        self.inputs = {**self.inputs, event.agent: event}
         self._spent(event.usage)
 
     def _facts_learned(self, event: FactsLearned) -> None:
         self.turns_learned.add(event.turn)
         self._spent(event.usage)
+        self.facts, self.old_facts = dict(self.facts), dict(self.old_facts)
         for fact in event.facts:
             known = self.facts.get(fact.name)
             if known is not None and known.value != fact.value:
@@ -392,6 +453,7 @@ class Transcript:
         HandedOff: _handed_off,
         AgentChanged: _agent_changed,
         EngineChanged: _engine_changed,
+        TurnsUndone: _turns_undone,
         InputsRead: _inputs_read,
         FactsLearned: _facts_learned,
         JobStarted: _job_started,

@@ -307,7 +307,12 @@ class Turn:
         """Return how the turn ended: what it said, and why it said no more."""
         if self.outcome is Outcome.WAITING:
             asked = "; ".join(question.text for question in self.held)
-            return AgentResult(error=f"waiting for an answer: {asked}", agent=self.agent.name)
+            return AgentResult(
+                error=f"waiting for an answer: {asked}",
+                agent=self.agent.name,
+                outcome=Outcome.WAITING,
+                usage=self.transcript.turn_usage,
+            )
         transcript, failure, why = self.transcript, self.failure, self.reason
         output = "" if self.outcome is Outcome.FAILED else transcript.output
         if self.outcome is Outcome.STOPPED:
@@ -319,6 +324,8 @@ class Turn:
             failure.agent if failure and failure.agent else self._starting_agent,
             _data(output) if self.agent.output else None,
             transcript.limit,
+            self.outcome or Outcome.FAILED,
+            transcript.turn_usage,
         )
 
 

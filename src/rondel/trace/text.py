@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CUT_OFF = "cut off"  # the outcome of a turn that has not finished and does not wait: it is running, or it crashed
 NO_RESULT = "no result"  # the outcome of a call that ran and found nothing: a soft failure
 DISCARDED = "discarded"  # the outcome of a round whose reply was discarded
+UNDONE = "undone"  # the outcome of a turn that a person undid: the conversation continues without it
 PLUGIN_FAILED, WARNING, LIMIT, ERROR = "plugin failed", "warning", "limit reached", "error"
 WRONG = frozenset(("failed", "limited", CUT_OFF, NO_RESULT, PLUGIN_FAILED, WARNING, LIMIT, ERROR))
 """Outcomes and names of notes that count as problems."""
