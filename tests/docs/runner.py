@@ -31,7 +31,7 @@ _INSTALLS = (
     re.compile(r"uvx (?:--from 'rondel\[local\]' )?rondel"),
 )
 VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}  # What the examples of configuration take from the environment
-NEVER_RUN = (["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
+NEVER_RUN = (["mcp", "serve"], ["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
 """Commands that fetch or remove what other programs of this machine use, or that run until somebody ends them: they are
 only parsed."""
 

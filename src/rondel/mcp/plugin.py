@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 SHARE = 0.1
 WINDOW_TOKENS = 32_000  # assumed for a model whose window is not known
-WAIT_S = 10.0  # how long the first prompt waits for servers that are still being connected
+WAIT_S = 30.0  # how long the first prompt waits for servers that are still being connected
+QUIET_S = 5.0  # how long it waits without saying so
 CONFIRM = Approval()
 
 UNAVAILABLE: Key[list[str]] = Key("mcp.unavailable", list)
@@ -52,8 +53,14 @@ UNAVAILABLE: Key[list[str]] = Key("mcp.unavailable", list)
 
 
 class McpServers(Plugin):
-    """`servers` is a `mcpServers` block as other programs use it. When the schemas of all tools take more than `share`
-    of the model's window, the model gets a tool that searches them instead."""
+    """Gives an agent the tools, prompts and resources of MCP servers. They connect in the background.
+
+    Args:
+        servers: a `mcpServers` block as other programs use it
+        share: the share of the model's window that the schemas of all tools may take; above it, the model gets a tool
+            that searches them
+        logins: the folder of stored logins; by default, one in the user's state folder
+    """
 
     name = "mcp"
 
@@ -158,13 +165,22 @@ class McpServers(Plugin):
                 await self._connect([spec for spec in self.specs if spec.name not in known])
         if not self._has_waited:
             self._has_waited = True
-            until = asyncio.get_running_loop().time() + WAIT_S
-            for link in self._links:
-                await link.settled(max(0.0, until - asyncio.get_running_loop().time()))
+            if pending := await self._unsettled(min(QUIET_S, WAIT_S)):
+                await turn.warn(self.name, f"waiting for the MCP servers: {', '.join(pending)}")
+                await self._unsettled(WAIT_S - QUIET_S)
         for link in self._links:
             await link.reconnected()
             if link.spec.required and not link.is_ready:
                 await link.session()  # waits for it, or raises with the reason
+
+    async def _unsettled(self, seconds: float) -> list[str]:
+        """Wait until all servers have connected or failed. Returns the names of those that take longer."""
+        until = asyncio.get_running_loop().time() + seconds
+        return [
+            link.spec.name
+            for link in self._links
+            if not await link.settled(max(0.0, until - asyncio.get_running_loop().time()))
+        ]
 
     def _catalog(self) -> tuple[Catalog, Tool]:
         """Return the tools of all servers, made anew only if a server has changed."""

@@ -225,6 +225,26 @@ class Session:
         async with self._alone if self._asks_blindly else contextlib.nullcontext():
             return await self._called(tool, arguments, asker, progress)
 
+    async def call_plainly(self, tool: str, arguments: dict[str, Any], progress: Progress) -> ToolResult | NoResult:
+        """Call a tool without a turn, as the command line does: a server that asks something gets no answer."""
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            tell(cut(message or "", 200), None)
+
+        tell = progress
+        try:
+            params = types.CallToolRequestParams(name=tool, arguments=arguments)
+            result = await self.client.session.send_request(
+                types.CallToolRequest(params=params), cast(Any, _RESULT), progress_callback=on_progress
+            )
+        except MCPError as error:
+            raise self._failure(error) from None
+        except ValidationError:
+            raise ToolError(f"the MCP server {self._spec.name!r} answered with what is not a result") from None
+        if isinstance(result, types.InputRequiredResult):
+            raise ToolError(f"{tool!r} asks a question first; call it in a chat")
+        return result_of(cast(types.CallToolResult, result))
+
     async def _called(
         self, tool: str, arguments: dict[str, Any], asker: Asker, progress: Progress
     ) -> ToolResult | NoResult | Hold:

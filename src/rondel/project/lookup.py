@@ -43,6 +43,7 @@ PLUGINS: dict[str, str] = {
     "reroll": "rondel.plugins.reroll:Reroll",
     "respond": "rondel.plugins.respond:Respond",
     "retrieve": "rondel.plugins.retrieve:Retrieve",
+    "skills": "rondel.plugins.skills:Skills",
     "soft_failures": "rondel.plugins.soft_failures:SoftFailures",
     "telemetry": "rondel.plugins.telemetry:Telemetry",
     "text_tools": "rondel.plugins.text_tools:TextTools",
