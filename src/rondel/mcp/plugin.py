@@ -110,7 +110,7 @@ class McpServers(Plugin):
     async def lifespan(self, app: App) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as life:
             self._app, self._life, self._links = app, life, []
-            await self._connect([spec for spec in self.specs if spec.native is None])
+            await self._connect([spec for spec in self.specs if not spec.is_remote])
             try:
                 yield
             finally:
@@ -211,7 +211,7 @@ class McpServers(Plugin):
         return [
             ToolSpec(spec.native["server_label"], opaque={"openai-responses": spec.native})
             for spec in self.specs
-            if spec.native is not None
+            if spec.native is not None and spec.is_remote
         ]
 
     async def _with_note(self, turn: Turn, prompt: Prompt) -> Prompt:

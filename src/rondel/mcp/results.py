@@ -8,8 +8,9 @@ import binascii
 import mcp_types as types
 import msgspec
 
+from ..contracts.source import QUOTE_CHARS_MAX
 from ..tool import NoResult
-from ..values import Media, Text, ToolResult
+from ..values import Citation, Media, Text, ToolResult
 
 MEDIA_BYTES_MAX = 10 << 20  # of all images and sounds of one result
 MIME_CHARS_MAX = 100
@@ -34,7 +35,7 @@ def parts_of(content: list[types.ContentBlock]) -> tuple[Text | Media, ...]:
             if left < 0:
                 part = Text(f"[{part.kind} left out: the result has more than {MEDIA_BYTES_MAX >> 20} MB of them]")
         elif parts and isinstance(parts[-1], Text):
-            part = Text(f"\n{part.text}")
+            part = msgspec.structs.replace(part, text=f"\n{part.text}")
         parts.append(part)
     return tuple(parts)
 
@@ -54,7 +55,8 @@ def _part_of(block: types.ContentBlock) -> Text | Media:
 
 def resource_part(resource: types.TextResourceContents | types.BlobResourceContents) -> Text | Media:
     if isinstance(resource, types.TextResourceContents):
-        return Text(f"[resource {resource.uri}]\n{resource.text}")
+        source = Citation(url=str(resource.uri), quote=" ".join(resource.text.split())[:QUOTE_CHARS_MAX])
+        return Text(f"[resource {resource.uri}]\n{resource.text}", citations=(source,))
     mime = resource.mime_type or ""
     kind = mime.partition("/")[0]
     if kind in ("image", "audio"):

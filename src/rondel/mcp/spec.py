@@ -83,6 +83,11 @@ class ServerSpec(Value, frozen=True):
         return [("name", self.name), ("address", self.address)]
 
     @property
+    def is_remote(self) -> bool:
+        """Whether an engine may connect to it: only if no person has to approve its calls."""
+        return self.native is not None and self.native.get("require_approval") == "never"
+
+    @property
     def address(self) -> str:
         """The command, or the address without a password and a query: what people may see."""
         if self.command:
