@@ -34,7 +34,7 @@ from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
     from ..ledger.ledger import Ledger
-    from ..trace.preview import PreviewStep
+    from ..trace.provenance import PreviewStep
 
 __all__ = ["App", "ask", "default_plugins", "run"]
 
@@ -93,6 +93,7 @@ class App:
             for plugin in self.registry.plugins:
                 if type(plugin).lifespan is not Plugin.lifespan:
                     await life.enter_async_context(plugin.lifespan(self))
+            await self.registry.choose_engine(*self.registry.agents)
             self.registry.resolve_all()
             if self._runtime is None:
                 from ..jobs.runtime import LocalRuntime
@@ -131,6 +132,7 @@ class App:
 
     @property
     def runtime(self) -> Runtime:
+        """The runtime that runs this app's jobs. Raises RondelError before the app has started."""
         if self._runtime is None:
             raise RondelError("the app has not started: use it in `async with App(...) as app:`")
         return self._runtime
@@ -169,6 +171,7 @@ class App:
         tell: Tell | None = None,
         bound: Callable[[], ReplyBound] | None = None,
     ) -> Engine:
+        """Return an engine whose calls the ledger charges to a scope."""
         found = self.registry.engine(engine) if isinstance(engine, str) else engine
         return self.ledger.charge(found, scope, tell, bound)
 
@@ -183,7 +186,7 @@ class App:
 
     async def preview(self, agent: str, message: Message) -> AsyncIterator[PreviewStep]:
         """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored."""
-        from ..trace.preview import assemble
+        from ..trace.provenance import assemble
 
         journal = Journal("preview", _open_store(None, self.clock), self.clock)
         turn = Turn(self, journal, id="preview", agent=self.registry.agent(agent).name, messages=(message,))

@@ -16,26 +16,17 @@ import msgspec
 from ..agent import Agent
 from ..contracts.endpoint import PROVIDERS
 from ..errors import NotTrusted
-from ..files import private
 from ..project.agents.bind import agents_of
 from ..project.agents.drafts import Draft, agent_paths, read_drafts
 from ..project.config import load
 from ..project.settings import Config, TelemetrySettings, shown_url
-from ..project.trust import VARIABLE, TrustList, UntrustedFolder
+from ..project.trust import VARIABLE, UntrustedFolder, trust_list
 from ..text.document import Mistakes, collecting
 from ._output import tell
 
 ACTING_TOOLS = ("run_shell",)
 ASKING_PLUGIN = "approval"
 NAMES_MAX = 12
-
-
-def state_folder() -> Path:
-    return private.state_folder(os.environ)
-
-
-def trust_list() -> TrustList:
-    return TrustList(state_folder(), os.environ)
 
 
 def load_config() -> Config:

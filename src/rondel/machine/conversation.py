@@ -50,6 +50,7 @@ class Conversation:
 
     @property
     def engine(self) -> EngineInfo:
+        """The engine that answers the next message."""
         return self.app.registry.resolve(self.agent, self.chosen_engine).engine
 
     async def use_engine(self, name: str) -> None:
@@ -258,15 +259,19 @@ class Conversation:
         return await self.app.journals.change(self.id, partial(self.app.turns.close_questions, turn=turn))
 
     async def is_at_work(self) -> bool:
+        """Return whether a turn is running, in whatever process."""
         return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)
 
     async def questions(self) -> list[Question]:
+        """Return the questions that wait for an answer."""
         return (await self.app.journals.current(self.id)).transcript.questions
 
     async def transcript(self) -> Transcript:
+        """Return what was said so far."""
         return (await self.app.journals.current(self.id)).transcript
 
     async def entries(self, after: int = 0) -> list[Entry]:
+        """Return the journal's entries after a position."""
         return await self.app.store.read(self.id, after)
 
     async def watch(self, after: int | None = None) -> Watcher:

@@ -319,6 +319,7 @@ class TurnRunner:
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold | Any:
         self._services.registry.add_agent(agent)
+        await self._services.registry.choose_engine(agent)
         return await recruit(self._services, parent, agent, arguments, context)
 
     # --- questions ----------------------------------------------------------------------------------------------------
