@@ -161,7 +161,8 @@ async def test_a_login_is_made_by_a_person_kept_privately_and_survives_a_failing
         file.write_text(json.dumps({**kept, "expires_at": 1.0}))
         before, guarded.valid, guarded.token_status = file.read_bytes(), set(), 503
         async with linked(spec, folder) as link:
-            assert link.status.state != "ready"
+            assert link.status.state == "down"
+            assert "its login could not be renewed (HTTP 503" in link.status.reason
             assert file.read_bytes() == before
         guarded.token_status = 200
         async with linked(spec, folder) as link:

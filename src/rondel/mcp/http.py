@@ -66,6 +66,7 @@ class HttpTransport:
         self.reason = ""
         self.status = 0  # of the last answer that was an error
         self.needs_login = False
+        self.login_failure = 0  # the status with which another server, that of the login, has failed
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], WriteStream[SessionMessage]]]:
@@ -108,6 +109,9 @@ class HttpTransport:
 
     async def _note(self, response: httpx2.Response) -> None:
         if response.status_code < 400:
+            return
+        if not str(response.url).startswith(self._spec.url):
+            self.login_failure = response.status_code if response.status_code >= 500 else self.login_failure
             return
         self.status = response.status_code
         self.reason = f"it answered with HTTP {response.status_code}"

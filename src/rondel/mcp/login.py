@@ -38,6 +38,13 @@ class LoginNeeded(RondelError):
         super().__init__(f"it needs a login; run `rondel mcp login {server}`, which gives you a link")
 
 
+def login_problem(spec: ServerSpec, status: int) -> RondelError:
+    """Return why there is no valid login: the server of the login has failed with this status, or there is none."""
+    if status:
+        return RondelError(f"its login could not be renewed (HTTP {status} from the server of the login); it is kept")
+    return LoginNeeded(spec.name)
+
+
 class _Record(msgspec.Struct):
     url: str
     tokens: dict[str, object] | None = None
@@ -109,8 +116,7 @@ class TokenFile:
 
 
 class _Seen(Protocol):
-    status: int
-    reason: str
+    login_failure: int
 
 
 async def background_login(spec: ServerSpec, tokens: TokenFile | None, seen: _Seen) -> OAuthClientProvider | None:
@@ -119,9 +125,7 @@ async def background_login(spec: ServerSpec, tokens: TokenFile | None, seen: _Se
         return None
 
     async def refuse(url: str) -> None:
-        if seen.status >= 500:
-            raise ConnectionError("its login could not be renewed, because the server of the login fails; it is kept")
-        raise LoginNeeded(spec.name)
+        raise login_problem(spec, seen.login_failure)
 
     async def never() -> AuthorizationCodeResult:
         raise LoginNeeded(spec.name)

@@ -30,7 +30,7 @@ from ..tool import NoResult
 from ..values import Media, Text, ToolResult
 from .asking import Asked, Asker, Declined, Json
 from .http import HttpTransport
-from .login import LoginNeeded, TokenFile
+from .login import TokenFile, login_problem
 from .process import Watchdog
 from .remote import (
     PROMPTS_MAX,
@@ -354,7 +354,7 @@ class Session:
             status, transport.status = transport.status, 0
             if transport.needs_login:
                 self.broken.set()
-                return LoginNeeded(self._spec.name)
+                return login_problem(self._spec, transport.login_failure)
             if status >= 500 or status in (404, 408, 409, 424, 429):
                 if status in (404, 503):
                     self.broken.set()
@@ -425,8 +425,8 @@ async def open_session(
         async with asyncio.timeout(spec.connect_s):
             client = await session.client.__aenter__()
     except BaseException as error:
-        if isinstance(transport, HttpTransport) and transport.needs_login and not isinstance(error, LoginNeeded):
-            raise LoginNeeded(spec.name) from None
+        if isinstance(transport, HttpTransport) and transport.needs_login:
+            raise login_problem(spec, transport.login_failure) from None
         if isinstance(error, TimeoutError):
             raise RondelError(f"it did not answer within {spec.connect_s:g} s") from None
         if isinstance(error, (RondelError, asyncio.CancelledError)):
