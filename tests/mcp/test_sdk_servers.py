@@ -118,7 +118,7 @@ async def test_a_server_that_comes_back_is_connected_again(tmp_path: Path) -> No
             model_of(agent).add(call("mcp-web-add", a=1, b=1), say("ok"))
             await tell(app, "again")
             assert results(agent) == ["2"]
-            server.terminate()
+            server.kill()  # its own shutdown would wait for our open stream
             server.wait()
             model_of(agent).add(call("mcp-web-add", a=1, b=1), say("ok"))
             await tell(app, "and now")

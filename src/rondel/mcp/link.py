@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import importlib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,11 @@ MISSING_SDK = "the MCP SDK is not installed; run `pip install 'rondel[mcp]'`"
 def retry_delay_s(failures: int) -> float:
     """Return the pause after so many failures: 500·2^n ms, at most 2 s."""
     return min(CAP_S, BASE_S * 2 ** (failures - 1))
+
+
+def _explain(error: BaseException) -> str:
+    known = sys.modules.get("rondel.mcp.session")  # it has failed if it is not there
+    return known.explain(error) if known is not None else f"{type(error).__name__}: {error}"
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -109,7 +115,7 @@ class Link:
                     return
             except Exception as error:  # a library's fault must not end the task, nor the app
                 failures += 1
-                self._fail(RondelError(f"{type(error).__name__}: {error}"), failures)
+                self._fail(RondelError(_explain(error)), failures)
             finally:
                 self._session = None
             extra = failures - self.spec.retries - 1
