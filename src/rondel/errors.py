@@ -224,3 +224,9 @@ def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     if close := get_close_matches(word.lstrip("/-"), bare, n=1, cutoff=0.6):
         return f"; did you mean {bare[close[0]]!r}?"
     return f"; known are {', '.join(sorted(known))}" if known else ""
+
+
+def cut(value: object) -> str:
+    """A value for an error message: short."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

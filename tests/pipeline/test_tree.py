@@ -15,7 +15,7 @@ from rondel.plugins.history import History
 from rondel.plugins.position import Position
 from rondel.prompt import HISTORY, Node, duplicate_ids, flatten, source_paths
 from rondel.testing import Scripted, call
-from rondel.trace.preview import PreviewStep
+from rondel.trace.provenance import PreviewStep
 from rondel.values import Message, PartDelta, ToolCall, ToolResult, assistant, system, user
 
 from ..helpers import events_after, of, play, result_of, scripted

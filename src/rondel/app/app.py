@@ -34,7 +34,7 @@ from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
     from ..ledger.ledger import Ledger
-    from ..trace.preview import PreviewStep
+    from ..trace.provenance import PreviewStep
 
 __all__ = ["App", "ask", "default_plugins", "run"]
 
@@ -186,7 +186,7 @@ class App:
 
     async def preview(self, agent: str, message: Message) -> AsyncIterator[PreviewStep]:
         """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored."""
-        from ..trace.preview import assemble
+        from ..trace.provenance import assemble
 
         journal = Journal("preview", _open_store(None, self.clock), self.clock)
         turn = Turn(self, journal, id="preview", agent=self.registry.agent(agent).name, messages=(message,))

@@ -1,8 +1,7 @@
-"""Fakes that are shipped, strict and real: an engine that plays a script, one that echoes, an embedder that compares
-words, a clock that a test moves.
+"""Fakes for tests: an engine that plays a script, one that echoes, an embedder that compares words, and a clock that
+tests move.
 
-`Scripted` fails on a call too many and, when it is checked, on a step too few. Nothing here touches a network or the
-time.
+`Scripted` fails if it is called too often and, when checked, if steps are left. Nothing here uses the network or time.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class ScriptError(AssertionError):
 
 
 class Pause:
-    """A step that says `before`, then waits until `release()` (or for ever, until the request is closed)."""
+    """A step that says `before`, then waits for `release()`, or until the request is closed."""
 
     def __init__(self, before: str = "", after: str = "") -> None:
         self.before, self.after = before, after
@@ -206,7 +205,7 @@ def _told(message: Message) -> Iterable[str]:
 
 
 class Echo:
-    """Says back what it was told, word by word. Needs no model, no key and no network."""
+    """Repeats the last message, word by word. Needs no model, no key and no network."""
 
     def __init__(self, name: str = "echo") -> None:
         self.name = name
@@ -218,8 +217,8 @@ class Echo:
         yield ReplyStarted("echo")
         yield PartStarted(0, Text(""))
         words = text.split(" ")
-        for place, word in enumerate(words):
-            yield PartDelta(0, word if place == len(words) - 1 else word + " ")
+        for index, word in enumerate(words):
+            yield PartDelta(0, word if index == len(words) - 1 else word + " ")
         yield PartFinished(0, Text(text))
         usage = Usage(tokens_in=sum(len(message.text.split()) for message in prompt.messages), tokens_out=len(words))
         yield ReplyFinished("end", usage)

@@ -217,7 +217,11 @@ def _read_message(raw: Json) -> list[Message]:
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(content)
-    kept = {} if len(raw) == 2 else opaque(NAME, extras(raw, "role", "content"))
+    if len(raw) == 2 and len(parts) == 1 and role == "user":  # nearly all that users send, and results of tools
+        return [Message("tool" if type(parts[0]) is ToolResult else "user", parts)]
+    if len(raw) == 2 and role == "assistant":
+        return [Message("assistant", parts)]
+    kept = opaque(NAME, extras(raw, "role", "content"))
     if role == "assistant":
         return [Message("assistant", parts, opaque=kept)]
     if role == "user":
@@ -229,8 +233,6 @@ def _read_message(raw: Json) -> list[Message]:
 
 def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
     """Split what a user sent: results of tools are messages of their own, in the order of the blocks."""
-    if len(parts) == 1:
-        return [Message("tool" if type(parts[0]) is ToolResult else "user", parts, opaque=kept)]
     runs = groupby(parts, lambda part: type(part) is ToolResult)
     return [Message("tool" if are_results else "user", tuple(run), opaque=kept) for are_results, run in runs]
 

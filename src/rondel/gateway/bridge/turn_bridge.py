@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from ...app.app import App
-from ...contracts.dialect import UNSIGNED, ReplyWriter, headers_key
+from ...contracts.dialect import ReplyWriter, headers_key
 from ...engine import Engine, Wrapper, dialect_of
 from ...engines.fallback import Fallback
 from ...engines.http.headers import for_servers
@@ -47,7 +47,6 @@ from .responses import PREVIOUS, Responses
 from .services import BEFORE_INJECTED, HiddenRounds, Opening, RequestTurns
 from .signatures import SIGNING, Signatures, signed_by, stamped
 
-_UNSIGNED = UNSIGNED.encode()
 _JSON = [(b"content-type", b"application/json")]
 CHAT = "openai-chat"
 _ID_PREFIXES = {"anthropic": "msg_", CHAT: "chatcmpl-", RESPONSES: "resp_"}
@@ -98,7 +97,7 @@ class TurnBridge:
         plain = not looked_at and asked is request.prompt
         if any(dialect_of(one.engine) in SIGNING for one in candidates):
             asked = await parts.signatures.restore(request.key, request.dialect.name, asked)
-        self.has_signatures = _UNSIGNED in request.without_tools or asked is not request.prompt
+        self.has_signatures = request.has_unsigned or asked is not request.prompt
         # The caller's headers are meant for a bare model's server. Agents send headers of their own.
         if not opening.agent and any(dialect_of(one.engine) == request.dialect.name for one in candidates):
             asked = _with_headers(asked, request)
@@ -230,7 +229,7 @@ class _TurnEngine(Wrapper):
         async with contextlib.aclosing(stream) as deltas:
             async for delta in deltas:
                 yield delta
-                if request.streams and not _is_edge_of_text(delta):
+                if request.streams and not _is_edge(delta):
                     await outgoing.flush()  # backpressure: a slow caller slows the model down
 
 
@@ -374,9 +373,12 @@ class _Listener:
     }
 
 
-def _is_edge_of_text(delta: Delta) -> bool:
-    """Whether this only begins or ends a text: it is sent with what follows, which comes at once."""
-    return isinstance(delta, (PartStarted, PartFinished)) and isinstance(delta.part, Text)
+def _is_edge(delta: Delta) -> bool:
+    """Whether this only begins or ends a text, or ends a reply that calls nothing: it is sent with what follows, which
+    comes at once."""
+    if isinstance(delta, (PartStarted, PartFinished)):
+        return isinstance(delta.part, Text)
+    return isinstance(delta, ReplyFinished) and delta.stop == "end"
 
 
 def _signer(account: str) -> str:

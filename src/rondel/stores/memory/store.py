@@ -261,8 +261,8 @@ class MemoryStore:
         self._puts += 1
         if self._puts % SWEEP_EVERY == 0:
             now = self._clock.now()
-            for place in [place for place, (_, end) in self._key_values.items() if end is not None and end <= now]:
-                del self._key_values[place]
+            for name in [name for name, (_, end) in self._key_values.items() if end is not None and end <= now]:
+                del self._key_values[name]
         self._key_values[namespace, key] = (bytes(value), until)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
