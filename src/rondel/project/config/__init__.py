@@ -18,8 +18,9 @@ from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
 from ..lookup import find_plugin
-from ..settings import Config, EngineSettings, StoreSettings, TelemetrySettings, ToolSettings
+from ..settings import Config, DiscordSettings, EngineSettings, StoreSettings, TelemetrySettings, ToolSettings
 from ..trust import UntrustedFolder
+from .discord import check_discord
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
@@ -68,6 +69,7 @@ class _File(msgspec.Struct, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: dict[str, Any] = {}
     tools: ToolSettings = ToolSettings()
+    discord: DiscordSettings | None = None
 
 
 def load(
@@ -167,6 +169,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         telemetry=telemetry_of(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
+        discord=check_discord(checker, file.discord),
         path=str(path or ""),
         project=project,
     )

@@ -13,7 +13,9 @@ NAME_CHARS_MAX = 80
 
 def tidy_name(name: str) -> str:
     """Return a name on one line: it comes from a stranger and is put before their words."""
-    return " ".join("".join(char if char.isprintable() else " " for char in name).split())[:NAME_CHARS_MAX] or "somebody"
+    return (
+        " ".join("".join(char if char.isprintable() else " " for char in name).split())[:NAME_CHARS_MAX] or "somebody"
+    )
 
 
 class Names:
@@ -45,7 +47,7 @@ class Names:
         return self._labels.get(id) or tidy_name(otherwise)
 
     def restore(self, text: str) -> str:
-        """Turn `@name` of a known person into a mention. Everything else stays: e-mail addresses, unknown names, code."""
+        """Turn `@name` of a known person into a mention. E-mail addresses, unknown names and code stay as they are."""
         if self._outgoing is None or "@" not in text:
             return text
         pieces: list[str] = []

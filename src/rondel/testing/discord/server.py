@@ -121,12 +121,12 @@ class LoopbackDiscord:
         app.router.add_route("*", "/{tail:.*}", self._serve)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._authority.issue_cert(*HOSTS).configure_cert(context)  # pyright: ignore[reportUnknownMemberType]
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self.port))
-        await web.SockSite(self._runner, listening, ssl_context=context, shutdown_timeout=0.1).start()
+        await web.SockSite(self._runner, listening, ssl_context=context).start()
         self.port = listening.getsockname()[1]
         return self
 
@@ -327,7 +327,7 @@ class LoopbackDiscord:
 
     # --- commands and components --------------------------------------------------------------------------------------
 
-    async def command(self, person: User, channel: Channel, name: str, **options: Any) -> Interaction:
+    async def command(self, person: User, channel: Channel, name: str, /, **options: Any) -> Interaction:
         """Run a slash command as a person; `"ai chat"` is a subcommand. Options may be users, channels and roles."""
         words = name.split()
         scopes = (channel.guild.id if channel.guild else 0, 0)
