@@ -56,6 +56,7 @@ class World:
         clock: Clock | None = None,
         client: discord.Client | None = None,
         rules: Any = (),
+        make_engine: Any = None,
         **settings: Any,
     ) -> AsyncGenerator[DiscordBot]:
         """Run the bot. Its next life finds what is in the store."""
@@ -64,7 +65,8 @@ class World:
             self.store = self.store.reopen()
         store = store or self.store
         ledger = Ledger(store.ledger_store, rules=rules, clock=clock)
-        self.app = App(*(agents or [Agent("helper", engine=self.engine)]), store=store, clock=clock, ledger=ledger)
+        agents = agents or [Agent("helper", engine=self.engine)]
+        self.app = App(*agents, store=store, clock=clock, ledger=ledger, make_engine=make_engine)
         client = client or RondelClient(connector=self.discord.connector(), guild_ready_timeout=0.01, shard_count=1)
         if "rules_of_discord" in settings:
             settings["rules"] = settings.pop("rules_of_discord")

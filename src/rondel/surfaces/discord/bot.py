@@ -27,6 +27,7 @@ from ...machine.journal import Watcher
 from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
+from .bridge import CommandBridge
 from .context import Gathered, Gatherer, edited
 from .delivery import Delivery
 from .gate import Chosen, Gate, Place, Speaker
@@ -38,11 +39,13 @@ from .pace import Pace, Typing
 from .pending import Pending, Records
 from .questions import Questions
 from .summary import summarize
+from .talk import Talk
 from .usage import on_click
 
 log = logging.getLogger("rondel.discord")
 
 SEEN_MAX = 10_000
+LOOK_S = 0.02
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 
@@ -68,6 +71,9 @@ class DiscordBot:
         self.hooks = Hooks()
         self.pace = Pace(self.settings.edit_s)
         self.questions = Questions(self)
+        self.bridge: CommandBridge | None = None
+        self._talk = Talk(self)
+        self.chat, self.chat_sync = self._talk.chat, self._talk.chat_sync
         self.modes = Modes(app, self.settings)
         self.deliveries: dict[int, Delivery] = {}
         self._shown_last: dict[str, asyncio.Event] = {}
@@ -76,9 +82,10 @@ class DiscordBot:
         self._locks: dict[int, asyncio.Lock] = {}
         self._denied: set[int] = set()
         self._is_stopping = False
-        self._has_recovered = False
+        self._is_recovering = self.has_recovered = False
         self._started: Started | None = None
         self.engine_answered = False
+        self.connected = asyncio.Event()
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -102,10 +109,14 @@ class DiscordBot:
 
     async def _drain(self) -> None:
         """Wait for running answers. Those that take longer are finished after the next start."""
-        working = [d for d in self.deliveries.values() if d.fold.turn_state in ("queued", "working")]
-        tasks = [task for task in self._here.tasks if task.get_name() in {str(d.pending.message) for d in working}]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self.settings.drain_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_s):
+                await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until nothing is being said. Questions may be open, and jobs may run in the background."""
+        while any(delivery.is_under_way for delivery in self.deliveries.values()):
+            await asyncio.wait(self._here.tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
 
     @property
     def _here(self) -> Started:
@@ -150,12 +161,14 @@ class DiscordBot:
 
     async def on_ready(self) -> None:
         """Continue what a crash or a stop has cut off. Discord says 'ready' again after every reconnect."""
-        if self._has_recovered or self._started is None:
+        self.connected.set()
+        if self._is_recovering or self._started is None:
             return
-        self._has_recovered = True
+        self._is_recovering = True
         async for pending in self.records.all_pending():
             if pending.message not in self.deliveries:
                 await self._recover(pending)
+        self.has_recovered = True
 
     async def on_message(self, message: discord.Message) -> None:
         if self._started is None or message.author.id == self.id or message.type not in CHANNEL_MESSAGES:
@@ -294,8 +307,8 @@ class DiscordBot:
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
         while len(self._last) > SEEN_MAX:
             self._last.popitem(last=False)
+        await self.records.keep(pending)  # from here on, a crash loses no answer
         await self.records.took_part(pending.person.id, pending.conversation)
-        await self.records.keep(pending)
         watcher = await delivery.begin()
         self._run(delivery, watcher)
 
@@ -325,6 +338,8 @@ class DiscordBot:
             log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
             await self.records.done(pending.message)
             return
+        await self.app.runtime.recover(pending.conversation)  # what the process that died has left
+        await self.app.background.take_up(pending.conversation)
         delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
         watcher = await delivery.begin()
         self._run(delivery, watcher, recovers=True)

@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import re
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +20,6 @@ import msgspec
 from discord import app_commands
 from discord.webhook.async_ import async_context
 
-from ...app.app import App
 from ...errors import ToolError, nearest
 from ...machine.turn import Turn
 from ...plugin import Plugin
@@ -52,12 +51,12 @@ class CommandBridge(Plugin):
         self._bot, self._tree = bot, tree
         self._names: frozenset[str] = frozenset()
 
-    @contextlib.asynccontextmanager
-    async def lifespan(self, app: App) -> AsyncGenerator[None]:
+    def load(self) -> None:
+        """Offer the commands that the tree has now; extensions may have added some."""
         tools = [self._tool(command, guild) for command, guild in self._commands()]
         self.tools = list({tool.name: tool for tool in tools}.values())
         self._names = frozenset(tool.name for tool in self.tools)
-        yield
+        self._bot.app.registry.resolve_all()
 
     def applies(self, turn: Turn) -> bool:
         return bool(self._names)

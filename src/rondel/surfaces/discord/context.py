@@ -4,6 +4,7 @@ around it. Other people's words are data; the frame around them says so."""
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ class Gatherer:
         return names.label(message.author.id, message.author.display_name).replace(":", " ")
 
     def _words(self, message: discord.Message, names: Names) -> str:
-        text = message.content.replace(f"<@{self._bot}>", "").replace(f"<@!{self._bot}>", "")
+        text = re.sub(rf"<@!?{self._bot}>[ \t]?", "", message.content)
         text = readable(text, lambda kind, id: _name_of(message, names, kind, id)).strip()
         if not text and message.embeds:
             text = "\n".join(filter(None, (embed.title or embed.description for embed in message.embeds)))

@@ -30,6 +30,7 @@ log = logging.getLogger("rondel.discord")
 
 FIRST_S = 0.05  # how long the first text waits for more: most of a quick answer comes at once
 FOUND_MAX = 100  # messages of a channel that are searched for an answer that a crash cut off
+FOUND_CHARS = 20  # how much of their text must agree: a message may have been cut off while it streamed
 NOTICE = "notice"
 FAILED = "Sorry, I could not answer that. Please try again in a while."
 STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
@@ -49,7 +50,9 @@ class Delivery:
         self._names = Names(pending.names)
         self._shown: dict[str, list[str]] = {}  # what each message of a piece shows
         self._texts: dict[str, str] = {}  # the text that each piece shows
-        self._is_typing = self._was_noticed = False
+        self._found: list[tuple[int, int, str]] = []
+        """Messages of this answer that were posted and not recorded: id, what it replies to, text."""
+        self._is_typing = self._was_noticed = self._is_showing = False
         self._due_at = 0.0
         self._notice: asyncio.Task[None] | None = None
         self._extras: Extras | None = None  # of a reply hook
@@ -180,7 +183,19 @@ class Delivery:
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is being said, or about to be."""
+        return self._is_showing or self.fold.turn_state in ("queued", "working")
+
     async def _show(self, *, final: bool) -> None:
+        self._is_showing = True
+        try:
+            await self._show_all(final=final)
+        finally:
+            self._is_showing = False
+
+    async def _show_all(self, *, final: bool) -> None:
         if self.before is not None:
             await self.before.wait()
             self.before = None
@@ -258,7 +273,8 @@ class Delivery:
         reply_to = posted[-1] if posted else 0 if self.pending.is_command else self.pending.message
         target = outlet or self._outlet
         nonce = f"{self.pending.message:x}.{key[:4]}.{index}"
-        id, there = await target.post(text, nonce=nonce, reply_to=reply_to, extras=extras)
+        found = self._take_found(reply_to, text)
+        id, there = found or await target.post(text, nonce=nonce, reply_to=reply_to, extras=extras)
         if there != text and there.strip() != text.strip():
             await target.edit(id, text, extras)  # it was posted before a crash, with less text
         shown[index:] = [text]
@@ -307,20 +323,29 @@ class Delivery:
     async def _find_posted(self) -> None:
         """Find messages of this answer that were posted and not recorded: Discord forgets nonces after some minutes."""
         pending = self.pending
-        if pending.posted or pending.is_command:
+        if pending.is_command:
             return
-        found: list[int] = []
+        known = {id for ids in pending.posted.values() for id in ids}
+        ours = {pending.message, *known}
         try:
             async for message in self.channel.history(
                 after=discord.Object(pending.message), limit=FOUND_MAX, oldest_first=True
             ):
-                reference = message.reference.message_id if message.reference else None
-                if message.author.id == self.bot.id and reference in (pending.message, *found):
-                    found.append(message.id)
+                above = message.reference.message_id if message.reference else None
+                if message.author.id == self.bot.id and above in ours and message.id not in known:
+                    ours.add(message.id)
+                    self._found.append((message.id, above or 0, message.content))
         except discord.HTTPException as error:
             log.info("channel %s cannot be searched for earlier answers: %s", pending.channel, error)
-        if found:
-            await self._keep(posted={"0": tuple(found)})
+
+    def _take_found(self, reply_to: int, text: str) -> tuple[int, str] | None:
+        """Return a message that was found and shows this text, or the beginning of it."""
+        for found in self._found:
+            id, above, shown = found
+            if above == reply_to and text.startswith(shown[:FOUND_CHARS]):
+                self._found.remove(found)
+                return id, shown
+        return None
 
     async def _keep(self, **changes: Any) -> None:
         self.pending = msgspec.structs.replace(self.pending, **changes)

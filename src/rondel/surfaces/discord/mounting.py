@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import discord
 from discord import app_commands
+from discord.ext import commands
 
 from ...app.app import App
-from ...errors import RondelError, nearest
+from ...errors import ConfigError, RondelError, nearest
 from ...project.settings import DiscordSettings
 from .bot import DiscordBot
 from .outlet import NOBODY
@@ -29,16 +30,28 @@ def intents() -> discord.Intents:
     return wanted
 
 
-class RondelClient(discord.AutoShardedClient):
-    """The client of `rondel discord`. Nothing that it sends notifies anybody."""
+class RondelClient(commands.AutoShardedBot):
+    """The client of `rondel discord`. Nothing that it sends notifies anybody. It has no commands with a prefix."""
 
-    def __init__(self, **options: Any) -> None:
-        options = {"intents": intents(), "allowed_mentions": NOBODY, **options}
-        options.setdefault("chunk_guilds_at_startup", False)
-        super().__init__(**options)
-        self.tree = app_commands.CommandTree(
-            self, allowed_contexts=app_commands.AppCommandContext(guild=True, dm_channel=True)
-        )
+    def __init__(self, *, extensions: Sequence[str] = (), **options: Any) -> None:
+        options = {"intents": intents(), "allowed_mentions": NOBODY, "chunk_guilds_at_startup": False, **options}
+        both = app_commands.AppCommandContext(guild=True, dm_channel=True)
+        super().__init__(command_prefix=_no_prefix, help_command=None, allowed_contexts=both, **options)
+        self._wanted = tuple(extensions)
+
+    async def setup_hook(self) -> None:
+        for name in self._wanted:
+            try:
+                await self.load_extension(name)
+            except commands.ExtensionError as error:
+                raise ConfigError(f"the extension {name!r} cannot be loaded: {error}") from error
+
+    async def on_message(self, message: discord.Message, /) -> None:
+        """No message is a command: the surface hears them all."""
+
+
+async def _no_prefix(client: Any, message: discord.Message) -> list[str]:
+    return []
 
 
 def attach(client: discord.Client, app: App, settings: DiscordSettings | None = None, **given: Any) -> DiscordBot:
@@ -75,7 +88,8 @@ def mount(bot: DiscordBot) -> None:
     if tree is not None and bot.settings.slash:
         add_slash_commands(bot, tree)
     if tree is not None and bot.settings.commands:
-        bot.app.registry.add_plugin(CommandBridge(bot, tree))
+        bot.bridge = CommandBridge(bot, tree)
+        bot.app.registry.add_plugin(bot.bridge)
     if bot.client.http.http_trace is None:
         bot.client.http.http_trace = bot.pace.trace()
 
@@ -83,6 +97,18 @@ def mount(bot: DiscordBot) -> None:
 def tree_of(client: discord.Client) -> app_commands.CommandTree[Any] | None:
     """Return the client's tree of commands, wherever its author has put it."""
     return client._connection._command_tree  # pyright: ignore[reportPrivateUsage]
+
+
+async def connect(client: discord.Client, token: str) -> None:
+    """Connect until the client is closed. Raises ConfigError with what to do if Discord does not let it in."""
+    try:
+        await client.start(token)
+    except discord.LoginFailure:
+        raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
+    except discord.PrivilegedIntentsRequired:
+        raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
+    except (discord.HTTPException, OSError) as error:
+        raise ConfigError(f"Discord cannot be reached: {error}") from None
 
 
 class _Life:
@@ -102,6 +128,8 @@ class _Life:
         if self._task.done():
             self._task.result()  # raises why the app did not start
         listen(self._bot)
+        if self._bot.bridge is not None:
+            self._bot.bridge.load()
         if self._bot.settings.slash and (tree := tree_of(self._bot.client)) is not None:
             await sync(tree)
 
