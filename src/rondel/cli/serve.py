@@ -16,11 +16,12 @@ from ..contracts.clock import Clock
 from ..errors import ConfigError
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import money_warnings
+from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ._gateway import Running, check_address, open_gateway, unusable, with_address
 from ._options import flag, string
 from ._output import console, tell
-from ._project import Project, load_project
+from ._project import load_project
 
 if TYPE_CHECKING:
     from ._discord import Bot
