@@ -114,7 +114,9 @@ def test_type_checkers_see_the_same_names(package: ModuleType):
 
 
 def test_every_part_that_files_can_name_can_be_imported():
-    assert {path.partition(":")[2] for path in PLUGINS.values()} == set(rondel.plugins.__all__)
+    own = {path for path in PLUGINS.values() if path.startswith("rondel.plugins.")}
+    assert {path.partition(":")[2] for path in own} == set(rondel.plugins.__all__)
+    assert set(PLUGINS.values()) - own == {"rondel.mcp.plugin:McpServers"}
     assert {path.partition(":")[2] for path in TOOLS.values()} <= set(rondel.__all__)
 
 

@@ -29,7 +29,7 @@ _INSTALLS = (
     re.compile(r"(?:pip|pipx|uv tool) install '\.\[\w+\]'"),  # from a checkout; tests/distribution/ installs it
 )
 VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}  # What the examples of configuration take from the environment
-NEVER_RUN = (["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
+NEVER_RUN = (["mcp", "serve"], ["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
 """Commands that fetch or remove what other programs of this machine use, or that run until somebody ends them: they are
 only parsed."""
 

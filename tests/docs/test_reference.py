@@ -21,6 +21,7 @@ from rondel.engines.transform import TRANSFORMS
 from rondel.gateway.relay.request import Request
 from rondel.gateway.routing.router import Router
 from rondel.limits import Limits
+from rondel.mcp.spec import ServerSettings
 from rondel.plugin import EDITING, HOOKS
 from rondel.project import settings
 from rondel.project.agents.settings import AgentSettings, NodeSettings
@@ -110,6 +111,7 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## Store")) == _fields(settings.StoreSettings)
     assert set(_keys(CONFIGURATION, "## Telemetry")) == _fields(settings.TelemetrySettings)
     assert set(_keys(CONFIGURATION, "## Tools")) == _fields(settings.ToolSettings)
+    assert set(_keys(CONFIGURATION, "## MCP servers")) == _fields(ServerSettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
 
 

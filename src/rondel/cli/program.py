@@ -34,6 +34,7 @@ COMMANDS = {
     "config": "Show the effective settings and where each comes from.",
     "model": "Manage the embedded models.",
     "jobs": "Manage background jobs and schedules.",
+    "mcp": "Manage MCP servers, or serve the agents as one.",
     "help": "Show this list, or the help of a command.",
 }
 """Each command with its short help, so that `rondel --help` imports no command. A test compares them."""
