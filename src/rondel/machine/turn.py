@@ -7,7 +7,8 @@ one: loop.py, replies.py, calls.py, spending.py and ending.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,6 +73,8 @@ class Turn:
         """The program that sent this turn's request to the gateway; None in every other turn."""
         self.inputs = inputs or {}
         self.state = State()
+        self.watching: deque[tuple[Plugin, Event, Awaitable[None]]] = deque()
+        """What async `on_event` hooks returned, until something can wait for it."""
         self.previewing = False  # the prompt is only shown: no model is asked
 
         self.outcome: Outcome | None = None
@@ -291,6 +294,8 @@ class Turn:
         if self.plugins.watches:
             for event in events:
                 self.plugins.watch(self, event)
+            if self.watching:
+                await self.plugins.finish_watching(self)
         await self.journal.append(*events, wait=wait)
 
     def _emit_watched(self, event: Event) -> None:

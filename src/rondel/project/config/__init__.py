@@ -20,8 +20,18 @@ from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
 from ..lookup import find_plugin
-from ..settings import Config, EngineSettings, Source, StoreSettings, TelemetrySettings, ToolSettings, shown_url
+from ..settings import (
+    Config,
+    DiscordSettings,
+    EngineSettings,
+    Source,
+    StoreSettings,
+    TelemetrySettings,
+    ToolSettings,
+    shown_url,
+)
 from ..trust import UntrustedFolder
+from .discord import check_discord
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
@@ -70,6 +80,7 @@ class _File(msgspec.Struct, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: dict[str, Any] = {}
     tools: ToolSettings = ToolSettings()
+    discord: DiscordSettings | None = None
     mcp: dict[str, ServerSettings] = {}
     mcpServers: Any = None
 
@@ -184,6 +195,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         telemetry=_telemetry(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
+        discord=check_discord(checker, file.discord),
         mcp=servers,
         path=str(path or ""),
         project=project,
