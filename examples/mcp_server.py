@@ -9,7 +9,7 @@ from mcp_types import ElicitRequestParams, ElicitResult
 
 from mcp import Client
 from rondel import Agent, App
-from rondel.mcp.server import make_server
+from rondel.mcp import make_server
 from rondel.testing import Scripted, call, say
 from rondel.tools.ask_user import ask_user
 

@@ -115,6 +115,13 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
 
 
+def test_every_key_and_command_of_discord_is_listed():
+    page = "docs/discord.md"
+    assert set(_keys(page, "## Settings")) == _fields(settings.DiscordSettings)
+    named = " ".join(codes_in(" ".join(row[0] for row in rows_after(page, "## Slash commands"))))
+    assert {name for name in settings.DISCORD_COMMANDS if f"/ai {name}" in named} == set(settings.DISCORD_COMMANDS)
+
+
 def test_every_key_of_the_gateway_is_listed():
     assert set(_keys(CONFIGURATION, "## Gateway")) == _fields(settings.GatewaySettings)
     assert set(_keys(CONFIGURATION, "### Routes")) == _fields(settings.MainRouteSettings)

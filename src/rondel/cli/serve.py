@@ -84,12 +84,13 @@ def _start_bot(project: Project, running: Running, group: asyncio.TaskGroup) -> 
     """Start the Discord bot if there is a table `[discord]`."""
     if project.config.discord is None:
         return None
-    from ._discord import Bot, check_installed, log_to_stderr, token_of
+    from ._discord import Bot, allow_extensions, check_installed, log_to_stderr, token_of
 
     check_installed()
     if not project.agents:
         raise ConfigError("[discord] needs an agent in this project; `rondel init` writes one")
     log_to_stderr()
+    allow_extensions(project.config)
     token, bot = token_of(project.config), Bot(running.app, project.config.discord)
     group.create_task(bot.run(token))
     return bot
