@@ -83,6 +83,8 @@ class App:
         self._id_seed = os.urandom(5).hex()
         self._id_count = 0
         for agent in agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise RondelError(f"{agent!r} is not an agent; give an Agent, or load a folder with Project.load")
             self.registry.add_agent(agent)
 
     # --- its lifetime -------------------------------------------------------------------------------------------------
