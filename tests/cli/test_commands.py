@@ -41,7 +41,9 @@ def test_the_list_of_commands_has_each_command_s_own_short_help():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["doktor"], "no such command 'doktor'. Did you mean 'doctor'?"),
+        (["doktor"], "there is no command 'doktor'; did you mean 'doctor'?"),
+        (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
+        (["what", "is", "it"], "got unexpected extra arguments (is it); put text of several words in quotes"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'. Did you mean '--engine'?"),
         (["prompt", "rondel"], "missing argument 'TEXT'; see `rondel prompt --help`"),
         (["run", "rondel", "hi", "you"], "got unexpected extra argument (you); put text of several words in quotes"),

@@ -65,7 +65,7 @@ def _options(command: Any) -> list[list[str]]:
 
 def test_every_command_is_listed_with_its_arguments_its_help_and_its_options():
     root: Any = program
-    expected = {"rondel": ("Without a command: chat with one.", [names[0] for names in _options(root)])}
+    expected = {"rondel [QUESTION]": ("Without a command: chat with one, or ask it a question.", [names[0] for names in _options(root)])}
     for path, command in _commands(root):
         said = re.split(r"\s+Exit codes:", command.help)[0]
         expected[_usage(path, command)] = (said, [names[0] for names in _options(command)])

@@ -10,6 +10,8 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[F], F]
 
+TYPO = 0.75
+"""How alike a single word and a name must be, from 0 to 1, for it to be a typo. Other words are questions."""
 WHICH = "the conversation: its id, part of its id, or last"
 
 
