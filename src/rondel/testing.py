@@ -1,4 +1,5 @@
-"""Fakes that are shipped, strict and real: an engine that plays a script, one that echoes, a clock that a test moves.
+"""Fakes that are shipped, strict and real: an engine that plays a script, one that echoes, an embedder that compares
+words, a clock that a test moves.
 
 `Scripted` fails on a call too many and, when it is checked, on a step too few. Nothing here touches a network or the
 time.
@@ -7,11 +8,16 @@ time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+import math
+import re
+import zlib
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
 from .contracts.clock import VirtualClock
+from .contracts.embedder import Embedded, Vector
 from .errors import RondelError, nearest
 from .files.regular import read_regular
 from .prompt import Prompt
@@ -42,6 +48,7 @@ __all__ = [
     "ScriptError",
     "Scripted",
     "VirtualClock",
+    "WordEmbedder",
     "call",
     "calls",
     "load_scripts",
@@ -216,3 +223,23 @@ class Echo:
         yield PartFinished(0, Text(text))
         usage = Usage(tokens_in=sum(len(message.text.split()) for message in prompt.messages), tokens_out=len(words))
         yield ReplyFinished("end", usage)
+
+
+class WordEmbedder:
+    """An embedder whose texts are near each other if they share words. `texts` are those that it was given."""
+
+    def __init__(self, dimensions: int = 64, *, name: str = "test:words") -> None:
+        self.name, self.dimensions = name, dimensions
+        self.texts: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        self.texts += texts
+        words = [re.findall(r"\w+", text.lower()) for text in texts]
+        return Embedded([self._vector(found) for found in words], Usage(tokens_in=sum(map(len, words))), self.name)
+
+    def _vector(self, words: list[str]) -> Vector:
+        counts = [0.0] * self.dimensions
+        for word in words:
+            counts[zlib.crc32(word.encode()) % self.dimensions] += 1.0
+        length = math.sqrt(sum(count * count for count in counts)) or 1.0
+        return array("f", [count / length for count in counts])

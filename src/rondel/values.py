@@ -40,7 +40,11 @@ class Person(Value, frozen=True):
 
 
 class Citation(Value, frozen=True):
-    """The source of a claim in a text. `start` and `end` count characters of the text, if they are known."""
+    """A source: of a claim in an answer, or of a passage that a model was given.
+
+    It is at a web address (`url`) or in a file (`path`). `start` and `end` count characters of the text that cites it,
+    if they are known. A text with markers refers to it as `[number]`; 0 means that the text has no marker for it.
+    """
 
     url: str = ""
     title: str = ""
@@ -48,6 +52,19 @@ class Citation(Value, frozen=True):
     start: int | None = None
     end: int | None = None
     opaque: Opaque = {}
+    path: str = ""
+    line: int | None = None  # from 1
+    page: int | None = None  # from 1
+    number: int = 0
+
+    @property
+    def address(self) -> str:
+        """The web address, or the path with its line or page: `guide.md:12`, `manual.pdf#page=3`."""
+        if self.url or not self.path:
+            return self.url
+        if self.page is not None:
+            return f"{self.path}#page={self.page}"
+        return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 class Text(Value, frozen=True, tag="text"):

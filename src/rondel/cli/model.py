@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..engines.local.weights import CATALOG, DEFAULT, Weights, find, is_present, path_of
+from ..engines.local.weights import CATALOG, DEFAULT, EMBEDDERS, Weights, find, is_present, path_of
 from ..errors import RondelError
 from ..surfaces.terminal.listing import Listing
 from ._options import CommandGroup, as_json
@@ -27,10 +27,10 @@ def model(context: click.Context) -> None:
 def list_models(as_json: bool) -> None:
     """List the embedded models."""
     if as_json:
-        show_json([_described(weights) for weights in CATALOG])
+        show_json([_described(weights) for weights in (*CATALOG, *EMBEDDERS)])
         return
     made = Listing("model", "downloaded", "size", "licence", "what it is", growing=2)
-    for weights in CATALOG:
+    for weights in (*CATALOG, *EMBEDDERS):
         state = "yes" if is_present(weights) else "partly" if _part_of(weights) else "no"
         made.add_row(weights.name, state, _size(weights.size_bytes), weights.licence, weights.description)
     show(made)

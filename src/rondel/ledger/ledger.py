@@ -21,6 +21,7 @@ import msgspec
 
 from ..charge import ALL, TEXT_CHARS_MAX, Charge, Scope, Tell
 from ..contracts.clock import Clock, SystemClock
+from ..contracts.embedder import Embedder
 from ..contracts.ledger import (
     PAGE,
     PAGE_MAX,
@@ -135,6 +136,14 @@ class Ledger:
         if isinstance(engine, ChargedEngine) or getattr(engine, "without_model", False):
             return engine
         return ChargedEngine(engine, self, scope, tell, bound)
+
+    def charge_embedder(
+        self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> Embedder:
+        """Return the embedder with every call charged to the scope, as a call of the kind `embedding`."""
+        from .embedding import ChargedEmbedder
+
+        return ChargedEmbedder(embedder, self, scope, tell)
 
     # --- a call ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from .._wire import (
     each,
     extras,
     field,
+    maybe,
     mention,
     merge,
     object_field,
@@ -106,10 +107,13 @@ def read_content(content: object) -> tuple[Part, ...]:
 
 
 def _read_citation(raw: Json) -> Citation:
+    source = text_field(raw, "source", "")
     return Citation(
-        url=text_field(raw, "url", "") or text_field(raw, "source", ""),
+        url=text_field(raw, "url", "") or (source if "://" in source else ""),
         title=text_field(raw, "title", "") or text_field(raw, "document_title", ""),
         quote=text_field(raw, "cited_text", ""),
+        path="" if "://" in source else source,
+        page=maybe(raw, "start_page_number", int),
         opaque={NAME: raw},
     )
 
@@ -218,8 +222,18 @@ def write_citation(citation: Citation, *, replay: bool) -> Json | None:
     """A citation as it was read. One of another dialect is written for callers only: a model would miss its index."""
     if kept := own(citation, NAME):
         return None if replay and kept.get("encrypted_index") == "" else kept
-    if replay or not citation.url:
+    if replay or not citation.address:
         return None
+    if not citation.url:
+        return {
+            "type": "search_result_location",
+            "source": citation.address,
+            "title": citation.title or None,
+            "cited_text": citation.quote,
+            "search_result_index": max(citation.number - 1, 0),
+            "start_block_index": 0,
+            "end_block_index": 1,
+        }
     return {
         "type": "web_search_result_location",
         "url": citation.url,

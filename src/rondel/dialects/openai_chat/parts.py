@@ -254,10 +254,10 @@ def write_citations(text: Text, base: int) -> list[Json]:
     written: list[Json] = []
     for citation in text.citations:
         kept = own(citation, NAME)
-        if citation.url:
+        if citation.address and (citation.url or not kept):  # this dialect has no other form for a file
             start = base + (citation.start or 0)
             end = base + (len(text.text) if citation.end is None else citation.end)
-            inner = {"url": citation.url, "title": citation.title, "start_index": start, "end_index": end}
+            inner = {"url": citation.address, "title": citation.title, "start_index": start, "end_index": end}
             written.append(merge(kept, {"type": "url_citation", "url_citation": inner}))
         elif kept:
             written.append(kept)

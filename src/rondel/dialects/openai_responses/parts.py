@@ -111,7 +111,8 @@ def thinking_text(raw: Json) -> str:
 
 def _read_citation(raw: Json) -> Citation:
     if raw.get("type") != "url_citation":
-        return Citation(title=text_field(raw, "filename", ""), opaque={NAME: raw})
+        name = text_field(raw, "filename", "")
+        return Citation(title=name, path=name, opaque={NAME: raw})
     return Citation(
         url=text_field(raw, "url", ""),
         title=text_field(raw, "title", ""),
@@ -259,17 +260,18 @@ def write_result(result: ToolResult, *, custom: bool) -> Json:
     return merge(extras(kept, "output"), item) if kept else item
 
 
-def write_output_part(part: Text | Foreign) -> Json:
+def write_output_part(part: Text | Foreign, *, replay: bool = False) -> Json:
     kept = own(part, NAME)
     if isinstance(part, Foreign):
         return kept["part"]
     left = extras(kept, "item")
     if part.refusal:
         return merge(left, {"type": "refusal", "refusal": part.text})
-    return merge(left, {"type": "output_text", "text": part.text, "annotations": write_citations(part)})
+    return merge(left, {"type": "output_text", "text": part.text, "annotations": write_citations(part, replay=replay)})
 
 
-def write_citations(text: Text) -> list[Json]:
+def write_citations(text: Text, *, replay: bool = False) -> list[Json]:
+    """The annotations of a text. A file that only we know is written for callers, not for a model's server."""
     written: list[Json] = []
     for citation in text.citations:
         kept = own(citation, NAME)
@@ -279,6 +281,10 @@ def write_citations(text: Text) -> list[Json]:
             written.append(merge(kept, {**base, "start_index": start, "end_index": end}))
         elif kept:
             written.append(kept)
+        elif citation.path and not replay:
+            index = len(text.text) if citation.end is None else citation.end
+            name = {"file_id": citation.address, "filename": citation.path, "index": index}
+            written.append({"type": "file_citation", **name})
     return written
 
 

@@ -169,7 +169,7 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
         if isinstance(part, (Text, Foreign)) and part.opaque and (item := own(part, NAME).get("item")):
             if item != open_item:
                 items.append(_message_of(item))
-            items[-1]["content"].append(write_output_part(part))
+            items[-1]["content"].append(write_output_part(part, replay=True))
             open_item = item
             continue
         open_item = {}

