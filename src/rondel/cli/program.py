@@ -6,6 +6,7 @@ import importlib
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..errors import near_word, nearest
 from ._options import TYPO, chat_options, flag
@@ -34,6 +35,7 @@ COMMANDS = {
     "config": "Show the effective settings and where each comes from.",
     "model": "Manage the embedded models.",
     "jobs": "Manage background jobs and schedules.",
+    "completion": "Print the code that completes `rondel` in a shell.",
     "help": "Show this list, or the help of a command.",
 }
 """Each command with its short help, so that `rondel --help` imports no command. A test compares them."""
@@ -70,6 +72,11 @@ class Program(click.Group):
         options += [*(("--conversation", which) if which else ()), *(("--cost",) if given["cost"] else ())]
         ctx.params = {name: type(value)() for name, value in given.items()}
         return "question", question, [*options, *args]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands without importing any of them."""
+        names = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

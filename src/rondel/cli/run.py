@@ -40,7 +40,7 @@ from ..surfaces.terminal.signals import signals
 from ..surfaces.views import short_id
 from ..values import Notice
 from ._message import Input, read_input
-from ._options import TYPO, F, conversation, cost, engine, flag
+from ._options import TYPO, F, a_file, complete_agent, conversation, cost, engine, flag
 from ._output import console, tell, write_json
 from ._project import BUILTIN, Opened, Project, load_project, open_app
 
@@ -69,7 +69,9 @@ def _options(command: F) -> F:
             click.option("--input", "-i", multiple=True, help="one of the agent's inputs: name=value"),
             engine,
             flag("--json", "as_json", help="print each event as a line of JSON"),
-            click.option("--file", "-f", multiple=True, help="attach an image or a file; - is stdin"),
+            click.option(
+                "--file", "-f", multiple=True, help="attach an image or a file; - is stdin", shell_complete=a_file
+            ),
             conversation,
             cost,
         )
@@ -79,7 +81,12 @@ def _options(command: F) -> F:
 
 
 @click.command()
-@click.argument("agent", default="", help="an agent of this project or of a library (time.now), or rondel (built in)")
+@click.argument(
+    "agent",
+    default="",
+    help="an agent of this project or of a library (time.now), or rondel (built in)",
+    shell_complete=complete_agent,
+)
 @click.argument("text", default="", help="the message; - reads it from stdin; agents without a model may need none")
 @_options
 def run(**options: Any) -> int:
