@@ -199,7 +199,7 @@ def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = Fal
             return True
         elif agent.facts or (len(agent.inputs) > 1 and not (inputs_known and agent.name == name)):
             return True  # a model extracts them from a text
-        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).directives if d.works)]
+        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).all if d.works)]
     return False
 
 
