@@ -46,6 +46,7 @@ class Scope(Value, frozen=True):
     project: str = ""
 
     def values_of(self, dimension: str) -> tuple[str, ...]:
+        """Return the values of a dimension; empty if it is unknown."""
         if dimension == "role":
             return self.roles
         value: str = getattr(self, dimension)
@@ -53,6 +54,7 @@ class Scope(Value, frozen=True):
 
     @property
     def chars(self) -> int:
+        """How many characters its values have."""
         return len(self._joined) + sum(map(len, self.roles))
 
     @property
@@ -98,6 +100,7 @@ class Charge(Value, frozen=True):
 
     @property
     def tokens(self) -> int:
+        """Tokens in and out."""
         return self.usage.tokens_in + self.usage.tokens_out
 
 

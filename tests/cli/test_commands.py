@@ -48,6 +48,7 @@ def test_the_list_of_commands_has_each_command_s_own_short_help():
         (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
         (["what", "is", "it"], "got unexpected extra arguments (is it); put text of several words in quotes"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'. Did you mean '--engine'?"),
+        (["run", "rondel", "hi", "--bogus"], "no such option '--bogus'; see `rondel run --help`"),
         (["prompt", "rondel"], "missing argument 'TEXT'; see `rondel prompt --help`"),
         (["run", "rondel", "hi", "you"], "got unexpected extra argument (you); put text of several words in quotes"),
         (["jobs", "show"], "missing argument 'ID'; see `rondel jobs show --help`"),

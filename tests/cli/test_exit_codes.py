@@ -58,7 +58,11 @@ def test_only_documented_codes_are_expected_here():
     known = {int(codes_in(row[0])[0]) for row in rows_after("docs/commands-and-terminal.md", "## Exit codes")}
     assert {code for _, code in CASES} <= known
     named = {arguments[0] for arguments, _ in CASES}
-    assert set(COMMANDS) - named <= {"serve", "trust"}  # tests/cli/test_serve.py and test_trust.py have those
+    assert set(COMMANDS) - named <= {
+        "serve",
+        "trust",
+        "discord",
+    }  # tests/cli/test_serve.py and test_trust.py have those
 
 
 def test_a_mistake_in_a_file_is_2_and_a_model_that_fails_1(place: Place, server: ModelServer):

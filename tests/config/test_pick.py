@@ -203,7 +203,7 @@ def test_with_nothing_at_all_the_sentence_says_what_to_do(monkeypatch: pytest.Mo
     monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
     said = sentence(picked)
     assert said.startswith("there is no engine: set a key (such as ANTHROPIC_API_KEY")
-    assert "pip install 'rondel[local]'" in said
+    assert "pip install '.[local]'" in said
 
 
 # --- weights that come with the first prompt --------------------------------------------------------------------------

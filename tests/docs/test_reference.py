@@ -166,7 +166,7 @@ def test_every_variable_of_ours_is_listed():
 # --- generated pages --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "tools.md"])
+@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "python.md", "tools.md"])
 def test_the_generated_pages_are_those_of_the_code(name: str):
     assert text_of(f"docs/reference/{name}") == REFERENCE["pages"]()[name], "run `make docs`, and commit what it wrote"
 

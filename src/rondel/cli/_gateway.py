@@ -37,10 +37,10 @@ from ..project.config import (
     secrets_in,
 )
 from ..project.engines import make_engine, pick
+from ..project.folder import Project, open_store, with_plugins
 from ..project.settings import SCENARIOS, Config
+from ..project.trust import state_folder
 from ..text.redaction import Redactor
-from ._project import Project, open_store, with_plugins
-from ._trust import state_folder
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
 
@@ -55,6 +55,7 @@ class Default(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
+    app: App
     gateway: Gateway
     log: RequestLog
     address: str
@@ -112,7 +113,7 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines)
-        running = Running(gateway, log, address_of(listening), default, config, updates.again, engines)
+        running = Running(app, gateway, log, address_of(listening), default, config, updates.again, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)

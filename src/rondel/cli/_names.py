@@ -6,9 +6,10 @@ import asyncio
 from contextlib import aclosing
 
 from ..contracts.store import ConversationInfo
+from ..project.folder import BUILTIN, open_store
 from ..surfaces.views import short_id
 from ..text.printable import one_line
-from ._project import BUILTIN, look_at_project, offered_models, open_store
+from ._project import look_at_project, offered_models
 from ._trust import load_config, look_at_config
 
 SHOWN_MAX = 50

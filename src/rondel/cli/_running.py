@@ -13,8 +13,8 @@ from ..errors import ConfigError
 from ..files.private import private_folder, write_private
 from ..files.regular import read_regular
 from ..project.settings import Config
+from ..project.trust import state_folder
 from ._client import is_gateway, local_address
-from ._trust import state_folder
 
 FOLDER = "gateways"
 BYTES_MAX = 10_000

@@ -11,13 +11,13 @@ from ..contracts.store import ConversationInfo
 from ..errors import ConfigError, RondelError
 from ..machine.conversation import Conversation
 from ..project.engines import make_engine
+from ..project.trust import state_folder
 from ..surfaces.commands import find_conversation, model_line, open_conversation
 from ..surfaces.terminal.chat import Terminal
 from ..surfaces.views import short_id
 from ._options import agent, chat_options, conversation_id, engine
 from ._output import path_hint, tell
 from ._project import Opened, load_project, offered_models, open_app
-from ._trust import state_folder
 
 
 @click.command()

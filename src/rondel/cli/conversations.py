@@ -14,6 +14,7 @@ from ..contracts.store import ConversationInfo, Found, Store
 from ..errors import ConfigError, RondelError
 from ..events import Renamed
 from ..files.private import write_private
+from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.export import export as export_document
 from ..surfaces.terminal.views import render
@@ -21,7 +22,6 @@ from ..surfaces.views import conversations_table, found_table, short_id
 from ..text.printable import one_line
 from ._options import WHICH, CommandGroup, as_json, complete_conversation, limit
 from ._output import show, show_json, tell
-from ._project import open_store
 from ._trust import load_config
 
 _id = click.argument("id", help=WHICH, shell_complete=complete_conversation)

@@ -21,6 +21,7 @@ from ..machine.transcript import Transcript
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..project.engines import make_engine, pick
+from ..project.folder import Project, builtin_agent, open_store, with_plugins
 from ..project.settings import EngineSettings
 from ..prompt import Prompt
 from ..surfaces.commands import find_conversation
@@ -30,7 +31,7 @@ from ..values import ModelFacts, user
 from ._message import read_stdin
 from ._options import as_json, names_of, string
 from ._output import show, show_json, tell
-from ._project import Project, builtin_agent, look_at_project, open_store, with_plugins
+from ._project import look_at_project
 
 
 @click.command()

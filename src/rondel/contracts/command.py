@@ -97,7 +97,9 @@ class Chat(Protocol):
     recent: list[ConversationInfo]  # the conversations that were listed last, for completion
 
     @property
-    def person(self) -> Person: ...
+    def person(self) -> Person:
+        """Who typed the command."""
+        ...
 
     @property
     def commands(self) -> list[Command]:
@@ -110,14 +112,18 @@ class Chat(Protocol):
         ...
 
     @property
-    def engine(self) -> EngineInfo: ...
+    def engine(self) -> EngineInfo:
+        """The engine that answers in this conversation."""
+        ...
 
     @property
     def chosen_engine(self) -> str:
         """The engine that was chosen for this conversation; empty if its agent uses its own."""
         ...
 
-    async def use_engine(self, name: str) -> None: ...
+    async def use_engine(self, name: str) -> None:
+        """Use another engine from the next turn on."""
+        ...
 
     async def switch(self, conversation: Conversation, *, resumes: bool = False) -> None:
         """Continue in another conversation. `resumes` also continues its interrupted turn."""

@@ -117,10 +117,12 @@ class Rule(Value, frozen=True):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
+        """The dimensions that it names, in their usual order."""
         return tuple(dimension for dimension in DIMENSIONS if dimension in self.scope)
 
     @property
     def cost_nanousd(self) -> int | None:
+        """The money in billionths of a dollar, or None."""
         return None if self.money is None else round(self.money * NANO)
 
     def accounts_of(self, scope: Scope) -> tuple[tuple[str, str], ...]:

@@ -155,7 +155,9 @@ class Log(Protocol):
         previous page."""
         ...
 
-    async def info(self, conversation: str) -> ConversationInfo | None: ...
+    async def info(self, conversation: str) -> ConversationInfo | None:
+        """Return what the list of conversations has about one, or None if it is unknown."""
+        ...
 
     async def search(self, words: str, *, limit: int = 20) -> list[Found]:
         """Find conversations in which one message, or the title, has all of these words or words that start like them.
@@ -233,9 +235,13 @@ class Store(Log, KeyValueStore, JobQueue, Protocol):
     """Everything that an app stores, in one object."""
 
     @property
-    def ledger_store(self) -> LedgerStore: ...
+    def ledger_store(self) -> LedgerStore:
+        """Where the ledger keeps what was spent."""
+        ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Write what is queued, and close."""
+        ...
 
 
 async def tail(log: Log, conversation: str, after: int) -> AsyncGenerator[Entry, None]:

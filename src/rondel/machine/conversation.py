@@ -15,7 +15,7 @@ from ..charge import Scope
 from ..contracts.runtime import Signal
 from ..contracts.store import TITLE_CHARS_MAX
 from ..engine import EngineInfo
-from ..errors import RondelError
+from ..errors import RondelError, TurnFailed
 from ..events import (
     STATES,
     EngineChanged,
@@ -28,7 +28,7 @@ from ..events import (
     TurnStarted,
 )
 from ..question import Answer, Question
-from ..values import AgentResult, Media, Message, Person, Played, Text, user
+from ..values import AgentResult, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
 from .journal import Journal, Watcher
 from .runner import SAID_MEANWHILE, Undo
@@ -60,6 +60,7 @@ class Conversation:
 
     @property
     def engine(self) -> EngineInfo:
+        """The engine that answers the next message."""
         return self.app.registry.resolve(self.agent, self.chosen_engine).engine
 
     async def use_engine(self, name: str) -> None:
@@ -107,17 +108,45 @@ class Conversation:
         person: Person | None = None,
         id: str = "",
         scope: Scope | None = None,
+        before: Sequence[Message] = (),
     ) -> TurnView:
         """Send a message: it starts a turn, behind those that are queued or running in this process and in others.
 
         A message with a known `id` adds nothing: the view ends as the turn that answers the first one does. `person` is
-        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both.
+        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
+        are messages that the model must know first, such as what others said in the channel.
         """
         message = _as_message(content, person, id or self.app.new_id("msg"))
         journal = await self.app.journals.open(self.id)
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
-        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person)
+        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person, before=before)
         return view
+
+    async def ask(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        check: bool = True,
+    ) -> AgentResult:
+        """Send a message and wait for the answer. Raises TurnFailed as `TurnView.result` does."""
+        return await (await self.send(content, person=person, id=id)).result(check=check)
+
+    async def stream_text(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        check: bool = True,
+    ) -> AsyncIterator[str]:
+        """Send a message and yield the text of the answer as it streams. Raises TurnFailed at its end, as
+        `TurnView.result` does. The turn continues if you stop iterating."""
+        view = await self.send(content, person=person, id=id)
+        async for text in view.text_stream():
+            yield text
+        await view.result(check=check)
 
     async def _start_turn(
         self,
@@ -129,10 +158,20 @@ class Conversation:
         scope: Scope | None = None,
         person: Person | None = None,
         undo: Undo | None = None,
+        before: Sequence[Message] = (),
     ) -> None:
         agent = self._agent_in(journal)
         await self.app.turns.start(
-            self.id, agent, message, turn=turn, again=again, scope=scope, person=person, named=self._agent, undo=undo
+            self.id,
+            agent,
+            message,
+            turn=turn,
+            again=again,
+            scope=scope,
+            person=person,
+            named=self._agent,
+            undo=undo,
+            before=before,
         )
 
     async def undo(self, turns: int = 1, *, by: str = "") -> tuple[Message, ...]:
@@ -254,15 +293,19 @@ class Conversation:
         return await self.app.journals.change(self.id, partial(self.app.turns.close_questions, turn=turn))
 
     async def is_at_work(self) -> bool:
+        """Return whether a turn is running, in whatever process."""
         return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)
 
     async def questions(self) -> list[Question]:
+        """Return the questions that wait for an answer."""
         return (await self.app.journals.current(self.id)).transcript.questions
 
     async def transcript(self) -> Transcript:
+        """Return what was said so far."""
         return (await self.app.journals.current(self.id)).transcript
 
     async def entries(self, after: int = 0) -> list[Entry]:
+        """Return the journal's entries after a position."""
         return await self.app.store.read(self.id, after)
 
     async def watch(self, after: int | None = None) -> Watcher:
@@ -284,12 +327,18 @@ class TurnView:
         self.conversation = conversation
         self._watcher = watcher
         self._goes_on = goes_on
-        self._result = conversation.app.turns.result_of(id)
+        self._end = conversation.app.turns.end_of(id)
 
-    async def result(self) -> AgentResult:
-        """Wait for the result. If the turn waits for an answer, `error` says so."""
+    async def result(self, *, check: bool = True) -> AgentResult:
+        """Wait for the result. Raises TurnFailed if the turn failed or a limit ended it, unless `check` is False.
+
+        A turn that was stopped, or that waits for the answer of a person, has a result whose `outcome` says so.
+        """
         self.close()
-        return await self._result
+        result, cause = await self._end
+        if check and result.outcome in (Outcome.FAILED, Outcome.LIMITED):
+            raise TurnFailed(result.error, result) from cause
+        return result
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         ours = self._goes_on

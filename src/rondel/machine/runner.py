@@ -6,8 +6,8 @@ Opens the turn of a job, runs the loop, and sets the result; stops turns, and re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -43,6 +43,13 @@ class Undo(Value, frozen=True):
     by: str = ""
 
 
+class TurnEnd(NamedTuple):
+    """The result of a turn, and the exception behind it if this process saw one."""
+
+    result: AgentResult
+    cause: BaseException | None = None
+
+
 class TurnRunner:
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -51,7 +58,7 @@ class TurnRunner:
         """The turn whose job runs in each conversation, also before the turn is open and after it has ended."""
         self._stopped: set[str] = set()
         """Claimed turns that are to be stopped: as soon as they are open, or when they wait for an answer."""
-        self._results: dict[str, asyncio.Future[AgentResult]] = {}
+        self._ends: dict[str, asyncio.Future[TurnEnd]] = {}
         self._messages: dict[str, Message] = {}
         self._resuming: set[str] = set()  # turns whose resumption is queued here
 
@@ -70,19 +77,22 @@ class TurnRunner:
         person: Person | None = None,
         named: str | None = None,
         undo: Undo | None = None,
+        before: Sequence[Message] = (),
     ) -> bool:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
         A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
         With `undo`, it first undoes other turns, unless something else was said meanwhile: then it fails and changes
         nothing. With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have
-        changed it.
+        changed it. The messages in `before` are added to the transcript ahead of `message`.
         """
         turn = turn or self._services.new_id("t")
-        self.result_of(turn)
+        self.end_of(turn)
         payload: dict[str, Any] = {"turn": turn, "agent": agent}
         given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
         payload |= {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
+        if before:
+            payload["before"] = msgspec.to_builtins(tuple(before))
         if message is not None:
             self._messages[turn] = message
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
@@ -101,15 +111,15 @@ class TurnRunner:
     def running(self, conversation: str) -> Turn | None:
         return self._running.get(conversation)
 
-    def result_of(self, turn: str) -> asyncio.Future[AgentResult]:
-        return self._results.setdefault(turn, asyncio.get_running_loop().create_future())
+    def end_of(self, turn: str) -> asyncio.Future[TurnEnd]:
+        return self._ends.setdefault(turn, asyncio.get_running_loop().create_future())
 
     def is_under_way(self, turn: str) -> bool:
-        return turn in self._results
+        return turn in self._ends
 
     @property
-    def waiting(self) -> Iterable[asyncio.Future[AgentResult]]:
-        return self._results.values()
+    def waiting(self) -> Iterable[asyncio.Future[TurnEnd]]:
+        return self._ends.values()
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +150,8 @@ class TurnRunner:
             await journal.append(finished)
         except StoreConflict:  # another process works on the conversation; without its job, this turn is gone anyway
             journal.repeat(finished)
-        self._settle(turn, AgentResult(error=why, agent=journal.transcript.starting_agent, ran=False))
+        agent = journal.transcript.starting_agent
+        self._settle(turn, AgentResult(error=why, agent=agent, ran=False, outcome=Outcome.STOPPED))
         return True
 
     async def handle_signal(self, signal: Signal) -> bool:
@@ -225,7 +236,7 @@ class TurnRunner:
         except Exception as error:
             self._fail(conversation, id, job.payload["agent"], error)
             raise
-        self._settle(id, turn.result())
+        self._settle(id, turn.result(), turn.error)
         await self._after_turn(turn)
         await self._stop_if_waiting(turn)
 
@@ -262,7 +273,8 @@ class TurnRunner:
         scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
         engine, settings = transcript.engine, transcript.settings
         resolved = services.registry.resolve(agent, engine, settings) if engine or settings else None
-        messages = (message,) if message else ()
+        before = msgspec.convert(job.payload.get("before", ()), tuple[Message, ...])
+        messages = (*before, message) if message else before
         return Turn(
             services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person
         )
@@ -287,12 +299,12 @@ class TurnRunner:
         failure = Failure(type(error).__name__, str(error), agent=agent)
         if journal := self._services.journals.get(conversation):
             journal.repeat(TurnFinished(turn, Outcome.FAILED, failure=failure))
-        self._settle(turn, AgentResult(error=str(error), ran=False, agent=agent))
+        self._settle(turn, AgentResult(error=str(error), ran=False, agent=agent, outcome=Outcome.FAILED), error)
 
-    def _settle(self, turn: str, result: AgentResult) -> None:
-        future = self._results.pop(turn, None)
-        if future is not None and not future.done():
-            future.set_result(result)
+    def _settle(self, turn: str, result: AgentResult, cause: BaseException | None = None) -> None:
+        end = self._ends.pop(turn, None)
+        if end is not None and not end.done():
+            end.set_result(TurnEnd(result, cause))
 
     async def _after_turn(self, turn: Turn) -> None:
         conversation = turn.conversation
@@ -308,6 +320,7 @@ class TurnRunner:
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold | Any:
         self._services.registry.add_agent(agent)
+        await self._services.registry.choose_engine(agent)
         return await recruit(self._services, parent, agent, arguments, context)
 
     # --- questions ----------------------------------------------------------------------------------------------------

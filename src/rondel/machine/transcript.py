@@ -43,7 +43,7 @@ from ..events import (
 )
 from ..question import Answer, Question, is_always
 from ..text.template import MARK, is_directive, said_before
-from ..values import NO_USAGE, Message, Messages, Person, Text, ToolCall, ToolResult, Usage, Value
+from ..values import NO_USAGE, Handoff, Message, Messages, Person, Text, ToolCall, ToolResult, Usage, Value
 from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
@@ -107,6 +107,8 @@ def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tup
 
 
 class Transcript:
+    """A conversation's entries, folded into what was said and what the loop asks."""
+
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         self.messages: list[Message] = []
         self._born: list[int] = []
@@ -164,7 +166,7 @@ class Transcript:
         self._spent_below = _NO_SPENT
         self.offered: dict[str, None] = {}  # the agents that answers of this turn suggested
         self.handoffs = 0
-        self.handing_off = ""  # the agent that takes over when all calls of the round are answered
+        self.handing_off: Handoff | None = None  # who takes over when all calls of the round are answered
         self.rerolls = 0
         self._heard_a_person()
 
@@ -176,10 +178,12 @@ class Transcript:
 
     @property
     def unanswered(self) -> list[ToolCall]:
+        """The calls that have no result and wait for nobody."""
         return [c.call for c in self.calls.values() if c.result is None and c.question is None]
 
     @property
     def questions(self) -> list[Question]:
+        """The questions that wait for an answer."""
         return [c.question for c in self.calls.values() if c.question is not None]
 
     @property
@@ -191,17 +195,20 @@ class Transcript:
 
     @property
     def offers(self) -> tuple[str, ...]:
+        """The agents that the newest message suggests."""
         parts = self.messages[-1].parts if self.messages else ()
         marks = (part.opaque.get(MARK, {}) for part in parts if isinstance(part, Text))
         return tuple(name for mark in marks for name in mark.get("offers", ()))
 
     @property
     def turn_spent(self) -> Spent:
+        """What this turn used, with the agents that work for it."""
         usage = self.turn_usage
         return Spent(self.turn_rounds, self.turn_calls, usage.tokens_in + usage.tokens_out) + self._spent_below
 
     @property
     def has_asked(self) -> bool:
+        """Whether this turn has asked a model."""
         return self.turn_spent.rounds > 0
 
     @property
@@ -234,6 +241,7 @@ class Transcript:
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def apply(self, event: DurableEvent) -> None:
+        """Fold one more event."""
         if handler := self._handlers.get(type(event)):
             handler(self, event)
 
@@ -310,7 +318,8 @@ class Transcript:
         self.called.update(self.calls)
         self._open = len(self.calls)
         self._directing = event if calls and is_directive(calls[0]) else None
-        self.handing_off = event.next.removeprefix("agent:") if calls and event.next.startswith("agent:") else ""
+        hands_off = calls and event.next.startswith("agent:")
+        self.handing_off = Handoff(event.next.removeprefix("agent:")) if hands_off else None
         self.owed = event.next == "self" and not calls
         if event.next == "self" and not calls:
             self.continuations += 1
@@ -340,6 +349,7 @@ class Transcript:
         if call is None or call.result is not None:
             return
         call.result, call.question = event.result, None
+        self.handing_off = self.handing_off or event.result.handoff
         if not is_directive(call.call):
             self.repetition.add(call.call, event.result, self.rounds)
         self._spent_below += event.spent
@@ -361,7 +371,7 @@ class Transcript:
             self.owed = False
 
     def _handed_off(self, event: HandedOff) -> None:
-        self.handing_off = ""
+        self.handing_off = None
         self.agent = event.agent
         self.handoffs += 1
         self.owed = True

@@ -29,6 +29,8 @@ WORKING_ELSEWHERE = "Another process is answering in this conversation. Your mes
 
 
 class Session:
+    """One person's chat on one surface, in one conversation at a time."""
+
     def __init__(self, app: App, surface: Surface, *, models: Models | None = None, model_line: str = "") -> None:
         self.app = app
         self.conversation = app.conversation()
@@ -58,11 +60,13 @@ class Session:
         await self.switch(conversation or self.conversation, resumes=resumes)
 
     def close(self) -> None:
+        """Stop watching the conversation."""
         if self._watching is not None:
             self._watching.cancel()
 
     @property
     def person(self) -> Person:
+        """Who types here."""
         return self._surface.person
 
     @property
@@ -76,6 +80,7 @@ class Session:
 
     @property
     def tips(self) -> tuple[tuple[str, str], ...]:
+        """What `/help` says about the surface itself."""
         return self._surface.tips
 
     # --- what the person does -----------------------------------------------------------------------------------------
@@ -92,6 +97,7 @@ class Session:
             await self._say(text)
 
     async def answer(self, text: str) -> None:
+        """Answer the open question."""
         question = self.question
         if question is None:
             raise RondelError("no question is open")
@@ -173,10 +179,12 @@ class Session:
 
     @property
     def chosen_engine(self) -> str:
+        """The engine that was chosen for this conversation; empty if its agent uses its own."""
         return self._engine or self.conversation.chosen_engine
 
     @property
     def engine(self) -> EngineInfo:
+        """The engine that answers in this conversation."""
         return self.app.registry.resolve(self.conversation.agent, self.chosen_engine).engine
 
     async def use_engine(self, name: str) -> None:

@@ -72,8 +72,8 @@ def money_text(cost: Decimal | None, unpriced: int = 0) -> str:
     """Return `$0.0123`: at least two significant digits, because a round often costs less than a cent."""
     if cost is None:
         return ""
-    places = 2 if cost == 0 or cost >= 1 else max(2, 1 - cost.adjusted())
-    return f"{'at least ' if unpriced else ''}${cost:,.{places}f}"
+    digits = 2 if cost == 0 or cost >= 1 else max(2, 1 - cost.adjusted())
+    return f"{'at least ' if unpriced else ''}${cost:,.{digits}f}"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import RondelError, nearest
 from ...machine.turn import Turn
 from ...plugin import Key, Plugin
-from ...prompt import Node, Prompt, position_of
+from ...prompt import Node, Position, Prompt, position_of
 from ...text.lenient import parse_parameters
 from ...values import Part, Reply, Text, ToolCall
 from .finding import PARALLEL_TAG, FoundCall, find_calls, is_inside
@@ -46,10 +46,12 @@ class TextTools(Plugin):
     ) -> None:
         self._patterns = {pattern.name: pattern for pattern in patterns}
         self._always = always
-        self._target, self._position = target, position_of(position)
+        self._target = target
+        self._position: Position = position_of(position)
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
+        """The forms in which calls are found in a text."""
         return tuple(self._patterns.values())
 
     def add_pattern(self, name: str, opening: str, closing: str = "", *, read: ReadBody | None = None) -> None:
@@ -67,6 +69,7 @@ class TextTools(Plugin):
         self._patterns[name] = Pattern(name, opens, closes, read)
 
     def remove_pattern(self, name: str) -> None:
+        """Remove a form."""
         if name not in self._patterns:
             raise RondelError(f"no pattern is named {name!r}{nearest(name, list(self._patterns))}")
         del self._patterns[name]

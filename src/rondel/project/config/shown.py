@@ -123,6 +123,8 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
         yield ("telemetry", *path), value
     for path, value in _scalars(msgspec.to_builtins(config.ledger)):
         yield ("ledger", *path), value
+    for path, value in _scalars(msgspec.to_builtins(config.discord)) if config.discord is not None else ():
+        yield ("discord", *path), value
     for group in ("store", "tools", "limits", "options"):
         for path, value in _scalars(msgspec.structs.asdict(getattr(config, group))):
             if path[0] != "output":

@@ -299,6 +299,7 @@ class SqliteStore:
             self.write_within(CHARGES_WAIT_S)
 
     async def ask(self, request: Write) -> Any:
+        """Give a request to the writer, and return its result."""
         self._use()
         return await self._writing.ask(request)
 
@@ -321,16 +322,20 @@ class SqliteStore:
         self._reading.wake()
 
     async def worker_id(self) -> str:
+        """Return the id of this process in the file."""
         self._worker_id = self._worker_id or await self.call(lambda _: self._writer.worker_id)
         return self._worker_id
 
     def has_claim(self, conversation: str) -> bool:
+        """Return whether this process may append to a conversation."""
         return conversation in self._held
 
     def now(self) -> float:
+        """Return the time of this store's clock."""
         return self._clock.now()
 
     async def reading(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what a function reads from the database, on the reader's thread."""
         self._use()
         return await self._reading.ask(Call(call))
 
@@ -346,6 +351,7 @@ class SqliteStore:
 
     @property
     def unwritten(self) -> Unwritten:
+        """The charges that could not be written yet, or were lost."""
         return self._writer.backlog.state
 
     def _retry_later(self) -> None:

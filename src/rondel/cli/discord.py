@@ -1,0 +1,61 @@
+"""`rondel discord`: a bot for Discord, its invitation, and a sandbox to try it in."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from ..surfaces.terminal.signals import signals
+from ._discord import Bot, check_installed, log_to_stderr, settings_of, token_of
+from ._options import CommandGroup, engine, flag, string
+from ._output import tell
+from ._project import load_project, open_app
+from ._trust import load_config
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True, help="Run a Discord bot.")
+@string("--agent", help="the agent that answers; by default, the configured one")
+@engine
+@flag("--sandbox", help="try the bot in a Discord on this machine; needs no token")
+@click.pass_context
+def discord(context: click.Context, agent: str, engine: str, sandbox: bool) -> int | None:
+    if context.invoked_subcommand is not None:
+        if agent or engine or sandbox:
+            raise click.UsageError(f"rondel discord {context.invoked_subcommand} takes no options")
+        return None
+    log_to_stderr()
+    return asyncio.run(_sandbox(agent, engine) if sandbox else _run(agent, engine))
+
+
+@discord.command()
+def invite() -> None:
+    """Print the link that adds the bot to a server."""
+    check_installed()
+    from ..surfaces.discord.check import client_id_in, invite_url
+
+    sys.stdout.write(invite_url(client_id_in(token_of(load_config()))) + "\n")
+
+
+async def _run(agent: str, engine: str) -> int:
+    check_installed()
+    project = load_project()
+    token, settings = token_of(project.config), settings_of(project.config)
+    async with open_app(project, agent or settings.agent, engine, recover=True, is_public=True) as opened:
+        tell(opened.model_line)
+        bot = Bot(opened.app, settings)
+        with signals(bot.stop_soon, "SIGINT", "SIGTERM"):
+            await bot.run(token)
+    return 0
+
+
+async def _sandbox(agent: str, engine: str) -> int:
+    check_installed()
+    from ._sandbox import play
+
+    project = load_project()
+    settings = settings_of(project.config)
+    async with open_app(project, agent or settings.agent, engine, is_public=True) as opened:
+        await play(opened, settings)
+    return 0
