@@ -62,7 +62,7 @@ def test_only_documented_codes_are_expected_here():
         "serve",
         "trust",
         "discord",
-    }  # tests/cli/test_serve.py and test_trust.py have those
+    }  # they have tests of their own
 
 
 def test_a_mistake_in_a_file_is_2_and_a_model_that_fails_1(place: Place, server: ModelServer):
