@@ -58,9 +58,9 @@ def picked(config: Config | None = None, env: Mapping[str, str] | None = None, *
 
 
 def test_a_provider_and_a_model_are_an_engine_that_is_asked_again() -> None:
-    engine = make_engine("openai:gpt-5-mini", env={"OPENAI_API_KEY": "hunter2"})
+    engine = make_engine("groq:openai/gpt-oss-120b", env={"GROQ_API_KEY": "hunter2"})
     assert isinstance(engine, Retry)
-    assert engine.name == "openai:gpt-5-mini"
+    assert engine.name == "groq:openai/gpt-oss-120b"
     assert "hunter2" not in repr(engine)
 
 
