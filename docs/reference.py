@@ -53,6 +53,8 @@ def _commands() -> str:
 def _leaves(group: Any, path: str) -> Iterator[tuple[str, Any]]:
     for name in group.list_commands(None):
         command = group.get_command(None, name)
+        if hasattr(command, "commands") and command.params and "list" not in command.commands:  # it lists by itself
+            yield f"{path} {name}", command
         if hasattr(command, "commands"):
             yield from _leaves(command, f"{path} {name}")
         else:

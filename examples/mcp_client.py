@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from rondel import Agent, App
-from rondel.mcp.plugin import McpServers
+from rondel.mcp import McpServers
 from rondel.testing import Scripted, call, say
 
 SERVER = """

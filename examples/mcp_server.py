@@ -9,9 +9,8 @@ from mcp_types import ElicitRequestParams, ElicitResult
 
 from mcp import Client
 from rondel import Agent, App
-from rondel.mcp.server import make_server
+from rondel.mcp import make_server
 from rondel.testing import Scripted, call, say
-from rondel.tools.ask_user import ask_user
 
 
 async def answer(context: object, params: ElicitRequestParams) -> ElicitResult:
@@ -21,7 +20,7 @@ async def answer(context: object, params: ElicitRequestParams) -> ElicitResult:
 
 async def main() -> None:
     model = Scripted(call("ask_user", question="Which size?", options=["small", "large"]), say("One large box."))
-    agent = Agent("shop", "You take orders.", engine=model, tools=[ask_user], description="Takes orders.")
+    agent = Agent("shop", "You take orders.", engine=model, tools=["ask_user"], description="Takes orders.")
     async with App(agent) as app, Client(make_server(app).server, elicitation_callback=answer) as client:
         tools = await client.list_tools()
         print(tools.tools[0].name, "-", tools.tools[0].description)  # shop - Takes orders.

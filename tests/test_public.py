@@ -36,7 +36,8 @@ NAMES = """
     MessageAdded MessageQueued ModelFacts Nested NoResult Node NotTrusted Notice Options Outcome OutputSchema Part
     PartDelta PartFinished PartStarted Person Played Plugin PluginError PluginFailed Project Prompt PromptRejected
     Question QuestionAnswered QuestionError Registry Renamed Reply ReplyBuilder ReplyFinished ReplyStarted
-    ReplyTooLong Retry RondelError RoundFinished RoundStarted Rule Schedule Scope Session SpendingWarned Spent
+    ReplyTooLong Retry RondelError RoundFinished RoundStarted Rule Schedule Scope Session SettingChanged
+    SpendingWarned Spent
     SqliteStore Store StoreBusy StoreConflict StoreDamaged StoreError StoreFull StoreTooNew Surface Text Thinking
     TokenLimitError Tool ToolCall ToolError ToolResult ToolSpec Toolbox Transcript Transform Trimmed Turn TurnFailed
     TurnFinished TurnStarted TurnView TurnsUndone Usage UsageRecorded Warned ask ask_user assistant calculate

@@ -7,6 +7,7 @@ a turn in `turn.state[KEY]`, never on itself. tests/plugins/test_contract.py tes
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from os import urandom
@@ -79,10 +80,15 @@ class Plugin:
     """Whether nothing streams until `on_reply` has returned, so that what is shown is what is kept. None means True for
     a plugin with an `on_reply`. Set it to False if `on_reply` only reads the text, or only sets `reply.next`."""
 
+    made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    """The arguments of the constructor, with which a conversation that overrides a parameter makes its own plugin."""
+
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _remembering(cls.__init__)
         for method in vars(cls):
             if method.startswith("on_") and method not in HOOKS:
                 raise RondelError(f"plugin {cls.name!r}: {method!r} is not a hook{nearest(method, HOOKS)}")
@@ -124,6 +130,18 @@ class Plugin:
 
     def on_event(self, turn: Turn, event: Event) -> Awaitable[None] | None:
         """See every event that watchers see, deltas included. If it is async, the turn waits for it."""
+
+
+def _remembering(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that records its arguments in `made_with`."""
+
+    @functools.wraps(constructor)
+    def construct(self: Plugin, *arguments: Any, **named: Any) -> None:
+        if "made_with" not in self.__dict__:  # else a subclass calls the constructor of its parent
+            self.made_with = arguments, named
+        constructor(self, *arguments, **named)
+
+    return construct
 
 
 def _check_kinds(cls: type[Plugin]) -> None:

@@ -12,8 +12,9 @@ import discord
 from rondel import Agent, App
 from rondel.contracts.clock import Clock
 from rondel.contracts.store import Store
-from rondel.discord import DiscordBot, RondelClient, attach
+from rondel.discord import DiscordBot, DiscordSettings, RondelClient, attach
 from rondel.ledger.ledger import Ledger
+from rondel.surfaces.discord.mounting import settings_of
 from rondel.testing import MemoryStore, Scripted
 from rondel.testing.discord import Channel, Guild, Json, LoopbackDiscord, User
 
@@ -57,20 +58,30 @@ class World:
         client: discord.Client | None = None,
         rules: Any = (),
         make_engine: Any = None,
-        **settings: Any,
+        app: App | None = None,
+        settings: DiscordSettings | None = None,
+        **given: Any,
     ) -> AsyncGenerator[DiscordBot]:
         """Run the bot. Its next life finds what is in the store."""
         self.engine.add(*steps)
-        if store is None:
+        if store is None and app is None:
             self.store = self.store.reopen()
         store = store or self.store
-        ledger = Ledger(store.ledger_store, rules=rules, clock=clock)
-        agents = agents or [Agent("helper", engine=self.engine)]
-        self.app = App(*agents, store=store, clock=clock, ledger=ledger, make_engine=make_engine)
-        client = client or RondelClient(connector=self.discord.connector(), guild_ready_timeout=0.01, shard_count=1)
-        if "rules_of_discord" in settings:
-            settings["rules"] = settings.pop("rules_of_discord")
-        self.bot = attach(client, self.app, edit_s=settings.pop("edit_s", 0.01), **settings)
+        if app is None:
+            ledger = Ledger(store.ledger_store, rules=rules, clock=clock)
+            agents = agents or [Agent("helper", engine=self.engine)]
+            app = App(*agents, store=store, clock=clock, ledger=ledger, make_engine=make_engine)
+        self.app = app
+        if "rules_of_discord" in given:
+            given["rules"] = given.pop("rules_of_discord")
+        client = client or RondelClient(
+            extensions=settings.extensions if settings else (),
+            connector=self.discord.connector(),
+            guild_ready_timeout=0.01,
+            shard_count=1,
+        )
+        settings = settings or settings_of({"edit_s": 0.01, **given})
+        self.bot = attach(client, self.app, settings)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(client.start(self.discord.token))
             try:

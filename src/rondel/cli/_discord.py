@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from importlib.util import find_spec
 
 from ..app.app import App
@@ -33,6 +34,13 @@ def token_of(config: Config) -> str:
             "`rondel discord --sandbox` tries the bot without one"
         )
     return token.removeprefix("Bot ")
+
+
+def allow_extensions(config: Config) -> None:
+    """Let extensions be modules beside rondel.toml. Only for projects that the user trusts."""
+    config.check_trusted()
+    if settings_of(config).extensions and config.project and config.project not in sys.path:
+        sys.path.insert(0, config.project)
 
 
 class Bot:

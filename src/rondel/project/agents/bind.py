@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import msgspec
+
 from ...agent import Agent, alias_path
 from ...errors import RondelError, nearest
 from ...libraries import agent_names, find_agent, is_library_name
@@ -28,6 +30,7 @@ from .drafts import Draft, with_paths
 from .links import Links
 from .settings import NodeSettings
 
+TYPE_NAMES = {"list": "array"}  # other words for types
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
@@ -151,18 +154,23 @@ def _inputs(draft: Draft) -> dict[str, Any]:
         with collecting(draft.mistakes):
             if not isinstance(field.get("required", False), bool):
                 raise draft.error(("inputs", name, "required"), f"'required' of input {name!r} must be true or false")
+            field = {**field, "type": TYPE_NAMES.get(str(field["type"]), field["type"])} if "type" in field else field
             _check_type(draft, ("inputs", name), field.get("type"))
             inputs[name] = typed(field)
     return inputs
 
 
 def _facts(draft: Draft) -> dict[str, Any]:
-    for name, fact in draft.settings.facts.items():
+    facts = {
+        name: msgspec.structs.replace(fact, type=TYPE_NAMES.get(fact.type, fact.type))
+        for name, fact in draft.settings.facts.items()
+    }
+    for name, fact in facts.items():
         with collecting(draft.mistakes):
             if "." in name:
                 raise draft.error(("facts", name), f"the fact {name!r} has a dot; others find it as 'agent.fact'")
             _check_type(draft, ("facts", name), fact.type)
-    return draft.settings.facts
+    return facts
 
 
 def _check_type(draft: Draft, path: KeyPath, kind: Any) -> None:
