@@ -124,11 +124,16 @@ def handle(message: dict[str, object]) -> None:
         if str(id) in waiting:
             answered(message)
     elif method == "initialize":
-        capabilities = {"tools": {"listChanged": True}}
+        capabilities = {"tools": {"listChanged": True}, "resources": {}}
         info = {"name": "raw", "version": "1"}
         send({"jsonrpc": "2.0", "id": id, "result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}})  # fmt: skip
     elif method == "tools/list":
         send({"jsonrpc": "2.0", "id": id, "result": {"tools": listed()}})
+    elif method == "resources/list":
+        send({"jsonrpc": "2.0", "id": id, "result": {"resources": [{"uri": "notes://trip", "name": "trip"}]}})
+    elif method == "resources/read":
+        text = "The train leaves at nine.\n\n" + "Pack a coat. " * 100 + "\n\nThe hotel has a garden."
+        send({"jsonrpc": "2.0", "id": id, "result": {"contents": [{"uri": "notes://trip", "text": text}]}})
     elif method == "tools/call":
         call(id, params["name"], params.get("arguments") or {}, params.get("_meta") or {})
     elif id is not None:

@@ -15,6 +15,7 @@ from rondel.events import CallProgressed, Outcome, Warned
 from rondel.mcp.link import retry_delay_s
 from rondel.mcp.plugin import UNAVAILABLE
 from rondel.plugin import Plugin
+from rondel.project.lookup import find_plugin
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, call, calls, say
 from rondel.values import Reply
@@ -201,6 +202,18 @@ async def test_what_was_approved_is_remembered_by_the_next_process(tmp_path: Pat
     async with App(again, store=SqliteStore(str(store))) as app:
         await tell(app, conversation="d")
         assert links_of(again)[0].pins == pins
+
+
+async def test_resources_are_a_source_that_is_searched() -> None:
+    model = Scripted(say("at nine"))
+    retrieve = find_plugin("retrieve", {"source": {"mcp": "raw"}, "limit": 1})
+    agent = Agent("helper", engine=model, plugins=[plugin_of(raw()), retrieve])
+    async with App(agent) as app:
+        await tell(app, "When does the train leave?")
+    said = "\n".join(message.text for message in model.prompts[0].messages)
+    assert "> The train leaves at nine." in said
+    assert "notes://trip" in said
+    assert "garden" not in said
 
 
 # --- questions of servers ---------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ def test_a_line_without_end_is_not_kept() -> None:
     assert peak < 3 * stdio.MESSAGE_BYTES_MAX
 
 
+@pytest.mark.slow
 async def test_a_flood_slows_the_server_down_and_not_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """The call ends at its limit; the server that goes on flooding is disconnected, and comes back."""
     monkeypatch.setattr(stdio, "FLOOD_S", 0.3)

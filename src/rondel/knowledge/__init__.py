@@ -14,7 +14,7 @@ import msgspec
 from ..contracts.source import Source
 from ..errors import RondelError, nearest
 
-SOURCES: dict[str, str] = {"folder": "rondel.knowledge.folder:FolderSource"}
+SOURCES: dict[str, str] = {"folder": "rondel.knowledge.folder:FolderSource", "mcp": "rondel.mcp.source:McpSource"}
 """The class for each name. Its first parameter may be given without its name."""
 
 

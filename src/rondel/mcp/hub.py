@@ -31,6 +31,12 @@ def hub_of(app: App) -> Hub:
     return hub
 
 
+def find_link(server: str, folder: str) -> Link | None:
+    """Return the server of this name that an app of this process has connected for a project's folder."""
+    links = (link for hub in list(_HUBS.values()) for link in hub.links)
+    return next((link for link in links if link.spec.name == server and link.folder == folder), None)
+
+
 class Hub:
     def __init__(self) -> None:
         self._links: dict[bytes, tuple[Link, asyncio.Task[None]]] = {}

@@ -63,7 +63,7 @@ class Link:
     def __init__(
         self, spec: ServerSpec, *, env: Mapping[str, str], folder: str, watchdog: Watchdog, logins: Path | None
     ) -> None:
-        self.spec = spec
+        self.spec, self.folder = spec, folder
         self.status = Status()
         self.offer = Offer()
         self.version = 0  # counts changes of what it offers, and of the pins

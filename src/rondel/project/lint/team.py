@@ -48,7 +48,8 @@ class _Team:
             known |= {name.replace(".", "_") for name in (*agent.tools, *agent.listeners) if isinstance(name, str)}
         for name, draft in self._drafts.items():
             for plugin in self._agents[name].plugins if name in self._agents else ():
-                for tool in sorted(plugin.named - known) if isinstance(plugin, ApprovalGate) else ():
+                unknown = plugin.named - known if isinstance(plugin, ApprovalGate) else frozenset[str]()
+                for tool in sorted(name for name in unknown if not name.startswith("mcp-")):  # a server has those
                     known.add(tool)  # report it once
                     hint = nearest(tool, tuple(known - {tool}))
                     yield warning(
