@@ -127,6 +127,8 @@ WALK: dict[str, list[list[str]]] = {
     "code": [["code", NAME], ["code", "--key", NAME]],
     "config": [["config"], ["config", "--json"]],
     "conversations": [["conversations"], ["conversations", "--json"]],
+    "discord run": [["discord", "--agent", NAME], ["discord", "run", "--sandbox", "--agent", NAME]],
+    "discord invite": [["discord", "invite"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
     "facts": [["facts"], ["facts", "--json"], ["facts", NAME]],
     "help": [["help"], ["run", "--help"]],
