@@ -139,7 +139,10 @@ def _runtime() -> Finding:
     if has_runtime():
         return Finding("embedded runtime", "ok", "llama.cpp (xllamacpp)")
     return Finding(
-        "embedded runtime", "missing", "not installed", "pip install 'rondel[local]' adds a model that needs no key"
+        "embedded runtime",
+        "missing",
+        "not installed",
+        "pip install '.[local]' in a checkout adds a model that needs no key",
     )
 
 

@@ -20,8 +20,9 @@ from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ._gateway import Running, check_address, open_gateway, unusable, with_address
 from ._options import flag, string
-from ._output import console, tell
+from ._output import console, path_hint, tell
 from ._project import load_project
+from ._running import remembered
 
 if TYPE_CHECKING:
     from ._discord import Bot
@@ -47,11 +48,16 @@ def serve(host: str, port: int | None, watch: bool, drain: float | None) -> int:
 
 async def _serve(project: Project, host: str, listening: socket.socket, *, watch: bool, drain_s: float | None) -> int:
     try:
+        port = listening.getsockname()[1]
         async with open_gateway(project, host, listening, tell) as running:
             server = Server(running.gateway, listening)
             async with asyncio.TaskGroup() as group:
                 ending = _Ending(server, running, group, drain_s)
-                with signals(ending.stop, "SIGINT", "SIGTERM"), signals(ending.hang_up, "SIGHUP"):
+                with (
+                    remembered(project.config, host, port),
+                    signals(ending.stop, "SIGINT", "SIGTERM"),
+                    signals(ending.hang_up, "SIGHUP"),
+                ):
                     for line in opening(running):
                         tell(line)
                     ending.bot = _start_bot(project, running, group)
@@ -77,6 +83,7 @@ def opening(running: Running) -> Iterator[str]:
     yield '`rondel code` runs a coding agent through it; `eval "$(rondel activate)"` sets up a shell.'
     keys = ", ".join(config.gateway.keys)
     who = f"Callers need a key: {keys}." if keys else "No key needed; only local programs can connect."
+    yield from path_hint()
     yield f"{who} Ctrl-C stops it."
 
 

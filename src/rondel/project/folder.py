@@ -86,9 +86,13 @@ class Project(msgspec.Struct, frozen=True):
         """The agents of this project and the built-in one."""
         return tuple(dict.fromkeys((*(agent.name for agent in self.agents), BUILTIN)))
 
+    def knows(self, name: str) -> bool:
+        """Return whether an agent of this project, of a library or the built-in one has this name."""
+        return name in self.names or _is_in_library(name)
+
     def agent_name(self, wanted: str) -> str:
         """Return the named agent, else the configured one, else the first one, else the built-in one."""
-        if wanted and wanted not in self.names and not _is_in_library(wanted):
+        if wanted and not self.knows(wanted):
             known = (*self.names, *agent_names()) if "." in wanted else self.names
             raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, known)}")
         return wanted or self.config.agent or self.names[0]
@@ -186,7 +190,7 @@ def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = Fal
             return True
         elif agent.facts or (len(agent.inputs) > 1 and not (inputs_known and agent.name == name)):
             return True  # a model extracts them from a text
-        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).directives if d.works)]
+        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).all if d.works)]
     return False
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from ..contracts.ledger import OnWriteFailure, Rule, UnknownPrice
 from ..ledger.prices import Price
 from ..limits import Limits
+from ..mcp.spec import ServerSpec
 from ..plugin import Plugin
 from ..text.document import Document, Mistakes, Where
 from ..values import Options, Value
@@ -53,6 +54,7 @@ class FactSettings(Value, frozen=True):
     thinking_budget: bool | None = None
     thinking_strict: bool | None = None
     sampling: bool | None = None
+    remote_mcp: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):
@@ -95,6 +97,8 @@ class ToolSettings(Value, frozen=True):
     """`[tools]`: settings of the built-in tools."""
 
     pass_env: tuple[str, ...] = ()  # variables that processes get although they are secrets
+    search_share: float = 0.1
+    """The share of a model's window that the schemas of MCP tools may take; above it, the model searches them."""
 
 
 class TelemetrySettings(_Discreet, frozen=True):
@@ -345,6 +349,7 @@ class Config(Value, frozen=True):
     ledger: LedgerSettings = LedgerSettings()
     tools: ToolSettings = ToolSettings()
     discord: DiscordSettings | None = None  # None without a table `[discord]`
+    mcp: tuple[ServerSpec, ...] = ()
     path: str = ""  # the file, or an empty text
     project: str = ""  # the file's folder: where `agents/` is, and where `module:attribute` is imported from
     warnings: tuple[str, ...] = ()
