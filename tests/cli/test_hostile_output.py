@@ -127,6 +127,8 @@ WALK: dict[str, list[list[str]]] = {
     "code": [["code", NAME], ["code", "--key", NAME]],
     "config": [["config"], ["config", "--json"]],
     "conversations": [["conversations"], ["conversations", "--json"]],
+    "discord run": [["discord", "--agent", NAME], ["discord", "run", "--sandbox", "--agent", NAME]],
+    "discord invite": [["discord", "invite"]],
     "conversations search": [["conversations", "search", "a"], ["conversations", "search", "a", "--json"]],
     "conversations rename": [["conversations", "rename", "last", "a\x1b[31mred"]],
     "conversations export": [["conversations", "export", "last"], ["conversations", "export", "last", "--json"]],

@@ -12,6 +12,7 @@ from discord.ext import commands
 from rondel import Agent, App, RondelError, tool
 from rondel.discord import ChatReply, RondelClient, attach
 from rondel.engine import UnavailableEngine
+from rondel.surfaces.discord.mounting import settings_of
 from rondel.testing import Scripted, call
 from rondel.testing.discord import LoopbackDiscord
 from rondel.values import Person, user
@@ -97,7 +98,7 @@ async def test_an_existing_bot_gets_agents_in_five_lines_and_keeps_its_own_handl
         assert heard[:2] == ["setup", "hi"]
         assert bot.client is client
         with pytest.raises(RondelError, match="did you mean 'whitelist'"):
-            attach(RondelClient(connector=world.discord.connector()), app, whitelst=[1])
+            settings_of({"whitelst": [1]})
 
 
 @pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])  # shards start five seconds apart

@@ -92,7 +92,8 @@ async def test_the_notice_can_be_switched_off_and_is_worded_by_visibility():
         async with world.running(call("report"), "Secret.", "Hello.", agents=on, clock=clock) as bot:
             made = await world.discord.command(world.ann, world.general, "ai chat", message="report", private=True)
             await second.started.wait()
-            await settle(world)
+            while not any(one._notice for one in bot.deliveries.values()) or clock.sleepers < 1:
+                await asyncio.sleep(0.001)
             clock.advance(3.5)
             await world.discord.until(lambda: "private request" in made.text)
             assert "I'm working on a private request for Ann." in made.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 
@@ -18,6 +19,11 @@ from rondel.values import Reply, ToolResult
 from tests.machine.test_crash import PowerCut
 
 from .harness import World, loopback
+
+# A process that is killed closes nothing.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine:RuntimeWarning"
+)
 
 LONG = "First part. " + "word " * 450 + "\n\nSecond part. " + "word " * 50
 
@@ -86,6 +92,7 @@ class Life:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.http.close()
+        gc.collect()
 
     async def close(self) -> None:
         await self.client.close()

@@ -87,10 +87,8 @@ class Bot:
 
 def log_to_stderr() -> None:
     """Show what goes wrong while the bot runs."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     for name in ("rondel.discord", "discord"):
         logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.setLevel(logging.WARNING)
+        if logging.lastResort is not None and logging.lastResort not in logger.handlers:
+            logger.addHandler(logging.lastResort)  # writes warnings and errors to whatever stderr is then
     logging.getLogger("discord.client").setLevel(logging.ERROR)  # it warns that voice is not installed

@@ -262,10 +262,12 @@ class DiscordBot:
             channel = await open_thread(message)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
-        await self.use_engine(conversation, chosen.model)
-        transcript = await conversation.transcript()
-        engine = conversation.engine
-        gatherer = Gatherer(message, bot=self.id, sees_images=engine.facts.images, known=transcript.messages)
+        journal = await self.app.journals.current(id)
+        if journal.transcript.engine != chosen.model:
+            await conversation.use_engine(chosen.model)
+            journal = await self.app.journals.open(id)
+        known, sees_images = journal.transcript.messages, conversation.engine.facts.images
+        gatherer = Gatherer(message, bot=self.id, sees_images=sees_images, known=known)
         is_open = self.gate.is_open(place)
         around = 0 if is_open or place.is_thread else self.settings.context_messages
         gathered = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
@@ -281,7 +283,7 @@ class DiscordBot:
             place.guild,
             agent,
             chosen.model,
-            (await self.app.journals.current(id)).seq,
+            journal.seq,
             gathered.names,
         )
         return pending, channel
@@ -341,7 +343,7 @@ class DiscordBot:
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
         delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
-        watcher = await delivery.begin()
+        watcher = await delivery.begin(recovers=True)
         self._run(delivery, watcher, recovers=True)
 
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:

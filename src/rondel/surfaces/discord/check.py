@@ -50,7 +50,7 @@ def client_id_in(token: str) -> int:
 
 async def examine(token: str, connector: aiohttp.BaseConnector | None = None) -> AsyncIterator[Checked]:
     """Yield what is right and wrong with a bot. Connects to Discord's API."""
-    client = discord.Client(intents=discord.Intents.none(), connector=connector)
+    client = discord.Client(intents=discord.Intents(guilds=True), connector=connector)
     try:
         try:
             await client.login(token)
@@ -64,7 +64,7 @@ async def examine(token: str, connector: aiohttp.BaseConnector | None = None) ->
         yield Checked("ok", f"the token is that of {client.user.name}")
         for checked in _intents((await client.application_info()).flags):
             yield checked
-        guilds = [guild async for guild in client.fetch_guilds(limit=200)]
+        guilds: list[Any] = list(await client.http.get_guilds(limit=200, with_counts=False))
         if not guilds:
             yield Checked("missing", "the bot is in no server", f"invite it: {invite_url(client.user.id)}")
         for guild in guilds:
@@ -85,9 +85,9 @@ def _intents(flags: Any) -> list[Checked]:
     return [Checked("broken", f"the intent {name} is off", remedy.format(name)) for name in missing]
 
 
-def _permissions(guild: Any) -> Checked:
-    name = " ".join(str(guild.name).split())[:60]
-    held: discord.Permissions = guild.permissions if hasattr(guild, "permissions") else NEEDED
+def _permissions(guild: dict[str, Any]) -> Checked:
+    name = " ".join(str(guild["name"]).split())[:60]
+    held = discord.Permissions(int(guild["permissions"]))
     lacking = [key for key, wanted in NEEDED if wanted and not getattr(held, key)]
     if held.administrator or not lacking:
         return Checked("ok", f"{name}: the bot has the permissions that it needs")

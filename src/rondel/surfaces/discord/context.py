@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -44,19 +44,17 @@ def message_id(id: int) -> str:
 class Gatherer:
     """Gathers the context of one message."""
 
-    def __init__(self, message: discord.Message, *, bot: int, sees_images: bool, known: Iterable[Message]) -> None:
+    def __init__(self, message: discord.Message, *, bot: int, sees_images: bool, known: Sequence[Message]) -> None:
         self._message, self._bot, self._sees_images = message, bot, sees_images
         self._people: dict[int, tuple[int, str, str]] = {}
-        known = list(known)
-        self._known = {message.id for message in known}
-        for stored in known:  # messages that were shown around earlier ones
-            self._known |= {message_id(id) for id in stored.opaque.get(KEY, {}).get("around", ())}
+        self._known = known
 
     async def gather(self, *, reply_depth: int, around: int) -> Gathered:
         message = self._message
-        chain = await self._chain(reply_depth)
+        known = self._ids() if around or message.reference else set[str]()
+        chain = await self._chain(reply_depth, known)
         skipped = {message.id, *(above.id for above in chain)}
-        nearby = await self._around(around, skipped) if around else []
+        nearby = await self._around(around, skipped, known) if around else []
         for seen in (*chain, *nearby, message):
             self._meet(seen)
         names = Names(self._people.values())
@@ -68,25 +66,33 @@ class Gatherer:
         content = await self._as_message(message, names)
         return Gathered(content, tuple(before), tuple(self._people.values()))
 
+    def _ids(self) -> set[str]:
+        """Return the messages that the conversation has, those that were shown around earlier ones included."""
+        found = {message.id for message in self._known}
+        for stored in self._known:
+            if stored.role == "system":
+                found |= {message_id(id) for id in stored.opaque.get(KEY, {}).get("around", ())}
+        return found
+
     # --- the messages before ------------------------------------------------------------------------------------------
 
-    async def _chain(self, depth: int) -> list[discord.Message]:
+    async def _chain(self, depth: int, known: set[str]) -> list[discord.Message]:
         """Return the messages above a reply, oldest first, without those that the conversation has."""
         chain: list[discord.Message] = []
         above = await _replied_to(self._message)
-        while above is not None and len(chain) < depth and message_id(above.id) not in self._known:
-            if above.author.id == self._bot and self._known:
+        while above is not None and len(chain) < depth and message_id(above.id) not in known:
+            if above.author.id == self._bot and known:
                 break  # its own words are in the conversation
             chain.insert(0, above)
             above = await _replied_to(above)
         return chain
 
-    async def _around(self, most: int, skipped: set[int]) -> list[discord.Message]:
+    async def _around(self, most: int, skipped: set[int], known: set[str]) -> list[discord.Message]:
         found: list[discord.Message] = []
         try:
             async for message in self._message.channel.history(limit=most * 2, before=self._message):
                 is_own = message.author.id == self._bot
-                is_known = message.id in skipped or message_id(message.id) in self._known
+                is_known = message.id in skipped or message_id(message.id) in known
                 if not (is_own or is_known) and (message.content.strip() or message.attachments):
                     found.append(message)
         except discord.HTTPException as error:  # it may not read the history: then it does without

@@ -52,17 +52,25 @@ class Delivery:
         self._texts: dict[str, str] = {}  # the text that each piece shows
         self._found: list[tuple[int, int, str]] = []
         """Messages of this answer that were posted and not recorded: id, what it replies to, text."""
-        self._is_typing = self._was_noticed = self._is_showing = False
+        self._is_typing = self._was_noticed = self._is_showing = self._follows = False
         self._due_at = 0.0
         self._notice: asyncio.Task[None] | None = None
         self._extras: Extras | None = None  # of a reply hook
 
     # --- the answer's life --------------------------------------------------------------------------------------------
 
-    async def begin(self) -> Watcher:
-        """Send the message, or find it sent. Watch from the position that was known before."""
+    async def begin(self, *, recovers: bool = False) -> Watcher:
+        """Send the message, or find it sent. Watch from the position that was known before.
+
+        A turn that begins here runs here, so other processes are only watched after a crash and while a question waits:
+        looking at them costs writes to the store.
+        """
         pending = self.pending
-        watcher = await self.conversation.watch(pending.seq)
+        if recovers:
+            watcher = await self.conversation.watch(pending.seq)
+        else:
+            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq)
+        self._follows = recovers
         try:
             self.view = await self.conversation.send(
                 pending.content, person=pending.person, scope=pending.scope, before=pending.before
@@ -76,11 +84,10 @@ class Delivery:
 
     async def run(self, watcher: Watcher, *, recovers: bool = False) -> None:
         try:
-            with watcher:
-                if recovers:
-                    await self._find_posted()
-                self._attend()
-                await self._follow(watcher)
+            if recovers:
+                await self._find_posted()
+            self._attend()
+            await self._follow(watcher)
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
             await self.stop()
@@ -101,16 +108,23 @@ class Delivery:
         return self.view is not None and await self.view.stop()
 
     async def _follow(self, watcher: Watcher) -> None:
-        while True:
-            for _, event in await self._next(watcher):
-                self.fold.feed(event)
-                self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
-            self._attend()
-            if self.fold.state == "over":
-                await self._show(final=True)
-                return
-            if self.fold.turn_state in ("waiting", "over") or self._is_due():
-                await self._show(final=self.fold.turn_state != "working")
+        try:
+            while True:
+                for _, event in await self._next(watcher):
+                    self.fold.feed(event)
+                    self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
+                self._attend()
+                if self.fold.state == "over":
+                    await self._show(final=True)
+                    return
+                if self.fold.turn_state in ("waiting", "over") or self._is_due():
+                    await self._show(final=self.fold.turn_state != "working")
+                if self.fold.turn_state == "waiting" and not self._follows:
+                    self._follows, before = True, watcher
+                    watcher = await self.conversation.watch(before.seq)
+                    before.close()
+        finally:
+            watcher.close()
 
     async def _next(self, watcher: Watcher) -> list[tuple[int, Event]]:
         if not self._has_news():
@@ -278,7 +292,8 @@ class Delivery:
         if there != text and there.strip() != text.strip():
             await target.edit(id, text, extras)  # it was posted before a crash, with less text
         shown[index:] = [text]
-        await self._keep(posted={**self.pending.posted, key: (*posted[:index], id)})
+        # If nothing more will be said, the record is removed in a moment: storing this would not help.
+        await self._keep(posted={**self.pending.posted, key: (*posted[:index], id)}, stores=self.fold.state != "over")
         await self.bot.remember(id, self.pending.conversation)
         return id
 
@@ -347,9 +362,10 @@ class Delivery:
                 return id, shown
         return None
 
-    async def _keep(self, **changes: Any) -> None:
+    async def _keep(self, *, stores: bool = True, **changes: Any) -> None:
         self.pending = msgspec.structs.replace(self.pending, **changes)
-        await self.bot.records.keep(self.pending)
+        if stores:
+            await self.bot.records.keep(self.pending)
 
 
 def with_end(text: str, end: TurnFinished) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ import discord
 from ...contracts.clock import Clock
 
 TYPING_S = 7.0  # Discord shows it for ten
+AT_ONCE_S = 0.05  # an answer that is there by then needs no indicator: nobody would see it
 EDIT_S_MAX = 10.0
 CHANNELS_MAX = 10_000
 
@@ -56,24 +58,43 @@ class Typing:
         self._clock, self._group = clock, group
         self._counts: dict[int, int] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._resting: set[int] = set()  # the channels whose task waits, and may be cancelled
 
     def start(self, channel: discord.abc.Messageable, id: int) -> None:
         self._counts[id] = self._counts.get(id, 0) + 1
         if id not in self._tasks:
-            self._tasks[id] = self._group.create_task(self._type(channel))
+            self._tasks[id] = self._group.create_task(self._type(channel, id))
 
     def stop(self, id: int) -> None:
+        if id not in self._counts:
+            return  # everything was stopped
         self._counts[id] -= 1
         if not self._counts[id]:
             del self._counts[id]
-            self._tasks.pop(id).cancel()
+            if id in self._resting:  # a request that is under way ends by itself: cancelling it costs a connection
+                self._tasks[id].cancel()
 
-    async def _type(self, channel: Any) -> None:
-        while True:
-            with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
-                await channel.typing()  # awaited, it shows the indicator once
-            await self._clock.sleep_until(self._clock.now() + TYPING_S)
+    async def _type(self, channel: Any, id: int) -> None:
+        try:
+            await self._rest(id, asyncio.sleep(AT_ONCE_S))
+            while id in self._counts:
+                with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
+                    await channel.typing()  # awaited, it shows the indicator once
+                if id in self._counts:
+                    await self._rest(id, self._clock.sleep_until(self._clock.now() + TYPING_S))
+        finally:
+            del self._tasks[id]
+            if id in self._counts:  # somebody came while this task was being cancelled
+                self._tasks[id] = self._group.create_task(self._type(channel, id))
+
+    async def _rest(self, id: int, waiting: Coroutine[Any, Any, None]) -> None:
+        self._resting.add(id)
+        try:
+            await waiting
+        finally:
+            self._resting.discard(id)
 
     def stop_all(self) -> None:
+        self._counts.clear()
         for task in self._tasks.values():
             task.cancel()

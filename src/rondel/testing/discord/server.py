@@ -212,9 +212,14 @@ class LoopbackDiscord:
                     self._waiters.discard(waiter)
             return value
 
-    async def said(self, channel: Channel, count: int = 1, *, by_bot: bool = True) -> list[Json]:
+    async def said(self, channel: Channel, count: int = 1, *, within_s: float = WAIT_S) -> list[Json]:
         """Wait until the bot has so many messages in a channel, and return them, oldest first."""
-        return await self.until(lambda: (found := self.bot_messages(channel)) and len(found) >= count and found)
+
+        def holds() -> list[Json]:
+            found = self.bot_messages(channel)
+            return found if len(found) >= count else []
+
+        return await self.until(holds, within_s=within_s)
 
     def bot_messages(self, channel: Channel) -> list[Json]:
         bot = str(self.world.bot.id)

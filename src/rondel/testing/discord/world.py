@@ -267,6 +267,7 @@ class World:
         self.guilds: dict[int, Guild] = {}
         self.channels: dict[int, Channel] = {}
         self.messages: dict[int, Json] = {}
+        self._in_channel: dict[int, dict[int, Json]] = {}
         self.pings: dict[int, set[int]] = {}
         self.nonces: dict[tuple[int, str], int] = {}
         self.commands: dict[int, list[Json]] = {}  # by guild; 0 for those of all guilds
@@ -305,7 +306,10 @@ class World:
 
     def messages_in(self, channel: Channel) -> list[Json]:
         """Return the messages of a channel, oldest first."""
-        return [message for message in self.messages.values() if message["channel_id"] == str(channel.id)]
+        found = self._in_channel.get(channel.id, {})
+        for id in [id for id in found if id not in self.messages]:
+            del found[id]
+        return list(found.values())
 
     def message(self, channel: Channel, author: User, body: Json, *, id: int = 0) -> Json:
         """Add a message. `body` has what its author sends: content, embeds, components, flags, a reference."""
@@ -338,6 +342,7 @@ class World:
             message["message_reference"] = known | ({"guild_id": str(channel.guild.id)} if channel.guild else {})
             message["referenced_message"] = replied
         self.messages[id] = message
+        self._in_channel.setdefault(channel.id, {})[id] = message
         self.pings[id] = self._pinged(message, body.get("allowed_mentions"), replied, bot=author.bot)
         channel.last = id
         return message

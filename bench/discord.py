@@ -1,0 +1,196 @@
+"""What a message costs in the Discord bot, against a bare discord.py bot that echoes. Each bot is a process of its own;
+the loopback Discord is in this one, so that only the bots' CPU is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.measure import Ratio, shown
+
+MESSAGES, ROUNDS, CONVERSATIONS, GUILDS = 60, 6, 1_000, 300
+CPU_LIMIT = 2.0
+MEMORY_LIMIT = 1.5
+FIRST_TEXT_S = 0.25
+
+
+# --- the bots, each in a process --------------------------------------------------------------------------------------
+
+
+async def bot(kind: str, port: int, pem: str, folder: str) -> None:
+    import discord
+
+    from rondel.testing.discord import connector_to
+
+    connector = connector_to(port, Path(pem).read_bytes())
+    options: dict[str, Any] = {"connector": connector, "guild_ready_timeout": 0.5, "shard_count": 1}
+    if kind == "bare":
+        client: discord.Client = discord.AutoShardedClient(
+            intents=discord.Intents.all(), chunk_guilds_at_startup=False, **options
+        )
+
+        @client.event
+        async def on_message(message: discord.Message) -> None:
+            if message.author != client.user:
+                await message.reply(message.content, mention_author=False)
+
+    else:
+        from rondel import Agent, App
+        from rondel.discord import RondelClient, attach
+        from rondel.stores.sqlite import SqliteStore
+        from rondel.testing import Echo
+
+        client = RondelClient(**options)
+        app = App(Agent("echo", engine=Echo()), store=SqliteStore(Path(folder) / "bench.db"))
+        bot = attach(client, app, slash=[])
+        bot.gate.is_open = lambda place: True  # type: ignore[method-assign]
+    _answer_parent(asyncio.get_running_loop(), client)
+    await client.start("loopback.token")
+
+
+def _answer_parent(loop: asyncio.AbstractEventLoop, client: Any) -> None:
+    """For each line on stdin print the CPU seconds and the bytes of memory so far; the end of stdin ends the bot."""
+
+    def listen() -> None:
+        for _ in sys.stdin:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            print(time.process_time(), pages * 4096, flush=True)
+        asyncio.run_coroutine_threadsafe(client.close(), loop)
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+class Child:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, kind: str, world: Any, folder: str) -> Child:
+        pem = Path(folder, "ca.pem")
+        pem.write_bytes(world.authority_pem)
+        arguments = ("-m", "bench.discord", kind, str(world.port), str(pem), folder)
+        pipe = asyncio.subprocess.PIPE
+        seen = world.gateway.identified
+        child = cls(await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=pipe, stdout=pipe))
+        while world.gateway.identified == seen:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.5)  # it reads its guilds
+        return child
+
+    async def used(self) -> tuple[float, int]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        cpu, memory = (await self._process.stdout.readline()).split()
+        return float(cpu), int(memory)
+
+    async def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+async def messages(kind: str) -> tuple[float, float]:
+    """Return the CPU seconds for a message, and the median time from a message to its first visible text."""
+    from rondel.testing.discord import LoopbackDiscord
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with LoopbackDiscord() as world:
+            ann = world.person("ann")
+            guild = world.guild("Bench", ann)
+            channels = [world.channel(guild, f"room-{number}") for number in range(MESSAGES)]
+            child = await Child.start(kind, world, folder)
+            costs: list[float] = []
+            waits: list[float] = []
+            for number in range(ROUNDS + 1):
+                before = (await child.used())[0]
+                for channel in channels:
+                    start = time.perf_counter()
+                    await world.say(ann, channel, f"hello number {number}, how are you?")
+                    await world.said(channel, number + 1)
+                    waits.append(time.perf_counter() - start)
+                if number:  # the first round warms up
+                    costs.append(((await child.used())[0] - before) / MESSAGES)
+            await child.end()
+    return min(costs), statistics.median(waits)
+
+
+async def memory(kind: str) -> float:
+    """Return the bytes for each idle guild."""
+    from rondel.testing.discord import LoopbackDiscord
+
+    held: list[int] = []
+    for count in (1, GUILDS + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            async with LoopbackDiscord() as world:
+                ann = world.person("ann")
+                for number in range(count):
+                    world.channel(world.guild(f"Guild {number}", ann), "general")
+                child = await Child.start(kind, world, folder)
+                held.append((await child.used())[1])
+                await child.end()
+    return max(held[1] - held[0], 1) / GUILDS
+
+
+async def conversations() -> tuple[float, float]:
+    """Return the CPU seconds and the bytes for each of a thousand conversations in one process."""
+    from rondel.testing.discord import LoopbackDiscord
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with LoopbackDiscord() as world:
+            ann = world.person("ann")
+            guild = world.guild("Bench", ann)
+            channels = [world.channel(guild, f"room-{number}") for number in range(CONVERSATIONS)]
+            child = await Child.start("ours", world, folder)
+            cpu, held = await child.used()
+            for channel in channels:
+                await world.say(ann, channel, "hello")
+            for channel in channels:
+                await world.said(channel, within_s=120)
+            after_cpu, after_held = await child.used()
+            await child.end()
+    return (after_cpu - cpu) / CONVERSATIONS, (after_held - held) / CONVERSATIONS
+
+
+def run() -> list[Ratio]:
+    ours, first = asyncio.run(messages("ours"))
+    bare, first_bare = asyncio.run(messages("bare"))
+    guild, guild_bare = asyncio.run(memory("ours")), asyncio.run(memory("bare"))
+    cpu, held = asyncio.run(conversations())
+    return [
+        Ratio("CPU for a message answered, against a bare echo", ours / bare, CPU_LIMIT, shown(ours), shown(bare)),
+        Ratio(
+            "time to the first visible text without a model's",
+            first / FIRST_TEXT_S,
+            1.0,
+            shown(first),
+            f"{shown(FIRST_TEXT_S)} (a bare echo: {shown(first_bare)})",
+        ),
+        Ratio(
+            "memory for an idle guild, against a bare bot",
+            guild / guild_bare,
+            MEMORY_LIMIT,
+            f"{guild / 1e3:,.1f} kB",
+            f"{guild_bare / 1e3:,.1f} kB",
+        ),
+        Ratio(
+            f"CPU for each of {CONVERSATIONS:,} conversations at once, against a bare echo",
+            cpu / bare,
+            2 * CPU_LIMIT,
+            f"{shown(cpu)}, {held / 1e3:,.1f} kB",
+            shown(bare),
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    asyncio.run(bot(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]))

@@ -1,0 +1,79 @@
+"""`rondel discord` as a person uses it, and what `rondel doctor` checks."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from rondel.errors import ConfigError
+from rondel.surfaces.discord.check import Checked, client_id_in, examine
+from rondel.testing.discord import LoopbackDiscord
+from tests.cli.conftest import Place, place
+
+from .harness import loopback
+
+__all__ = ["place"]
+
+TOKEN = base64.b64encode(b"123456789012345678").decode().rstrip("=") + ".x.y"
+
+
+def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    typed = (
+        b"@bot hello there\n/ai chat message=psst private=true\n/as bob\n/ai usage\n/ai nonsense\n/go nowhere\n/quit\n"
+    )
+    shown = place.spawn("discord", "--sandbox", stdin=typed)
+    assert shown.code == 0, shown.err
+    for expected in (
+        "Ann: hello there",
+        "only you can see this",
+        "psst",
+        "This needs the permission Manage Server.",
+        "the bot has no command 'ai nonsense'",
+        "there is no channel 'nowhere'; there are general, help, dm",
+    ):
+        assert expected in shown.out
+
+
+def test_without_a_token_the_way_to_one_is_said(place: Place):
+    place.env.pop("DISCORD_TOKEN", None)
+    missing = place.rondel("discord")
+    assert missing.code == 2
+    assert "set DISCORD_TOKEN" in missing.err
+    assert "--sandbox" in missing.err
+    with pytest.raises(ConfigError, match="not a bot's token"):
+        client_id_in("nonsense")
+    assert client_id_in(TOKEN) == 123456789012345678
+
+
+def test_the_invitation_asks_for_no_more_than_is_needed(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DISCORD_TOKEN", TOKEN)
+    link = place.rondel("discord", "invite").out.strip()
+    assert link.startswith("https://discord.com/oauth2/authorize?client_id=123456789012345678")
+    permissions = int(link.partition("permissions=")[2].partition("&")[0])
+    assert permissions & (1 << 3) == 0  # not an administrator
+    assert permissions & (1 << 11)
+
+
+async def test_doctor_checks_the_token_the_intents_and_the_permissions():
+    async with loopback() as world:
+        found = [one async for one in examine("wrong", world.discord.connector())]
+        assert [one.verdict for one in found] == ["broken"]
+        assert "Reset Token" in found[0].remedy
+        world.discord.gateway.privileged = 0
+        world.guild.everyone.permissions &= ~(1 << 15)
+        found = [one async for one in examine(world.discord.token, world.discord.connector())]
+        said = [(one.verdict, one.text) for one in found]
+        assert said == [
+            ("ok", "the token is that of rondel"),
+            ("broken", "the intent Message Content is off"),
+            ("broken", "the intent Server Members is off"),
+            ("missing", "Community: the bot lacks Attach Files"),
+        ]
+        assert "Privileged Gateway Intents" in found[1].remedy
+    async with LoopbackDiscord() as empty:
+        found = [one async for one in examine(empty.token, empty.connector())]
+        assert found[1] == Checked("ok", "the intents Message Content and Server Members are on")
+        assert found[2].verdict == "missing"
+        assert "invite it: https://discord.com/oauth2" in found[2].remedy
