@@ -18,7 +18,7 @@ import msgspec
 from .errors import RondelError, ToolError, nearest
 from .events import JobMode
 from .question import Answer, Hold
-from .values import Media, Text, ToolCall, ToolResult, ToolSpec, Value
+from .values import Example, Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
 if TYPE_CHECKING:
     from .machine.turn import Turn
@@ -105,7 +105,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     """Repeating a call with the same result is normal, for example to poll: `limits.repeated_calls` does not apply."""
     tags: tuple[str, ...] = ()
-    examples: tuple[dict[str, Any], ...] = ()
+    examples: tuple[dict[str, Any] | Example, ...] = ()
+    """Example calls: arguments, or an Example that also has the question, the result and the answer."""
     origin: str = ""
     """Where its code comes from. Tools of one name and different origins are different tools."""
     background: JobMode | None = None
@@ -113,7 +114,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, self.schema)
+        return ToolSpec(self.name, self.description, self.schema, examples=self._examples)
+
+    @property
+    def _examples(self) -> tuple[Example, ...]:
+        return tuple([each if isinstance(each, Example) else Example(each) for each in self.examples])
 
 
 @overload
@@ -129,7 +134,7 @@ def tool(
     parallel: bool = ...,
     repeatable: bool = ...,
     tags: Sequence[str] = ...,
-    examples: Sequence[dict[str, Any]] = ...,
+    examples: Sequence[dict[str, Any] | Example] = ...,
     background: bool | JobMode = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
@@ -144,7 +149,7 @@ def tool(
     parallel: bool = True,
     repeatable: bool = False,
     tags: Sequence[str] = (),
-    examples: Sequence[dict[str, Any]] = (),
+    examples: Sequence[dict[str, Any] | Example] = (),
     background: bool | JobMode = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async. Sync functions run in a thread, so they may block."""
@@ -392,7 +397,7 @@ def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media,
 # --- the text of a tool, for models that have no tools of their own ------------------------------------------------
 
 
-def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
+def describe(spec: ToolSpec) -> str:
     """Heading, description, parameters with type and required or optional, enum values, examples as calls."""
     lines = [f"## {spec.name}", f"**Description**: {spec.description or '(none)'}", "**Parameters**:"]
     required = set(cast("list[str]", spec.schema.get("required", ())))
@@ -408,9 +413,10 @@ def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
         lines.append(line)
     if not properties:
         lines.append("- (none)")
-    if examples:
+    if spec.examples:
         lines.append("**Examples**:")
-        lines += [f'- <tool_use name="{spec.name}">{msgspec.json.encode(e).decode()}</tool_use>' for e in examples]
+        calls = [msgspec.json.encode(example.arguments).decode() for example in spec.examples]
+        lines += [f'- <tool_use name="{spec.name}">{call}</tool_use>' for call in calls]
     return "\n".join(lines)
 
 

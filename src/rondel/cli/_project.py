@@ -133,15 +133,19 @@ async def open_app(
     """
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
-    agents = with_plugins(_with_library(_with_builtin(project, default), name, project), project.config)
-    if engine:
-        agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
-    agents.sort(key=lambda a: a.name != name)
+    agents = _agents_for(project, name, default, engine)
     asks = asks_a_model(name, agents, inputs_known=inputs_known)
     if failed is not None and agents[0].engine is None and asks:
         raise failed
-    if isinstance(agents[0].engine, str):
-        make_engine(agents[0].engine, project.config)  # report a mistake in this agent's engine now
+    used = agents[0].engine or default
+    if isinstance(used, str):
+        used = make_engine(used, project.config)  # report a mistake in this agent's engine now
+    if asks and used.name.startswith("local:"):
+        from ._weights import get_weights
+
+        if await get_weights(used, picked):
+            default, picked, failed = await _default_engine(project.config, engine)
+            agents = _agents_for(project, name, default, engine)
     store = open_store(project.config)
     app = App(
         *agents,
@@ -156,14 +160,22 @@ async def open_app(
         yield _opened(app, agents[0], picked, engine, asks=asks)
 
 
+def _agents_for(project: Project, name: str, default: Engine, asked: str) -> list[Agent]:
+    """Return the project's agents, the named one first, with the engine that was asked for."""
+    agents = with_plugins(_with_library(_with_builtin(project, default), name, project), project.config)
+    if asked:
+        agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
+    return sorted(agents, key=lambda a: a.name != name)
+
+
 def _opened(app: App, agent: Agent, picked: Picked | None, asked: str, *, asks: bool) -> Opened:
     engine = app.registry.resolve(agent.name).engine
+    if not asks:
+        return Opened(app, agent.name, engine, "")
     if asked:
         return Opened(app, agent.name, engine, "set with --engine")
     if isinstance(agent.engine, str):
         return Opened(app, agent.name, engine, "set in the agent's file")
-    if not asks:
-        return Opened(app, agent.name, engine, "")
     assert picked is not None
     return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
 
@@ -226,8 +238,13 @@ def builtin_agent(engine: Engine) -> Agent:
     provider, _, model = engine.name.partition(":")
     if not (engine.facts.tools and facts_of(provider, model).tools):
         return Agent(BUILTIN, PROMPT, description="small talk")
-    tools = _builtin_tools()
-    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=tools, description="a friendly assistant with a few tools")
+    about = "a friendly assistant with a few tools"
+    if engine.facts.small:  # it asks the user what it was asked, and the wrong tool for the time
+        from ..plugins.clock import Clock
+
+        tools = tuple(tool for tool in _builtin_tools() if tool.name in ("calculate", "run_shell"))
+        return Agent(BUILTIN, PROMPT, tools=tools, plugins=(Clock(),), description=about)
+    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=_builtin_tools(), description=about)
 
 
 def _builtin_tools() -> tuple[Tool, ...]:

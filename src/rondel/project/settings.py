@@ -53,6 +53,7 @@ class FactSettings(Value, frozen=True):
     thinking_budget: bool | None = None
     thinking_strict: bool | None = None
     sampling: bool | None = None
+    small: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):
@@ -70,6 +71,7 @@ class EngineSettings(_Discreet, frozen=True):
     idle_s: float | None = None
     context_tokens: int | None = None
     threads: int | None = None
+    keep_s: float | None = None  # how long an embedded model stays loaded in the background after its last use
     fallback: tuple[str, ...] = ()
     retry: RetrySettings = RetrySettings()
     facts: FactSettings = FactSettings()

@@ -70,7 +70,7 @@ class TextTools(Plugin):
         if words != history:
             prompt = prompt.with_history(words)
         if offered:
-            prompt = prompt.instruct(tools_text(offered, turn, choice), id="tools")
+            prompt = prompt.instruct(tools_text(offered, choice), id="tools")
         stop = prompt.options.stop
         if offered and RESULT_TAG not in stop and len(stop) < 4:  # providers allow four
             stop = (*stop, RESULT_TAG)

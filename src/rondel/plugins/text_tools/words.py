@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ...machine.turn import Turn
 from ...tool import describe
 from ...values import Media, Message, Part, Text, ToolCall, ToolResult, ToolSpec
 
@@ -24,11 +23,8 @@ need each other's results go together between <parallel_tool_calls> and </parall
 just answer."""
 
 
-def tools_text(specs: Sequence[ToolSpec], turn: Turn, choice: str | None) -> str:
-    texts = [_HOW_TO_CALL]
-    for spec in specs:
-        tool = turn.tools.get(spec.name)
-        texts.append(describe(spec, tool.examples if tool else ()))
+def tools_text(specs: Sequence[ToolSpec], choice: str | None) -> str:
+    texts = [_HOW_TO_CALL, *map(describe, specs)]
     if choice == "required":
         texts.append("You must use a tool now.")
     elif choice and choice.startswith("tool:"):

@@ -24,7 +24,7 @@ from ...machine.conversation import Conversation
 from ...question import QUOTE_BAR, Question, is_yes
 from ...text.printable import clean, one_line
 from ...values import Message, ToolCall
-from ..commands import completions, is_command
+from ..commands import completions, is_command, needs_model
 from ..session import Session, answer_text
 from .console import SafeConsole
 from .device import USER, console_for
@@ -256,7 +256,8 @@ class Terminal(Surface):
 
     def status(self) -> str:
         session = self.session
-        who = f"{session.conversation.agent} · {session.engine.name}"
+        agent = session.conversation.agent
+        who = f"{agent} · {session.engine.name}" if needs_model(session.conversation) else agent
         state = "waiting for your answer" if session.question else "working: type to steer" if session.busy else ""
         room = min(STATUS_CHARS_MAX, shutil.get_terminal_size().columns - 1)
         return f"\x1b[2m{one_line(state or who, room)}\x1b[0m"
