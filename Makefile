@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
-.PHONY: help run test test-all check bench clean
+.PHONY: help run test test-all check docs bench clean
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -16,8 +16,8 @@ help: ## what there is
 	@touch $@
 
 .venv/run: .venv/python pyproject.toml
-	@echo "installing Rondel and the embedded model's runtime ..."
-	@$(PIP) install -e '.[local]'
+	@echo "installing Rondel and the runtimes of the embedded models ..."
+	@$(PIP) install -e '.[local,knowledge]'
 	@touch $@
 
 .venv/dev: .venv/run pyproject.toml
@@ -39,11 +39,17 @@ test: .venv/dev ## set up, then the tests, on all cores
 test-all: test ## then the slow ones, and more examples of hypothesis
 	@$(PYTEST) -m "slow or hypothesis" --hypothesis-profile all
 
-check: .venv/dev ## lint, types, layers, docs
+docs: .venv/dev ## the documentation as a site, in build/site
+	@$(BIN)/python docs/reference.py
+	@$(BIN)/python docs/site.py
+	@echo "open build/site/index.html"
+
+check: .venv/dev ## lint, types, layers, the documentation's site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python docs/site.py
 
 bench: .venv/bench ## ratios against a hand-written loop, measured in one run
 	@$(BIN)/python -m bench

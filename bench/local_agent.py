@@ -30,13 +30,13 @@ import msgspec
 from bench.local_questions import QUESTIONS, Question
 from rondel.agent import Agent
 from rondel.app.app import App
-from rondel.cli._project import builtin_agent
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.examples import example_turns
 from rondel.engines.local.weights import find, path_of
 from rondel.errors import ToolError
 from rondel.events import Outcome, RoundFinished, TurnFinished
 from rondel.limits import Limits
+from rondel.project.folder import builtin_agent
 from rondel.tool import CallContext, Tool, tool
 from rondel.tools.calculate import calculate
 from rondel.tools.shell import run_shell
@@ -226,7 +226,7 @@ async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
     async with App(*agents, engine=engine, clock=_Clock()) as app:
         warmed = set[str]()
         for question in sorted(QUESTIONS, key=lambda question: question.agent != "rondel"):
-            if kinds and question.kind not in kinds:
+            if kinds and not {question.kind, question.agent} & set(kinds):
                 continue
             if question.agent not in warmed:  # the first question also loads the model and reads the examples
                 warmed.add(question.agent)
@@ -243,7 +243,7 @@ async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", default="qwen2.5-coder-1.5b")
-    parser.add_argument("--kind", action="append", default=[])
+    parser.add_argument("--kind", action="append", default=[], help="a kind of question, or an agent (rondel, home)")
     parser.add_argument("--at-least", type=int, default=0)
     parser.add_argument("--context-tokens", type=int, default=4096)
     options = parser.parse_args()

@@ -14,7 +14,7 @@ import msgspec
 
 from .errors import EngineDenied, EngineError
 from .prompt import Prompt
-from .values import Delta, ModelFacts, Usage
+from .values import Delta, ModelFacts, Reply, ReplyBuilder, Usage
 
 
 @runtime_checkable
@@ -31,9 +31,13 @@ class Engine(Protocol):
         ...
 
     @property
-    def facts(self) -> ModelFacts: ...
+    def facts(self) -> ModelFacts:
+        """What the model can do."""
+        ...
 
-    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
+    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        """Answer a prompt with deltas. Raises EngineError if the model cannot be asked."""
+        ...
 
 
 # --- optional abilities -----------------------------------------------------------------------------------------------
@@ -72,6 +76,17 @@ class WithoutModel(Protocol):
 def dialect_of(engine: object) -> str:
     """Return the dialect in which an engine relays; empty if it cannot."""
     return getattr(engine, "dialect", "")
+
+
+async def ask(engine: Engine, prompt: Prompt) -> Reply:
+    """Return an engine's whole reply."""
+    builder, deltas = ReplyBuilder(), engine.stream(prompt)
+    try:
+        async for delta in deltas:
+            builder.add(delta)
+    finally:
+        await close(deltas)
+    return builder.reply()
 
 
 async def close(thing: object) -> None:
@@ -127,6 +142,7 @@ class EngineInfo:
 
     @classmethod
     def of(cls, engine: Engine) -> EngineInfo:
+        """Return what an app shows of this engine."""
         return cls(engine.name, engine.facts, dialect_of(engine), engine)
 
 

@@ -7,6 +7,7 @@ in `opaque[dialect]`, which the same dialect writes back unchanged and all other
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -40,7 +41,11 @@ class Person(Value, frozen=True):
 
 
 class Citation(Value, frozen=True):
-    """The source of a claim in a text. `start` and `end` count characters of the text, if they are known."""
+    """A source: of a claim in an answer, or of a passage that a model was given.
+
+    It is at a web address (`url`) or in a file (`path`). `start` and `end` count characters of the text that cites it,
+    if they are known. A text with markers refers to it as `[number]`; 0 means that the text has no marker for it.
+    """
 
     url: str = ""
     title: str = ""
@@ -48,9 +53,24 @@ class Citation(Value, frozen=True):
     start: int | None = None
     end: int | None = None
     opaque: Opaque = {}
+    path: str = ""
+    line: int | None = None  # from 1
+    page: int | None = None  # from 1
+    number: int = 0
+
+    @property
+    def address(self) -> str:
+        """The web address, or the path with its line or page: `guide.md:12`, `manual.pdf#page=3`."""
+        if self.url or not self.path:
+            return self.url
+        if self.page is not None:
+            return f"{self.path}#page={self.page}"
+        return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 class Text(Value, frozen=True, tag="text"):
+    """Text of a message. `refusal` marks a model's refusal."""
+
     text: str
     refusal: bool = False
     citations: tuple[Citation, ...] = ()
@@ -87,8 +107,16 @@ class Media(Value, frozen=True, tag="media"):
     opaque: Opaque = {}
 
 
+class Handoff(Value, frozen=True, tag="handoff"):
+    """Control goes to another agent of the app. A tool may return it."""
+
+    agent: str
+    reason: str = ""
+
+
 class ToolResult(Value, frozen=True, tag="result"):
-    """The result of a call. `final` ends the turn with this text as its answer (the finish tool)."""
+    """The result of a call. `final` ends the turn with this text as its answer (the finish tool); with a `handoff`
+    another agent answers when all calls of the round have results."""
 
     call_id: str
     parts: tuple[Text | Media, ...] = ()
@@ -96,17 +124,12 @@ class ToolResult(Value, frozen=True, tag="result"):
     is_error: bool = False
     final: bool = False
     opaque: Opaque = {}
+    handoff: Handoff | None = None
 
     @property
     def text(self) -> str:
+        """Its text parts, joined."""
         return text_of(self.parts)
-
-
-class Handoff(Value, frozen=True, tag="handoff"):
-    """Control went to another agent."""
-
-    agent: str
-    reason: str = ""
 
 
 class Foreign(Value, frozen=True, tag="foreign"):
@@ -135,10 +158,12 @@ class Message(Value, frozen=True, tag="message"):
 
     @property
     def text(self) -> str:
+        """Its text parts, joined."""
         return text_of(self.parts)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
+        """The calls in it."""
         return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
@@ -153,14 +178,17 @@ def text_of(parts: Iterable[Part]) -> str:
 
 
 def system(text: str, **fields: Any) -> Message:
+    """Return a system message."""
     return Message("system", (Text(text),), **fields)
 
 
 def user(*content: str | Text | Media, **fields: Any) -> Message:
+    """Return a user's message of texts and media."""
     return Message("user", tuple(Text(c) if isinstance(c, str) else c for c in content), **fields)
 
 
 def assistant(*content: str | Part, **fields: Any) -> Message:
+    """Return a model's message."""
     return Message("assistant", tuple(Text(c) if isinstance(c, str) else c for c in content), **fields)
 
 
@@ -255,6 +283,7 @@ class Reply(Value, frozen=True):
 
     @property
     def text(self) -> str:
+        """Its text parts, joined."""
         return self.message.text
 
     def with_text(self, text: str) -> Reply:
@@ -273,6 +302,8 @@ class Reply(Value, frozen=True):
 
 
 class ReplyStarted(Value, frozen=True, tag="reply_started"):
+    """A reply begins."""
+
     model: str = ""
     id: str = ""
     usage: Usage | None = None
@@ -302,11 +333,15 @@ class MediaDelta(Value, frozen=True, tag="media_delta"):
 
 
 class PartFinished(Value, frozen=True, tag="part_finished"):
+    """A part is complete. It has the whole part, whatever the deltas said."""
+
     index: int
     part: Part
 
 
 class ReplyFinished(Value, frozen=True, tag="reply_finished"):
+    """The reply is complete: why it ended, and its tokens."""
+
     stop: StopReason = "end"
     usage: Usage = Usage()
     opaque: Opaque = {}
@@ -342,6 +377,7 @@ class ReplyBuilder:
         self.finished = False
 
     def add(self, delta: Delta) -> None:
+        """Add the next delta."""
         if type(delta) is PartDelta:
             self._pieces[delta.index].append(delta.text)
         elif isinstance(delta, PartStarted):
@@ -465,6 +501,18 @@ class ModelFacts(Value, frozen=True):
     """Whether it is a small model: it works best with few tools, and with the time in its prompt."""
 
 
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    DONE = "done"
+    LIMITED = "limited"
+    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
+    WAITING = "waiting"
+    """It waits for the answer of a person, which resumes it."""
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
 class AgentResult(Value, frozen=True):
     """The result of an agent. `ran` is False if no model was asked: the prompt was blank, or a limit was reached.
 
@@ -479,6 +527,9 @@ class AgentResult(Value, frozen=True):
     """The output as JSON, if the agent has an output schema."""
     limit: str = ""
     """The name of the limit that ended the turn, such as `limits.rounds`; `error` has the sentence."""
+    outcome: Outcome = Outcome.DONE
+    usage: Usage = Usage()
+    """The tokens of this agent's own rounds; agents that worked for it have their own."""
 
     def __str__(self) -> str:
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

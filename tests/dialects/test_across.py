@@ -200,3 +200,46 @@ def test_a_server_tool_is_offered_to_its_own_dialect_only(target: str) -> None:
     spec = ToolSpec("search", opaque={"elsewhere": {"type": "search_2030"}})
     body = DIALECTS[target]().write_prompt(Prompt((user("Hi"),), (spec,)), model="m")
     assert "tools" not in body
+
+
+def test_a_citation_of_a_file_reaches_the_callers_of_all_dialects_in_their_own_form() -> None:
+    """K02: what a knowledge base found is cited as each dialect cites."""
+    cited = Citation(path="guide.md", title="Guide", quote="Refunds take 14 days.", line=12, number=1, start=9, end=12)
+    text = Text("14 days. [1]", citations=(cited,))
+
+    def written(name: str) -> dict[str, Any]:
+        return DIALECTS[name]().reply_writer(model="m", id="i").write_whole(Reply(Message("assistant", (text,))))
+
+    assert written(ANTHROPIC)["content"][0]["citations"] == [
+        {
+            "type": "search_result_location",
+            "source": "guide.md:12",
+            "title": "Guide",
+            "cited_text": "Refunds take 14 days.",
+            "search_result_index": 0,
+            "start_block_index": 0,
+            "end_block_index": 1,
+        }
+    ]
+    assert written(CHAT)["choices"][0]["message"]["annotations"] == [
+        {
+            "type": "url_citation",
+            "url_citation": {"url": "guide.md:12", "title": "Guide", "start_index": 9, "end_index": 12},
+        }
+    ]
+    assert written(RESPONSES)["output"][0]["content"][0]["annotations"] == [
+        {"type": "file_citation", "file_id": "guide.md:12", "filename": "guide.md", "index": 12}
+    ]
+    for name in NAMES:
+        (read,) = reply_in(name, text).message.parts
+        assert isinstance(read, Text)
+        assert "guide.md" in (read.citations[0].address or read.citations[0].title)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_only_we_know_is_never_sent_to_a_model(name: str) -> None:
+    cited = Citation(path="secret/plan.md", title="Plan", number=1, start=0, end=3)
+    item = {RESPONSES: {"item": {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}}}
+    said = Message("assistant", (Text("[1] yes", citations=(cited,), opaque=item),))
+    prompt = Prompt.of(user("hi"), said)
+    assert "secret" not in str(DIALECTS[name]().write_prompt(prompt, model="m"))

@@ -47,7 +47,10 @@ def test_citations_have_their_offsets_and_a_server_tool_is_foreign() -> None:
     got = read_golden(NAME, "web_search_and_citations")
     search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
     file = {"type": "file_citation", "index": 3, "file_id": "file_1", "filename": "a.pdf"}
-    cited = (Citation("https://example.com", "Ex", start=0, end=3), Citation(title="a.pdf", opaque={NAME: file}))
+    cited = (
+        Citation("https://example.com", "Ex", start=0, end=3),
+        Citation(title="a.pdf", path="a.pdf", opaque={NAME: file}),
+    )
     assert got.message.parts == (
         Foreign({NAME: {**search, "action": {"type": "search", "query": "q"}}}),
         Text("See it.", citations=cited, opaque=item("msg_2")),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import runpy
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import pytest
 
 from rondel import Agent, App, Plugin, default_plugins
 from rondel.cli.program import program
@@ -23,7 +25,7 @@ from rondel.plugin import EDITING, HOOKS
 from rondel.project import settings
 from rondel.project.agents.settings import AgentSettings, NodeSettings
 from rondel.project.config import OVERRIDES, _File  # pyright: ignore[reportPrivateUsage]
-from rondel.project.lookup import PLUGINS, TOOLS, find_plugin, find_tool
+from rondel.project.lookup import PLUGINS, TOOLS, find_plugin, find_tool, plugin_class
 from rondel.surfaces.terminal.chat import Terminal
 from rondel.testing import Echo
 from rondel.values import Options
@@ -31,6 +33,7 @@ from tests.docs.pages import ROOT, codes_in, rows_after, text_of
 
 COMMAND_LINE = "docs/commands-and-terminal.md"
 CONFIGURATION = "docs/configuration.md"
+REFERENCE = runpy.run_path(str(ROOT / "docs" / "reference.py"))
 
 
 def _keys(name: str, heading: str) -> list[str]:
@@ -151,6 +154,22 @@ def test_every_variable_of_ours_is_listed():
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     used = set(re.findall(r"RONDEL_[A-Z]+", source))
     assert {*OVERRIDES, *used, "NO_COLOR"} == set(_keys(CONFIGURATION, "## Variables"))
+
+
+# --- generated pages --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "tools.md"])
+def test_the_generated_pages_are_those_of_the_code(name: str):
+    assert text_of(f"docs/reference/{name}") == REFERENCE["pages"]()[name], "run `make docs`, and commit what it wrote"
+
+
+def test_every_parameter_of_every_plugin_is_explained():
+    for name in PLUGINS:
+        found = plugin_class(name)
+        about, means = REFERENCE["parameters_of"](found)
+        assert about, f"{name} has no docstring"
+        assert set(means) == set(inspect.signature(found).parameters) - set(REFERENCE["HIDDEN"]), name
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

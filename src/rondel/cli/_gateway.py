@@ -37,10 +37,10 @@ from ..project.config import (
     secrets_in,
 )
 from ..project.engines import make_engine, pick
+from ..project.folder import Project, open_store, with_plugins
 from ..project.settings import SCENARIOS, Config
+from ..project.trust import state_folder
 from ..text.redaction import Redactor
-from ._project import Project, open_store, with_plugins
-from ._trust import state_folder
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
 

@@ -20,23 +20,13 @@ from ..project.agents.bind import agents_of
 from ..project.agents.drafts import Draft, agent_paths, read_drafts
 from ..project.config import load
 from ..project.settings import Config, TelemetrySettings, shown_url
-from ..project.trust import VARIABLE, TrustList, UntrustedFolder
+from ..project.trust import VARIABLE, UntrustedFolder, trust_list
 from ..text.document import Mistakes, collecting
 from ._output import tell
 
 ACTING_TOOLS = ("run_shell",)
 ASKING_PLUGIN = "approval"
 NAMES_MAX = 12
-
-
-def state_folder() -> Path:
-    """Return the folder for history, logs and the list of trusted folders: `rondel` in the user's state folder."""
-    xdg = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
-
-
-def trust_list() -> TrustList:
-    return TrustList(state_folder(), os.environ)
 
 
 def load_config() -> Config:

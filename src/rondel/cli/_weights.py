@@ -14,10 +14,10 @@ from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, p
 from ..errors import ConfigError
 from ..files.private import private_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
+from ..project.trust import state_folder
 from ..surfaces.terminal.console import progress_bar
 from ..threads import in_thread
 from ._output import console, tell
-from ._trust import state_folder
 
 
 async def pull_with_bar(weights: Weights) -> str:

@@ -22,13 +22,13 @@ from ..engine import close
 from ..engines.local.weights import DEFAULT, RECOMMENDED, cache_folder, every_model, is_present
 from ..errors import RondelError
 from ..project.agents import load_agents
-from ..project.config import money_warnings
+from ..project.config import MEMORY, money_warnings
 from ..project.engines import ask_address, chat_models, has_runtime, pick
+from ..project.folder import open_store
 from ..project.settings import Config
 from ..surfaces.terminal.listing import Listing
 from ._options import as_json
 from ._output import show, show_json
-from ._project import MEMORY, open_store
 from ._trust import look_at_config, not_looked_at, survey
 
 Verdict: TypeAlias = Literal["ok", "missing", "broken", "note"]

@@ -9,7 +9,7 @@ import click
 
 from ..engines.local import background
 from ..engines.local.frames import Status
-from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, every_model, find, is_present, path_of
+from ..engines.local.weights import DEFAULT, EMBEDDERS, RECOMMENDED, Weights, every_model, find, is_present, path_of
 from ..errors import RondelError
 from ..surfaces.terminal.listing import Listing
 from ._options import CommandGroup, as_json
@@ -28,7 +28,7 @@ def model(context: click.Context) -> None:
 @as_json
 def list_models(as_json: bool) -> None:
     """List the embedded models."""
-    models = every_model()
+    models = (*every_model(), *EMBEDDERS)
     if as_json:
         show_json([_described(weights) for weights in models])
         return

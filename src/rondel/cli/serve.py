@@ -14,11 +14,12 @@ import click
 from ..contracts.clock import Clock
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import money_warnings
+from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ._gateway import Running, check_address, open_gateway, unusable, with_address
 from ._options import flag, string
 from ._output import console, tell
-from ._project import Project, load_project
+from ._project import load_project
 
 REFRESH_S = 0.25
 CUT_OFF = 5  # the exit code if requests were cut off because they did not finish in time

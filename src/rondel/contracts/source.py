@@ -1,11 +1,13 @@
-"""The contract of a source: something that is searched for passages. Knows no plugin, and not how one is found."""
+"""The contract of a source, which is searched for passages. Knows no plugin."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from ..values import Value
+from ..values import Citation, Value
+
+QUOTE_CHARS_MAX = 300
 
 
 class Passage(Value, frozen=True):
@@ -15,6 +17,22 @@ class Passage(Value, frozen=True):
     title: str = ""
     where: str = ""  # A path in its source, or a URL
     score: float = 0.0  # how well it fits, by the source's own measure; only passages of one search can be compared
+    headings: str = ""  # the headings above it: `Guide > Refunds`
+    line: int | None = None
+    page: int | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def citation(self) -> Citation:
+        is_url = "://" in self.where
+        return Citation(
+            url=self.where if is_url else "",
+            path="" if is_url else self.where,
+            title=self.title,
+            quote=" ".join(self.text.split())[:QUOTE_CHARS_MAX],
+            line=None if is_url else self.line,
+            page=self.page,
+        )
 
 
 @runtime_checkable

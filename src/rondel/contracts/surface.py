@@ -18,6 +18,8 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 
 
 class Surface(Protocol):
+    """A front end, such as the terminal: it shows what a session tells it. None of its methods may wait."""
+
     person: Person  # who types here
     shows: tuple[type[Event], ...]  # the events that it wants to see
     commands: Sequence[Command]  # commands that only this surface has, such as `/quit`

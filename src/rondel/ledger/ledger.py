@@ -21,6 +21,7 @@ import msgspec
 
 from ..charge import ALL, TEXT_CHARS_MAX, Charge, Scope, Tell
 from ..contracts.clock import Clock, SystemClock
+from ..contracts.embedder import Embedder
 from ..contracts.ledger import (
     PAGE,
     PAGE_MAX,
@@ -73,6 +74,8 @@ SCOPE_CHARS_MAX = 4096  # a longer scope is not cached, because its names come f
 
 
 class Ledger:
+    """Admits and charges every engine call, and knows what was spent."""
+
     def __init__(
         self,
         ledger_store: LedgerStore,
@@ -110,6 +113,7 @@ class Ledger:
         on_write_failure: OnWriteFailure = "allow",
         unknown_price: UnknownPrice = "block",
     ) -> None:
+        """Replace the rules."""
         self.rules = tuple(rules)
         self.unknown_price: UnknownPrice = unknown_price
         self.on_write_failure: OnWriteFailure = on_write_failure
@@ -135,6 +139,14 @@ class Ledger:
         if isinstance(engine, ChargedEngine) or getattr(engine, "without_model", False):
             return engine
         return ChargedEngine(engine, self, scope, tell, bound)
+
+    def charge_embedder(
+        self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> Embedder:
+        """Return the embedder with every call charged to the scope, as a call of the kind `embedding`."""
+        from .embedding import ChargedEmbedder
+
+        return ChargedEmbedder(embedder, self, scope, tell)
 
     # --- a call ---------------------------------------------------------------------------------------------------
 
@@ -334,6 +346,7 @@ class Ledger:
         return states
 
     async def will_exceed(self, scope: Scope | str, tokens: int, window: Window | None = None) -> bool:
+        """Return whether so many more tokens would exceed a limit of a scope, or of a model."""
         states = await self.limit_state(scope)
         return any(
             state.remaining_tokens is not None and tokens > state.remaining_tokens
@@ -342,6 +355,7 @@ class Ledger:
         )
 
     async def assert_within_limit(self, scope: Scope | str, kind: str = "") -> None:
+        """Raise TokenLimitError if a limit blocks this scope, or this model."""
         scope = _scope_of(scope)
         for state in await self.limit_state(scope):
             if state.blocked:
@@ -405,6 +419,7 @@ class Ledger:
         return (await self._store.totals([account]))[0]
 
     async def lifetime_totals(self, model: str = "") -> Totals:
+        """Return all that was ever spent, or only what one model did."""
         return await self.totals(by="model" if model else ALL, value=model)
 
     async def charges_of_day(self, day: str, *, cursor: str = "", limit: int = PAGE_MAX) -> ChargePage:
@@ -420,9 +435,11 @@ class Ledger:
         self._listeners.add(event, listener, once=False)
 
     def once(self, event: EventName, listener: Listener) -> None:
+        """Call the listener for the next event only."""
         self._listeners.add(event, listener, once=True)
 
     def off(self, event: EventName, listener: Listener) -> None:
+        """Stop calling the listener."""
         self._listeners.remove(event, listener)
 
     def _watched_by(self, scope: Scope, tell: Tell | None) -> AppliedRules | None:

@@ -108,7 +108,9 @@ async def _end(turn: Turn, error: BaseException | None) -> None:
     outcome = turn.outcome or Outcome.FAILED
     await turn.plugins.end(turn, outcome)
     if turn.agent.job and outcome is Outcome.DONE:
-        await turn.background.start_chain(turn)  # before the end is stored: after a crash in between it starts again
+        await turn.services.background.start_chain(
+            turn
+        )  # before the end is stored: after a crash in between it starts again
     usage, seconds = turn.transcript.turn_usage, turn.now() - turn.started_at
     await turn.append(TurnFinished(turn.id, outcome, turn.reason, turn.failure, usage, seconds))
 

@@ -1,7 +1,7 @@
 """A turn: from one input to rest. The only mutable object of the machine, passed by hand.
 
 Holds the state of a turn, and what plugins and tools may ask of it. The parts of a turn's work are modules beside this
-one: loop.py, prompting.py, replies.py, calls.py, spending.py and ending.py.
+one: loop.py, replies.py, calls.py, spending.py and ending.py.
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import msgspec
 from ..agent import Agent
 from ..charge import Scope
 from ..engine import Engine
-from ..events import CallProgressed, DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
+from ..events import DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
 from ..limits import Limits
 from ..plugin import Chain, Plugin, State, report
-from ..prompt import Prompt
+from ..prompt import HISTORY, Prompt
 from ..question import Answer, Question
 from ..tool import CallContext, Tool
 from ..values import AgentResult, Message, Person, Played, ReplyBuilder, ToolCall
 from .journal import Journal
-from .prompting import first_prompt, offer_suggested_agents
 from .resolved import BoundEngine, Caller, ResolvedAgent
 from .spending import Budget, charged_engine
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from ..jobs.background import Background
-    from ..jobs.timetable import Timetable
     from .services import Services
 
 SHOWN_CHARS_MAX = 120  # characters of a call's arguments in an error that shows the calls above it
@@ -43,6 +40,8 @@ def caller_conversation(request: str) -> str:
 
 
 class Turn:
+    """One turn of a conversation: what plugins and tools may ask of it."""
+
     def __init__(
         self,
         services: Services,
@@ -116,7 +115,7 @@ class Turn:
         self.engine: Engine = self.words or charged_engine(self, resolved.engine)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
-        offer_suggested_agents(self)
+        self._offer_suggested_agents()
         self.limits: Limits = resolved.agent.limits
         self._left_out: list[tuple[Plugin, Exception]] = []
         self.plugins: Chain = resolved.chain.for_turn(self, self._left_out)
@@ -128,10 +127,12 @@ class Turn:
 
     @property
     def conversation(self) -> str:
+        """The id of the conversation."""
         return self.journal.conversation
 
     @property
     def level(self) -> int:
+        """How many agents are above this one."""
         return len(self.path)
 
     @property
@@ -160,6 +161,7 @@ class Turn:
 
     @property
     def branch(self) -> str:
+        """The conversation in which agents that work for this turn keep theirs."""
         is_callers = self.caller is not None and self.parent is None
         return caller_conversation(self.id) if is_callers else self.conversation
 
@@ -172,6 +174,7 @@ class Turn:
 
     @property
     def person(self) -> Person:
+        """Who started it."""
         if self.parent is not None:
             return self.parent.person
         if self._given_person is not None:
@@ -180,17 +183,11 @@ class Turn:
 
     @property
     def environment(self) -> dict[str, str]:
+        """The variables for processes that tools start, without secrets."""
         return self.services.environment
 
-    @property
-    def background(self) -> Background:
-        return self.services.background
-
-    @property
-    def timetable(self) -> Timetable:
-        return self.services.timetable
-
     def new_id(self, prefix: str) -> str:
+        """Return a unique id."""
         return self.services.new_id(prefix)
 
     def engine_named(self, name: str, *, kind: str = "") -> Engine:
@@ -203,13 +200,16 @@ class Turn:
     # --- what the loop asks -------------------------------------------------------------------------------------------
 
     def unanswered_calls(self) -> list[ToolCall]:
+        """Return the calls that must be answered now."""
         return self.transcript.unanswered if self.transcript.calls else []
 
     @property
     def held(self) -> list[Question]:
+        """The questions that this turn waits for."""
         return self.transcript.questions if self.transcript.calls else []
 
     def answer_to(self, call_id: str, question_id: str = "") -> Answer | None:
+        """Return the person's answer to a call that was held, or None."""
         call = self.transcript.calls.get(call_id)
         if call is None or not call.answers:
             return None
@@ -232,18 +232,41 @@ class Turn:
         return True
 
     async def _follow_hand_off(self) -> None:
-        if agent := self.transcript.handing_off:
-            await self.append(HandedOff(agent, by=self.agent.name), wait=False)
+        if handoff := self.transcript.handing_off:
+            await self.append(HandedOff(handoff.agent, by=self.agent.name, reason=handoff.reason), wait=False)
         if self.transcript.agent != self.agent.name:
             self._bind(self.transcript.agent)
             await self.report_left_out()
 
     def awaits_reply(self) -> bool:
+        """Return whether an engine owes a reply."""
         return self.transcript.owed
 
     def prompt(self) -> Prompt:
-        """Return the prompt of the next round before the plugins edit it."""
-        return first_prompt(self)
+        """Return the prompt of the next round before the plugins edit it: the author's, with the conversation in it."""
+        resolved = self.resolved
+        self._offer_suggested_agents()
+        new = tuple(
+            tool.spec
+            for name, tool in self.suggested.items()
+            if name not in resolved.tools or name in resolved.unoffered
+        )
+        history = self.transcript.history()
+        written = resolved.nodes if self.words is None else self.words.fill(resolved.nodes)
+        nodes = [
+            msgspec.structs.replace(node, children=node.children + history if node.children else history)
+            if node.id == HISTORY
+            else node
+            for node in written or ()
+        ]
+        return Prompt(tuple(nodes), resolved.specs + new, resolved.options, opaque=resolved.opaque)
+
+    def _offer_suggested_agents(self) -> None:
+        names, registry = self.transcript.offered, self.services.registry
+        if len(self.suggested) != len(names):
+            tools = [registry.tool_of(name) for name in names if registry.knows_agent(name)]
+            self.suggested = {tool.name: tool for tool in tools}
+            self.tools = {**self.suggested, **self.resolved.tools}
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
@@ -261,25 +284,25 @@ class Turn:
         self.plugins.watch(self, event)
         self.journal.emit(event)
 
-    def progress(self, call_id: str, text: str, progress: float | None = None) -> None:
-        self.emit(CallProgressed(call_id, text, progress))
-
     async def warn(self, plugin: str, message: str) -> None:
         """Warn of something that its author did not mean, once in a turn."""
         if self.is_first_warning(plugin, message):
             await self.append(Warned(plugin, message), wait=False)
 
     def is_first_warning(self, source: str, message: str) -> bool:
+        """Return whether this turn has not warned of this yet."""
         is_first = (source, message) not in self._warned
         self._warned.add((source, message))
         return is_first
 
     async def report_left_out(self) -> None:
+        """Report plugins that could not say whether they apply."""
         left_out, self._left_out = self._left_out, []
         for plugin, error in left_out:
             await report(self, plugin, "applies", error)
 
     async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
+        """Run an agent for a call, and return its answer."""
         return await self.services.turns.recruit(self, agent, arguments, context)
 
     def stop(self, played: Played | None = None) -> None:
@@ -294,7 +317,12 @@ class Turn:
         """Return how the turn ended: what it said, and why it said no more."""
         if self.outcome is Outcome.WAITING:
             asked = "; ".join(question.text for question in self.held)
-            return AgentResult(error=f"waiting for an answer: {asked}", agent=self.agent.name)
+            return AgentResult(
+                error=f"waiting for an answer: {asked}",
+                agent=self.agent.name,
+                outcome=Outcome.WAITING,
+                usage=self.transcript.turn_usage,
+            )
         transcript, failure, why = self.transcript, self.failure, self.reason
         output = "" if self.outcome is Outcome.FAILED else transcript.output
         if self.outcome is Outcome.STOPPED:
@@ -306,6 +334,8 @@ class Turn:
             failure.agent if failure and failure.agent else self._starting_agent,
             _data(output) if self.agent.output else None,
             transcript.limit,
+            self.outcome or Outcome.FAILED,
+            transcript.turn_usage,
         )
 
 

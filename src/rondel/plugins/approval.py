@@ -28,7 +28,12 @@ _NO = re.compile(r"(?:no|n|nope|false|deny|denied)\b[\s,.;:!-]*", re.IGNORECASE)
 
 
 class ApprovalGate(Plugin):
-    """`tools` adds to a tool's own policy; `default` is for tools without one, whose deny rules hold for all tools."""
+    """Asks a person before a call runs, if its tool or a rule here requires it.
+
+    Args:
+        tools: a policy for each tool by name: `mode`, `allow`, `deny`; it adds to the tool's own policy
+        default: the policy of tools that have none; its deny rules hold for all tools
+    """
 
     name = "approval"
     required = True
@@ -39,6 +44,7 @@ class ApprovalGate(Plugin):
 
     @property
     def named(self) -> frozenset[str]:
+        """The tools that it has rules for."""
         return frozenset(self._tools)
 
     def check(self, agent: Agent) -> None:

@@ -40,7 +40,13 @@ Key: TypeAlias = tuple[str, str, str]  # the conversation, the message and the f
 
 class Attachments(Plugin):
     """Appends each text file of a message to its text under a heading, at most `chars_max` characters. A sentence
-    replaces a file that cannot be read. Other files stay as they are, for models that can read them."""
+    replaces a file that cannot be read. Other files stay as they are, for models that can read them.
+
+    Args:
+        heading: the heading above each file's text
+        folders: folders that files may be read from; attachments that contain their data need none
+        chars_max: how many characters of each file are sent
+    """
 
     name = "attachments"
 

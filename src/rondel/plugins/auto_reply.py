@@ -18,7 +18,13 @@ from ..values import Reply, user
 
 class AutoReply(Plugin):
     """Says `text` when the trigger holds for the reply, at most `max` times for each message of a person. Does nothing
-    if the reply calls tools, or if another plugin has redirected control."""
+    if the reply calls tools, or if another plugin has redirected control.
+
+    Args:
+        text: what to say instead of the user
+        trigger: when to say it; without conditions, after every reply
+        max: how often, for each message of a person
+    """
 
     holds_stream = False
 

@@ -19,7 +19,14 @@ PRECISIONS = {"minute": "%A, %d %B %Y, %H:%M", "hour": "%A, %d %B %Y, %H:00", "d
 
 
 class Clock(Plugin):
-    """`zone` is a time zone such as `Europe/Berlin`; the default is this machine's."""
+    """Inserts the date and the time.
+
+    Args:
+        zone: a time zone such as `Europe/Berlin`; the default is this machine's
+        target: the node to insert it at; without one, after the conversation
+        position: `before`, `after` or `child` of the target
+        precision: `minute`, `hour` or `day`; a coarse one changes the prompt less often
+    """
 
     name = "clock"
 

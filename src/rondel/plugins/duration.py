@@ -19,9 +19,13 @@ from ..values import Foreign, Media, Message, Part, Text, ToolCall, ToolResult, 
 
 
 class Duration(Plugin):
-    """For how many rounds a result is sent: none is always, 0 is never. `results` is for all tools, `tools` for single
-    ones by name, `errors` for results that are errors, whatever the tool; without `errors` they last as long as the
-    others."""
+    """Sends the results of tools for a number of rounds: no number is always, 0 is never.
+
+    Args:
+        results: for how many rounds the results of all tools are sent
+        tools: the same for single tools, by name
+        errors: the same for results that are errors, whatever the tool; by default they last as long as the others
+    """
 
     name = "duration"
     moves_prefix = True

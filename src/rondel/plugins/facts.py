@@ -18,6 +18,8 @@ TASK = "Read facts out of what was asked and answered."
 
 
 class Facts(Plugin):
+    """Stores what an agent has learned at the end of a turn."""
+
     name = "facts"
 
     def applies(self, turn: Turn) -> bool:

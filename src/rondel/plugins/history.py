@@ -20,9 +20,14 @@ ROLES = ("native", "plain")
 
 
 class History(Plugin):
-    """The target's children become the messages `history-0`, `history-1`, …, and its own text is removed. `empty` is
-    the target's text as long as there is no earlier turn. Roles are `native` (calls and results stay tool calls) or
-    `plain` (calls are text of the assistant, results text of the user). Errors are user messages either way."""
+    """Replaces the children of a node with the conversation: `history-0`, `history-1`, …
+
+    Args:
+        target: the node; its own text is removed
+        empty: the node's text as long as there is no earlier turn
+        roles: `native` keeps calls and results as tool calls; `plain` makes calls text of the assistant and results
+            text of the user. Errors are user messages either way
+    """
 
     name = "history"
 

@@ -27,6 +27,8 @@ _USES = (("Input", 1), ("Input", 2), ("Inputs", 0), ("Get", 1))
 
 
 class Inputs(Plugin):
+    """Extracts an agent's inputs from a text, if the agent uses them."""
+
     name = "inputs"
     required = True
 

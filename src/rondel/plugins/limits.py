@@ -22,6 +22,8 @@ WARNED_BEFORE = 2  # how many repetitions before the limit the model gets its fi
 
 
 class LimitsGuard(Plugin):
+    """Ends a turn that reaches a limit, with the limit's name."""
+
     name = "limits"
     required = True
 

@@ -42,6 +42,8 @@ _ROUND, _NOTICES = Key("log.round", int), Key("log.notices", list[str])
 
 
 class Log(Plugin):
+    """Writes one JSON line for each round and each failure, to the logger `rondel.log`."""
+
     name = "log"
 
     def applies(self, turn: Turn) -> bool:

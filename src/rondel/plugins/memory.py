@@ -49,7 +49,11 @@ class Entry(Value, frozen=True):
 
 
 class MemoryAgent(Plugin):
-    """Stores at most `entries_max` texts for each key and project."""
+    """Gives a model the tools `remember`, `recall` and `forget`, with a memory for each key and project.
+
+    Args:
+        entries_max: how many texts are stored for each key and project
+    """
 
     name = "memory"
 

@@ -13,8 +13,16 @@ from ..values import Role
 
 
 class Position(Plugin):
-    """Inserts one node in every round. Without a role its text becomes part of the surrounding message. Each entry of
-    an agent inserts one node. A missing target is a warning, and nothing changes."""
+    """Inserts one node in every round. A missing target is a warning, and nothing changes.
+
+    Args:
+        target: the node to insert it at
+        text: its text
+        position: `before`, `after` or `child` of the target
+        id: the id of the new node; by default, made from the names of the entry and the target
+        role: its role; without one its text becomes part of the surrounding message
+        caption: a name for it in previews
+    """
 
     name = "position"
 

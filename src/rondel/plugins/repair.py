@@ -11,6 +11,8 @@ from ..values import Part, Reply, ToolCall
 
 
 class RepairArguments(Plugin):
+    """Repairs arguments of calls that are not valid JSON."""
+
     name = "repair"
     holds_stream = False  # it changes only calls, which are not shown before they run
 

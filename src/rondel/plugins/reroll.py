@@ -17,8 +17,12 @@ from ..values import Message, Reply
 
 
 class Reroll(Plugin):
-    """Asks again if the reply contains one of the phrases, ignoring case, at most `max` times in a turn. A reply that
-    calls tools always stays."""
+    """Asks again if the reply contains one of the phrases. A reply that calls tools always stays.
+
+    Args:
+        search: a phrase or several, compared without case
+        max: how often, in a turn
+    """
 
     def __init__(self, *, search: str | tuple[str, ...], max: int = 3) -> None:
         if not search:

@@ -14,7 +14,12 @@ from ..values import Reply
 
 class Respond(Plugin):
     """The answer is the text of the enabled nodes, joined by blank lines; the target has the model's text. A reply that
-    calls tools or has no text stays as it is."""
+    calls tools or has no text stays as it is.
+
+    Args:
+        nodes: the answer, as a tree of nodes
+        target: the node that gets the model's text
+    """
 
     name = "respond"
 

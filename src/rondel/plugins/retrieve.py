@@ -31,6 +31,17 @@ class Retrieve(Plugin):
     Without `expires` this is decided in every round. With it, passages stay for that many rounds; then none are
     inserted for `cool_down` rounds. By default they come after the conversation: before it, they would change the
     prefix that a provider caches.
+
+    Args:
+        source: where to search, for example `{folder: docs}`
+        target: the node to insert the passages at
+        position: `before`, `after` or `child` of the target
+        trigger: when to search; without conditions, always
+        limit: how many passages, from 1 to 50
+        expires: for how many rounds passages stay; by default they are chosen again in every round
+        cool_down: for how many rounds none are inserted after they expired
+        query: what to search for; `<<input>>` is the person's message
+        role: the role of the message with the passages
     """
 
     def __init__(

@@ -14,6 +14,8 @@ from ..values import Part, Reply, Text
 
 
 class SoftFailures(Plugin):
+    """Replaces an agent's marker for "found nothing" with a sentence."""
+
     name = "soft_failures"
 
     def applies(self, turn: Turn) -> bool:

@@ -30,6 +30,14 @@ _SEEN = Key("telemetry.seen", dict[str, list[Entry]])  # a turn's entries so far
 
 
 class Telemetry(Plugin):
+    """Sends turns as OpenTelemetry spans; needs `rondel[otel]`.
+
+    Args:
+        endpoint: the address of the collector
+        headers: headers for it, for example a key
+        content: send what was said, too
+    """
+
     name = "telemetry"
 
     def __init__(self, endpoint: str = "", headers: Mapping[str, str] | None = None, content: bool = False) -> None:

@@ -37,6 +37,8 @@ class _List(Value, frozen=True):
 
 
 class Todo(Plugin):
+    """Gives the model a to-do list, which it sees at the end of every prompt."""
+
     name = "todo"
     tools = (write_todo,)
 

@@ -18,7 +18,13 @@ _REPORTED = Key("trim.reported", int)
 
 class Trim(Plugin):
     """Keeps the newest messages within `share` of the window, in order, and reports how many it left out. The newest
-    message and the newest user message always stay, and a call is never separated from its results."""
+    message and the newest user message always stay, and a call is never separated from its results.
+
+    Args:
+        share: the share of the window that messages may fill
+        window_tokens: the size of the window; by default, what is known about the model
+        estimate: a function that estimates tokens; in code only
+    """
 
     name = "trim"
 

@@ -275,10 +275,12 @@ class Config(Value, frozen=True):
         return not isinstance(self.project, UntrustedFolder)
 
     def check_trusted(self) -> None:
+        """Raise NotTrusted if the project's folder is not trusted."""
         if isinstance(self.project, UntrustedFolder):
             raise self.project.refusal()
 
     def source(self, key: str) -> Source:
+        """Return where the value of a key comes from."""
         return self.sources.get(key, Source())
 
 

@@ -91,6 +91,16 @@ class TrustList:
             return None
 
 
+def state_folder() -> Path:
+    """Return the folder for history, logs and the list of trusted folders: `rondel` in the user's state folder."""
+    xdg = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
+
+
+def trust_list() -> TrustList:
+    return TrustList(state_folder(), os.environ)
+
+
 def _given(env: Mapping[str, str]) -> list[Path]:
     """Return the folders in RONDEL_TRUST; folders below them are trusted, too."""
     given = [part for part in env.get(VARIABLE, "").split(os.pathsep) if part]

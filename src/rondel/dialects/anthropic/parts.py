@@ -7,12 +7,13 @@ Foreign.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from ...contracts.dialect import SIGNED_BY, Json, seal, unseal
 from ...text.attached import text_in
 from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._images import Edit, edit_blocks, objects_in
 from .._names import name_sent
 from .._wire import (
     as_object,
@@ -20,6 +21,7 @@ from .._wire import (
     each,
     extras,
     field,
+    maybe,
     mention,
     merge,
     object_field,
@@ -106,10 +108,13 @@ def read_content(content: object) -> tuple[Part, ...]:
 
 
 def _read_citation(raw: Json) -> Citation:
+    source = text_field(raw, "source", "")
     return Citation(
-        url=text_field(raw, "url", "") or text_field(raw, "source", ""),
+        url=text_field(raw, "url", "") or (source if "://" in source else ""),
         title=text_field(raw, "title", "") or text_field(raw, "document_title", ""),
         quote=text_field(raw, "cited_text", ""),
+        path="" if "://" in source else source,
+        page=maybe(raw, "start_page_number", int),
         opaque={NAME: raw},
     )
 
@@ -218,8 +223,18 @@ def write_citation(citation: Citation, *, replay: bool) -> Json | None:
     """A citation as it was read. One of another dialect is written for callers only: a model would miss its index."""
     if kept := own(citation, NAME):
         return None if replay and kept.get("encrypted_index") == "" else kept
-    if replay or not citation.url:
+    if replay or not citation.address:
         return None
+    if not citation.url:
+        return {
+            "type": "search_result_location",
+            "source": citation.address,
+            "title": citation.title or None,
+            "cited_text": citation.quote,
+            "search_result_index": max(citation.number - 1, 0),
+            "start_block_index": 0,
+            "end_block_index": 1,
+        }
     return {
         "type": "web_search_result_location",
         "url": citation.url,
@@ -294,3 +309,18 @@ def short(blocks: list[Json]) -> str | list[Json]:
 
 def _plain_text(text: str) -> Json:
     return {"type": "text", "text": text}
+
+
+# --- the images of a body that is relayed -----------------------------------------------------------------------------
+
+
+def edit_images(messages: object, edit: Edit) -> None:
+    edit_blocks(_image_blocks(messages), edit, "image", read_block, lambda media: write_block(media, replay=True))
+
+
+def _image_blocks(messages: object) -> Iterator[Json]:
+    for message in objects_in(messages):
+        for block in objects_in(message.get("content")):
+            yield block
+            if block.get("type") == "tool_result":
+                yield from objects_in(block.get("content"))

@@ -7,7 +7,7 @@ texts of one item are written as one item again. Encrypted reasoning rides whole
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from ...contracts.dialect import Json, seal, unseal
 from ...text.attached import as_text, text_in
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._images import Edit, edit_blocks, objects_in
 from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
     at,
@@ -111,7 +112,8 @@ def thinking_text(raw: Json) -> str:
 
 def _read_citation(raw: Json) -> Citation:
     if raw.get("type") != "url_citation":
-        return Citation(title=text_field(raw, "filename", ""), opaque={NAME: raw})
+        name = text_field(raw, "filename", "")
+        return Citation(title=name, path=name, opaque={NAME: raw})
     return Citation(
         url=text_field(raw, "url", ""),
         title=text_field(raw, "title", ""),
@@ -259,17 +261,18 @@ def write_result(result: ToolResult, *, custom: bool) -> Json:
     return merge(extras(kept, "output"), item) if kept else item
 
 
-def write_output_part(part: Text | Foreign) -> Json:
+def write_output_part(part: Text | Foreign, *, replay: bool = False) -> Json:
     kept = own(part, NAME)
     if isinstance(part, Foreign):
         return kept["part"]
     left = extras(kept, "item")
     if part.refusal:
         return merge(left, {"type": "refusal", "refusal": part.text})
-    return merge(left, {"type": "output_text", "text": part.text, "annotations": write_citations(part)})
+    return merge(left, {"type": "output_text", "text": part.text, "annotations": write_citations(part, replay=replay)})
 
 
-def write_citations(text: Text) -> list[Json]:
+def write_citations(text: Text, *, replay: bool = False) -> list[Json]:
+    """The annotations of a text. A file that only we know is written for callers, not for a model's server."""
     written: list[Json] = []
     for citation in text.citations:
         kept = own(citation, NAME)
@@ -279,6 +282,10 @@ def write_citations(text: Text) -> list[Json]:
             written.append(merge(kept, {**base, "start_index": start, "end_index": end}))
         elif kept:
             written.append(kept)
+        elif citation.path and not replay:
+            index = len(text.text) if citation.end is None else citation.end
+            name = {"file_id": citation.address, "filename": citation.path, "index": index}
+            written.append({"type": "file_citation", **name})
     return written
 
 
@@ -307,3 +314,16 @@ def reasoning_item(part: Thinking, id: str) -> Json:
         return {"summary": [], **kept, "type": "reasoning", "id": kept.get("id", id)}
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
     return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": seal(part.opaque, NAME)}
+
+
+# --- the images of a body that is relayed -----------------------------------------------------------------------------
+
+
+def edit_images(messages: object, edit: Edit) -> None:
+    edit_blocks(_image_parts(messages), edit, "input_image", lambda raw: read_input_content([raw])[0], write_input_part)
+
+
+def _image_parts(messages: object) -> Iterator[Json]:
+    for item in objects_in(messages):
+        yield from objects_in(item.get("content"))
+        yield from objects_in(item.get("output"))

@@ -37,6 +37,7 @@ from .._wire import (
     object_field,
     opaque,
     own,
+    reading_prompt,
     shown,
     text_field,
     write_tools,
@@ -67,7 +68,7 @@ _OF_CALLERS = (ADDED, "item_reference", "mcp_approval_response", "computer_call_
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
+def write_prompt(prompt: Prompt, *, model: str, stream: bool = True) -> Json:
     instructions, messages = _instructions(prompt.messages)
     alone = not _is_stored(own(prompt, NAME))
     body: Json = {"model": model, "input": _write_items(messages, alone=alone)}
@@ -169,7 +170,7 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
         if isinstance(part, (Text, Foreign)) and part.opaque and (item := own(part, NAME).get("item")):
             if item != open_item:
                 items.append(_message_of(item))
-            items[-1]["content"].append(write_output_part(part))
+            items[-1]["content"].append(write_output_part(part, replay=True))
             open_item = item
             continue
         open_item = {}
@@ -198,6 +199,7 @@ def _can_replay(kept: Json, *, alone: bool) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@reading_prompt(NAME)
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     messages: list[Message] = []

@@ -50,7 +50,7 @@ def example_turns(tools: Sequence[ToolSpec], options: Options, *, remarks: bool 
         for tool, example in calls:
             yield from _called(tool, example)[:2]
         return
-    whole = [(tool, example) for tool, example in calls if example.asked and example.said]
+    whole = [(tool, example) for tool, example in calls if example.asked and example.said] or calls[:2]
     said = (*_SAID, *(_REMARKED if remarks else ()))
     every = max(1, len(said) // max(1, len(calls)))  # calls are spread among the answers
     for at, texts in enumerate(said, 1):
@@ -78,13 +78,9 @@ def _called(tool: ToolSpec, example: Example) -> tuple[Message, ...]:
 
 def _both(first: tuple[ToolSpec, Example], second: tuple[ToolSpec, Example]) -> Iterator[Message]:
     """Yield one turn of two steps."""
-    (_, this), (_, that) = first, second
-    yield user(f"{this.asked} {that.asked}")
-    for tool, example in first, second:
-        call = ToolCall("example", tool.name, example.arguments)
-        yield assistant(call)
-        yield _result(call, example.result)
-    yield assistant(f"{this.said} {that.said}")
+    (asked, *one, this), (then, *two, that) = _called(*first), _called(*second)
+    joined = f"{asked.text} {then.text}" if first[1].asked else f"{asked.text}, and then: {then.text}"
+    yield from (user(joined), *one, *two, assistant(f"{this.text} {that.text}"))
 
 
 def _result(call: ToolCall, text: str) -> Message:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import socket
 import sys
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, cast
+from typing import IO
 
 import msgspec
 
 from ...contracts.dialect import Json
 from ...errors import EngineError
+from ...files.lock import try_lock
 from .frames import FrameError, Hello, Kind, Status, read_frame, version, write_frame
 from .llama import ModelSettings
 from .model import SharedModel, acquire, release
@@ -192,22 +192,19 @@ def main() -> None:
     os.setsid()
     os.chdir("/")
     with (folder / "model.lock").open("a") as lock:
-        if _locked(cast(Any, lock)):
+        if _locked(lock):
             asyncio.run(Resident(folder).run())
             sys.stdout.flush()
             os._exit(0)  # not waiting for a model that is still in the middle of a batch
 
 
-def _locked(lock: Any) -> bool:
+def _locked(lock: IO[str]) -> bool:
     until = time.monotonic() + LOCK_S
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-        else:
-            return True
-    return False  # another one serves
+    while not try_lock(lock.fileno()):
+        if time.monotonic() > until:
+            return False  # another one serves
+        time.sleep(0.05)
+    return True
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ CALLS_MAX = 6
 ERRORS_MAX = 2
 
 _SEVERAL = re.compile(
-    r"\b(?:and|then|also|plus|after|before|both|each|every|all|first|finally|next|compare|und|dann|danach|alle|et|puis|y|luego|e|poi)\b"
+    r"\b(?:and|or|then|also|plus|after|before|both|each|every|all|first|finally|next|compare|und|oder|dann|danach|alle|et|puis|y|luego|e|poi)\b"
     r"|[;&\n]|\?.*\?|\.\s+\w",
     re.IGNORECASE | re.DOTALL,
 )

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -114,17 +114,17 @@ class Gateway:
                 async with asyncio.timeout(seconds):  # not wait_for, which may swallow a cancellation before 3.12
                     await self._is_idle.wait()
 
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncGenerator[None]:
-        """Raises EngineOverloaded in the body of the `with` if the gateway stops before the answer is complete."""
+    async def _until_stopped(self, answer: Coroutine[Any, Any, None]) -> None:
+        """Await an answer. Raises EngineOverloaded if the gateway stops before it is complete."""
         if self._is_stopping:
+            answer.close()
             raise _stopping()
         answering = asyncio.timeout(None)
         self._open.add(answering)
         self._is_idle.clear()
         try:
             async with answering:
-                yield
+                await answer
         except TimeoutError:
             if not answering.expired():
                 raise
@@ -296,8 +296,8 @@ class Gateway:
         try:
             decision = await setup.decide(request)
             record.rule, record.why, record.warnings = decision.rule, decision.why, decision.warnings
-            async with self._answering():
-                await exchange.answer(setup.candidates(request, decision), setup.opening(request, decision))
+            answer = exchange.answer(setup.candidates(request, decision), setup.opening(request, decision))
+            await self._until_stopped(answer)
             setup.learn(record, decision.estimated)
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
@@ -312,8 +312,7 @@ class Gateway:
 
     async def _count(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         try:
-            async with self._answering():
-                await self._counted(setup, request, record, out)
+            await self._until_stopped(self._counted(setup, request, record, out))
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
             await self._refuse(out, request.dialect, error)

@@ -25,7 +25,12 @@ _OFFERED = Key("text_tools.offered", bool)
 
 
 class TextTools(Plugin):
-    """Applies if the engine's facts say that the model has no tool calling, or `always`."""
+    """Describes tools in the prompt and finds calls in text, for a model without tool calling.
+
+    Args:
+        patterns: how calls look in text; in code only
+        always: also for models with tool calling
+    """
 
     name = "text_tools"
 
@@ -35,6 +40,7 @@ class TextTools(Plugin):
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
+        """The forms in which calls are found in a text."""
         return tuple(self._patterns.values())
 
     def add_pattern(self, name: str, opening: str, closing: str = "", *, read: ReadBody | None = None) -> None:
@@ -52,6 +58,7 @@ class TextTools(Plugin):
         self._patterns[name] = Pattern(name, opens, closes, read)
 
     def remove_pattern(self, name: str) -> None:
+        """Remove a form."""
         if name not in self._patterns:
             raise RondelError(f"no pattern is named {name!r}{nearest(name, list(self._patterns))}")
         del self._patterns[name]

@@ -73,6 +73,7 @@ def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
         function=function,
         alias=settings.alias,
         listeners=_known(draft, "listeners", settings.listeners),
+        handoffs=_named(draft, "handoffs", settings.handoffs, names),
         expands_output=settings.expands_output,
         recruits=_named(draft, "recruits", settings.recruits, names),
         facts=_facts(draft),

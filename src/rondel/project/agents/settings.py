@@ -33,6 +33,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     engine: str = ""
     tools: tuple[str, ...] = ()  # built-in tools, `module:attribute` of the project, or other agents
     listeners: tuple[str, ...] = ()  # agents that the model may call; each needs a description and inputs
+    handoffs: tuple[str, ...] = ()  # agents that the model may hand the conversation over to
     plugins: tuple[str | dict[str, Any], ...] = ()
     limits: dict[str, Any] = {}
     options: dict[str, Any] = {}

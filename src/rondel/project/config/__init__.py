@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,21 +19,18 @@ from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
 from ..lookup import find_plugin
-from ..settings import Config, EngineSettings, StoreSettings, TelemetrySettings, ToolSettings
+from ..settings import Config, EngineSettings, Source, StoreSettings, TelemetrySettings, ToolSettings, shown_url
 from ..trust import UntrustedFolder
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
-from .ledger import ledger_of, rules_of
+from .ledger import configure_ledger, ledger_of, make_ledger, money_warnings, prices_of, rules_of
 from .locate import find_file, home_of, own_file
-from .money import configure_ledger, make_ledger, money_warnings, prices_of
 from .shown import OVERRIDES, explain, literal_secrets, secrets_in, sources_of
-from .telemetry import KEY as TELEMETRY_KEY
-from .telemetry import VARIABLE as TELEMETRY_VARIABLE
-from .telemetry import telemetry_of, telemetry_source
 
 __all__ = [
     "BUILTIN_ENGINES",
+    "MEMORY",
     "OVERRIDES",
     "SAME",
     "canonical_engine",
@@ -52,6 +50,7 @@ __all__ = [
 ]
 
 MEMORY = ":memory:"
+TELEMETRY, TELEMETRY_VARIABLE = "telemetry.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -131,7 +130,7 @@ def plugins_of(config: Config) -> list[Plugin]:
     telemetry = config.telemetry
     if telemetry.endpoint and all(plugin.name != "telemetry" for plugin in plugins):
         given = msgspec.structs.asdict(telemetry)
-        if config.source(TELEMETRY_KEY).variables == (TELEMETRY_VARIABLE,):
+        if config.source(TELEMETRY).variables == (TELEMETRY_VARIABLE,):
             given["endpoint"] = ""  # OpenTelemetry reads its own variables
         plugins.append(find_plugin("telemetry", given))
     return plugins
@@ -164,7 +163,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         limits=limits_of(checker, file.limits, ("limits",)),
         options=options_of(checker, file.options, ("options",)),
         plugins=plugin_entries(checker, file.plugins, ("plugins",)),
-        telemetry=telemetry_of(checker, file.telemetry, env),
+        telemetry=_telemetry(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
         path=str(path or ""),
@@ -176,8 +175,25 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     engines = dict(engines_named(document, config))
     gateway = gateway_of(checker, file.gateway, engines)
     config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
-    sources = sources_of(document, config, overrides) | telemetry_source(file.telemetry, config.telemetry)
+    sources = sources_of(document, config, overrides)
+    if config.telemetry.endpoint and not file.telemetry.endpoint:
+        sources[TELEMETRY] = Source(variables=(TELEMETRY_VARIABLE,))
     return msgspec.structs.replace(config, sources=sources)
+
+
+def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str]) -> TelemetrySettings:
+    """Return the effective settings. The file overrides the variable, which is for all programs on a machine."""
+    if not given.endpoint:
+        # OpenTelemetry has two variables to switch it off.
+        switches = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"))
+        is_off = any(env.get(variable, "").lower() == off for variable, off in switches)
+        return msgspec.structs.replace(given, endpoint="" if is_off else env.get(TELEMETRY_VARIABLE, ""))
+    parts = urlsplit(given.endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        message = f"{shown_url(given.endpoint)!r} is not a web address; write the collector's, such as http://host:port"
+        with collecting(checker.mistakes):
+            raise checker.document.error(("telemetry", "endpoint"), message)
+    return given
 
 
 def _store(given: StoreSettings, folder: Path, env: Mapping[str, str]) -> StoreSettings:

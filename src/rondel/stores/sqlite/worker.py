@@ -13,27 +13,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from ...errors import StoreError
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _try_lock(handle: int) -> bool:
-        # Not lockf: its locks belong to a process, and two stores in one process must see each other.
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
+from ...files.lock import try_lock
 
 _workers: WeakSet[Worker] = WeakSet()
 
@@ -69,7 +49,7 @@ class Worker:
                     "check its permissions, or give another path"
                 ) from error
             # Before it is locked, another worker that tidies up may take the new file for that of a dead one.
-            if _try_lock(handle) and path.exists():
+            if try_lock(handle) and path.exists():
                 return cls(id, path, handle)
             os.close(handle)
 
@@ -105,7 +85,7 @@ def _is_free(path: Path, *, remove: bool = False) -> bool:
         # A file of another user that we may not open: we cannot tell, so it counts as alive.
         return False
     try:
-        free = _try_lock(handle)
+        free = try_lock(handle)
         if free and remove and sys.platform != "win32":
             # While the lock is held: a worker that is just starting notices that its file is gone.
             path.unlink(missing_ok=True)

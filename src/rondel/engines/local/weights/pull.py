@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from asyncio import sleep
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ....errors import EngineError, EngineUnreachable
+from ....files.lock import try_lock
 from ....threads import in_thread
 from .catalog import Address, Url, Weights, Wheels, path_of
 from .gguf import read_metadata
@@ -182,7 +182,7 @@ def _part_of(path: Path) -> Path:
 async def _wait_for(lock: IO[bytes], weights: Weights, path: Path) -> AsyncGenerator[int]:
     """Take the lock. While another process holds it, yield how many bytes that process has downloaded."""
     seen, since = -1, time.monotonic()
-    while not _try_lock(lock):
+    while not try_lock(lock.fileno()):
         size = _downloaded_bytes(path)
         if size != seen:
             seen, since = size, time.monotonic()
@@ -199,25 +199,3 @@ def _downloaded_bytes(path: Path) -> int:
         with suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        file.seek(0)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

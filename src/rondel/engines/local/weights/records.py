@@ -13,7 +13,7 @@ import msgspec
 from ....errors import ConfigError, EngineError, nearest
 from ....files.private import write_private
 from ....values import Options, Value
-from .catalog import CATALOG, Card, Url, Weights, cache_folder, path_of
+from .catalog import CATALOG, EMBEDDERS, Card, Url, Weights, cache_folder, path_of
 from .gguf import read_metadata
 
 RECORD_BYTES_MAX = 100_000
@@ -128,7 +128,7 @@ def _with_record(weights: Weights, recorded: Weights | None) -> Weights:
 
 
 def find(name: str) -> Weights:
-    known = {weights.name: weights for weights in every_model()}
+    known = {weights.name: weights for weights in (*every_model(), *EMBEDDERS)}
     if name not in known:
         raise ConfigError(f"there is no embedded model {name!r}{nearest(name, tuple(known))}")
     return known[name]

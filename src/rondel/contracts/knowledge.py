@@ -1,0 +1,208 @@
+"""The contracts of knowledge bases: what a reader makes of a file, and the store that holds and searches the chunks.
+
+Knows no file format, no embedder and no database; see knowledge/readers/ and stores/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from hashlib import sha256
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from ..errors import RondelError
+from ..values import Value
+from .embedder import Vector
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+class Section(Value, frozen=True):
+    """A piece of a document under its headings. `line` and `page` are where it begins, from 1, if they are known."""
+
+    text: str
+    headings: tuple[str, ...] = ()
+    line: int | None = None
+    page: int | None = None
+
+
+class Document(Value, frozen=True):
+    title: str = ""
+    sections: tuple[Section, ...] = ()
+
+
+class Unreadable(RondelError):
+    """A reader cannot read a file. The message continues the sentence "the file ...": "is not text"."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Reads one kind of file. Installed readers are found by the entry points `rondel.readers`.
+
+    What it reads is hostile until shown otherwise: it limits what it unpacks, and follows no reference to anything
+    outside of the data.
+    """
+
+    @property
+    def suffixes(self) -> Sequence[str]:
+        """The ends of the names of its files, in lower case: `.md`."""
+        ...
+
+    def read(self, data: bytes, name: str) -> Document:
+        """Return the document, or raise Unreadable. Runs in a thread."""
+        ...
+
+
+class Chunk(Value, frozen=True):
+    """A part of a document that is found as a whole. `headings` are joined: `Guide > Refunds`."""
+
+    text: str
+    headings: str = ""
+    line: int | None = None
+    page: int | None = None
+
+
+def embedded_text(title: str, chunk: Chunk) -> str:
+    """Return what is embedded of a chunk: its text below the document's title and its headings."""
+    head = " > ".join(part for part in (title, chunk.headings) if part)
+    return f"{head}\n{chunk.text}" if head else chunk.text
+
+
+def chunk_key(text: str) -> bytes:
+    """Return the key under which the vector of an embedded text is stored."""
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
+
+
+class StoredDocument(Value, frozen=True):
+    """A document of a base. `signature` is what the file system said of the file when it was read; empty if that
+    cannot be relied on. `problem` says why a file could not be read; it has no chunks then."""
+
+    path: str
+    signature: str = ""
+    hash: str = ""
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    problem: str = ""
+    chunks: int = 0
+
+
+class BaseInfo(Value, frozen=True):
+    """What is stored of a base. `vectors` counts the chunks that have one."""
+
+    key: str
+    embedder: str = ""
+    dimensions: int = 0
+    documents: int = 0
+    chunks: int = 0
+    vectors: int = 0
+    problems: int = 0
+    synced_at: float = 0.0
+
+
+class BaseState(Value, frozen=True):
+    """What a sync must know of a base before it begins. `interrupted` says that the last sync did not end."""
+
+    embedder: str = ""
+    dimensions: int = 0
+    interrupted: bool = False
+    signatures: dict[str, str] = {}
+    """The signature of each document, by its path."""
+
+
+class Changes(Value, frozen=True):
+    """What a sync changes, all or nothing. `moved` maps the old path of a document to its new row, `touched` are rows
+    whose content is the same. `collect` also looks for vectors that an interrupted sync has left."""
+
+    put: tuple[tuple[StoredDocument, tuple[Chunk, ...]], ...] = ()
+    moved: dict[str, StoredDocument] = {}
+    touched: tuple[StoredDocument, ...] = ()
+    removed: tuple[str, ...] = ()
+    collect: bool = False
+
+
+class Filter(Value, frozen=True):
+    """Which documents are searched: those whose path matches one of the patterns (`*` also matches `/`), and that have
+    all of the tags."""
+
+    paths: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+class Hit(NamedTuple):
+    """A chunk that was found, by its id, and how well it fits by the search's own measure; more is better."""
+
+    chunk: int
+    score: float
+
+
+class StoredChunk(Value, frozen=True):
+    id: int
+    path: str
+    title: str
+    tags: tuple[str, ...]
+    chunk: Chunk
+
+
+class KnowledgeStore(Protocol):
+    """Documents, their chunks and the chunks' vectors, by base. What is stored can be made again from the files.
+
+    A base appears with its first change. Every method that is given an unknown base finds nothing.
+    """
+
+    def lock(self, base: str, *, wait: bool = True) -> AbstractAsyncContextManager[bool]:
+        """Hold the right to change a base, against all processes. Without `wait`, yield False if another one has it."""
+        ...
+
+    async def info(self, base: str) -> BaseInfo | None: ...
+
+    async def bases(self) -> list[BaseInfo]: ...
+
+    async def state(self, base: str) -> BaseState: ...
+
+    async def documents(self, base: str, paths: Collection[str] | None = None) -> list[StoredDocument]:
+        """Return the documents at these paths, or all of them."""
+        ...
+
+    async def apply(self, base: str, changes: Changes, *, at: float) -> None:
+        """Make the changes in one transaction: a search sees all of them or none. Vectors that no chunk uses any more
+        are removed."""
+        ...
+
+    async def remove(self, base: str) -> bool:
+        """Remove a base and all that belongs to it. Return False if there is none."""
+        ...
+
+    async def set_embedder(self, base: str, embedder: str, dimensions: int) -> None:
+        """Say which embedder the vectors of a base come from. The vectors of another one are removed."""
+        ...
+
+    async def known_vectors(self, base: str, keys: Collection[bytes]) -> set[bytes]:
+        """Return those of the keys that have a vector."""
+        ...
+
+    async def put_vectors(self, base: str, vectors: Sequence[tuple[bytes, Vector]]) -> None:
+        """Store vectors, also of chunks that are not there yet: an interrupted sync keeps what it has embedded."""
+        ...
+
+    async def without_vectors(self, base: str, limit: int) -> list[StoredChunk]:
+        """Return chunks that have no vector."""
+        ...
+
+    async def find_words(self, base: str, words: str, limit: int, filter: Filter) -> list[Hit]:
+        """Return the chunks that have some of the words, ranked by BM25."""
+        ...
+
+    async def find_vectors(self, base: str, vector: Vector, limit: int, filter: Filter) -> list[Hit]:
+        """Return the chunks whose vectors are nearest by cosine."""
+        ...
+
+    async def chunks(self, base: str, ids: Sequence[int]) -> list[StoredChunk]:
+        """Return chunks by their ids, in that order; those that are gone are left out."""
+        ...
+
+    async def chunks_of(self, base: str, path: str) -> list[StoredChunk]: ...
+
+    async def aclose(self) -> None: ...

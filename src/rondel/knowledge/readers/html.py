@@ -1,0 +1,94 @@
+"""HTML: a section for each heading, with the visible text in lines. Scripts, styles and navigation are left out."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+from ...contracts.knowledge import Document, Section
+from ._decode import decoded
+
+_HIDDEN = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object", "nav", "head"))
+_BLOCK = frozenset(
+    (
+        *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "hr"),
+        *("header", "li", "main", "ol", "p", "pre", "section", "table", "td", "th", "tr", "ul"),
+    )
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.I)
+
+
+def read(data: bytes, name: str) -> Document:
+    parser = _Sections()
+    parser.feed(_text(data))
+    parser.close()
+    return parser.document()
+
+
+def _text(data: bytes) -> str:
+    if (found := _CHARSET.search(data[:2_048])) and found[1].lower() not in (b"utf-8", b"utf8"):
+        try:
+            return data.decode(found[1].decode("ascii"))
+        except (LookupError, UnicodeError):
+            pass
+    return decoded(data)
+
+
+class _Sections(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._title = ""
+        self._headings: list[tuple[int, str]] = []
+        self._sections: list[Section] = []
+        self._pieces: list[str] = []
+        self._began = 1
+        self._hidden: list[str] = []
+        self._heading = 0
+        self._in_title = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "title":
+            self._in_title = True
+        elif tag == "body":
+            self._hidden.clear()
+        elif tag in _HIDDEN:
+            self._hidden.append(tag)
+        elif tag in _HEADINGS and not self._hidden:
+            self._close()
+            self._heading = _HEADINGS[tag]
+        elif tag in _BLOCK:
+            self._pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title":
+            self._in_title = False
+        elif tag in self._hidden:
+            while self._hidden.pop() != tag:
+                pass
+        elif tag in _HEADINGS and self._heading:
+            # Documentation marks links to headings with a pilcrow.
+            text = " ".join("".join(self._pieces).split()).rstrip("¶ ")
+            self._headings = [(level, words) for level, words in self._headings if level < self._heading]
+            self._headings.append((self._heading, text[:300]))
+            self._pieces, self._heading, self._began = [], 0, self.getpos()[0]
+        elif tag in _BLOCK:
+            self._pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self._title += data
+        elif not self._hidden:
+            self._pieces.append(data)
+
+    def _close(self) -> None:
+        lines = [" ".join(line.split()) for line in "".join(self._pieces).split("\n")]
+        text = re.sub(r"\n{2,}", "\n\n", "\n".join(lines)).strip()
+        if text:
+            self._sections.append(Section(text, tuple(text for _, text in self._headings if text), line=self._began))
+        self._pieces, self._began = [], self.getpos()[0]
+
+    def document(self) -> Document:
+        self._close()
+        title = " ".join(self._title.split()) or next((text for _, text in self._headings[:1]), "")
+        return Document(title[:300], tuple(self._sections))

@@ -1,0 +1,316 @@
+"""Readers: what each kind of file says, and where; and files that are wrong, hostile or something else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rondel.contracts.knowledge import Document, Section, Unreadable
+from rondel.knowledge import readers
+from rondel.knowledge.base import KnowledgeBase, SyncReport
+from rondel.knowledge.chunks import chunks_of
+from rondel.knowledge.readers import docx, read
+from rondel.knowledge.scan import pattern_of
+from rondel.knowledge.settings import KnowledgeSettings
+from rondel.machine.tokens import estimate_tokens
+from rondel.stores.sqlite.knowledge import SqliteKnowledge
+
+FILES = Path(__file__).parent / "files"
+
+
+def sections(data: bytes | str, name: str) -> list[tuple[str, tuple[str, ...], int | None]]:
+    found = read(data.encode() if isinstance(data, str) else data, name)
+    return [(" ".join(section.text.split()), section.headings, section.line) for section in found.sections]
+
+
+def test_markdown_is_known_by_its_headings_and_lines() -> None:
+    front = "---\ntitle: The guide\n---\n"
+    text = f"{front}Intro.\n\n# One\n\nFirst.\n\n## Two ##\n```\n# not a heading\n```\n\nUnder\n-----\nLast."
+    assert read(text.encode(), "a.md").title == "The guide"
+    assert sections(text, "a.md") == [
+        ("Intro.", (), 4),
+        ("First.", ("One",), 7),
+        ("``` # not a heading ```", ("One", "Two"), 11),
+        ("Last.", ("One", "Under"), 17),
+    ]
+    assert sections("Top\n===\nBody", "a.md") == [("Body", ("Top",), 3)]
+
+
+def test_html_is_its_visible_text() -> None:
+    page = (
+        "<html><head><title>Shop &amp; help</title><style>p{}</style></head><body><nav>Menu</nav>"
+        "<h1>Refunds¶</h1><p>Within <b>14</b> days.</p><script>alert(1)</script>"
+        "<h2>How</h2><ul><li>Write to us<li>Wait</ul></body></html>"
+    )
+    assert read(page.encode(), "a.html").title == "Shop & help"
+    assert [found[:2] for found in sections(page, "a.html")] == [
+        ("Within 14 days.", ("Refunds",)),
+        ("Write to us Wait", ("Refunds", "How")),
+    ]
+    assert sections("<p>Grüße</p>".encode("latin-1"), "a.html")[0][0] == "Grüße"
+
+
+def test_a_pdf_is_known_by_its_pages() -> None:
+    document = read((FILES / "manual.pdf").read_bytes(), "manual.pdf")
+    assert document.title == "Espresso machine manual"
+    assert [section.page for section in document.sections] == [1, 2]
+    assert "citric acid" in document.sections[1].text
+
+
+def test_a_word_document_is_known_by_its_headings() -> None:
+    document = read((FILES / "travel.docx").read_bytes(), "travel.docx")
+    assert document.title == "Travel policy"
+    assert [(section.headings, section.text) for section in document.sections] == [
+        (("Travel policy",), "This policy is for all employees."),
+        (("Trains",), "First class is allowed on journeys of more than four hours."),
+        (("Trains", "Reservations"), "Reserve a seat at least two days before."),
+        (("Hotels",), "City | Limit\n\nZürich | 180 francs"),
+    ]
+
+
+def test_a_row_of_a_table_says_what_its_columns_are() -> None:
+    table = 'name;price\nEspresso;2\n"Big; latte";4\n'
+    assert sections(table, "a.csv") == [("name: Espresso; price: 2", (), 2), ("name: Big; latte; price: 4", (), 3)]
+    assert sections("a\tb\n1\t2\n", "a.tsv") == [("a: 1; b: 2", (), 2)]
+
+
+def test_json_is_a_line_for_each_value() -> None:
+    assert sections('{"shop": {"open": [9, 17], "name": "Bean"}, "x": null}', "a.json") == [
+        ("shop.open[0]: 9 shop.open[1]: 17 shop.name: Bean", ("shop",), None)
+    ]
+    assert sections('{"a": 1}\n\n{"a": 2}\n', "a.jsonl") == [("a: 1", (), 1), ("a: 2", (), 3)]
+
+
+def test_code_is_known_by_its_functions_and_classes() -> None:
+    python = '"""Doc."""\nimport os\n\n@cache\ndef one():\n    return 1\n\nclass Two:\n    def m(self): ...\n\nX = 1\n'
+    assert [(headings, line) for _, headings, line in sections(python, "a.py")] == [
+        ((), 1),
+        (("one",), 4),
+        (("Two",), 8),
+        ((), 11),
+    ]
+    assert sections("def broken(:\n  pass", "a.py")[0][1:] == (("broken",), 1)
+    rust = "use std;\n\npub fn run(a: u8) -> u8 {\n    a\n}\n\nimpl Thing {\n}\n"
+    assert [headings for _, headings, _ in sections(rust, "a.rs")] == [(), ("run",), ("Thing",)]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Grüße".encode(), "Grüße"),
+        ("Grüße".encode("utf-8-sig"), "Grüße"),
+        ("Grüße".encode("utf-16"), "Grüße"),
+        ("Grüße – ja".encode("cp1252"), "Grüße – ja"),
+        (b"a\r\nb\rc", "a b c"),
+    ],
+)
+def test_encodings_are_recognised(data: bytes, text: str) -> None:
+    assert sections(data, "a.txt")[0][0] == text
+
+
+def bomb() -> bytes:
+    """A ZIP file of a few kilobytes that unpacks to more than any document has."""
+    buffer = BytesIO()
+    with (
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("word/document.xml", "w", force_zip64=True) as member,
+    ):
+        for _ in range(docx.XML_BYTES_MAX // 1_000_000 + 2):
+            member.write(b" " * 1_000_000)
+    return buffer.getvalue()
+
+
+def zipped(**members: str) -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in members.items():
+            archive.writestr(name.replace("__", "/").replace("_", "."), text)
+    return buffer.getvalue()
+
+
+def locked_pdf() -> bytes:
+    from pypdf import PdfReader, PdfWriter
+
+    writer, buffer = PdfWriter(clone_from=PdfReader(FILES / "manual.pdf")), BytesIO()
+    writer.encrypt("secret", algorithm="RC4-128")
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
+LAUGHS = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.md", b"\x7fELF\0\0\0\1", "is not text"),
+        ("a.txt", bytes(range(1, 32)) * 30 + b"\xff", "is not text"),
+        ("a.pdf", locked_pdf(), "protected by a password"),
+        ("a.pdf", b"%PDF-1.7\nnonsense", "is not a PDF"),
+        ("a.pdf", (FILES / "manual.pdf").read_bytes()[:700], "(is not a PDF|has no text)"),
+        ("a.docx", bomb(), "unpacks to more than 50 MB"),
+        ("a.docx", b"PK\3\4 broken", "is not a Word document"),
+        ("a.docx", zipped(a_txt="x"), "but not a Word document"),
+        ("a.docx", zipped(word__document_xml=LAUGHS), "has a document type"),
+        ("a.docx", zipped(word__document_xml="<a><b></a>"), "is not a Word document"),
+        ("a.json", b'{"a": ', "is not JSON"),
+        ("a.json", b"[" * 100_000, "(is not JSON|nested too deeply)"),
+        ("a.jsonl", b'{"a": 1}\n{"a"', "is not JSON in line 2"),
+        ("a.csv", b'a,b\n"' + b"x" * 200_000, "is not a table"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(name: str, data: bytes, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
+        read(data, name)
+
+
+def test_an_installed_reader_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reads_foo.py").write_text(
+        "from rondel.contracts.knowledge import Document, Section\n"
+        "class Foo:\n"
+        "    suffixes = ('.foo',)\n"
+        "    def read(self, data, name):\n"
+        "        return Document('Foo', (Section(data.decode().upper()),))\n"
+    )
+    info = tmp_path / "reads_foo-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reads-foo\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[rondel.readers]\nfoo = reads_foo:Foo\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    caches = (readers._installed, readers.suffixes)  # type: ignore[reportPrivateUsage]
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        assert ".foo" in readers.suffixes()
+        assert read(b"hi", "a.foo") == Document("Foo", (Section("HI"),))
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+        sys.modules.pop("reads_foo", None)
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------
+
+
+def test_chunks_follow_headings_and_have_a_limit() -> None:
+    text = "# A\n\n" + "\n\n".join(f"Paragraph {n}. " + "word " * 30 for n in range(10)) + "\n\n## B\n\nShort.\n"
+    document = read(text.encode(), "a.md")
+    chunks = chunks_of(document, 100)
+    assert all(estimate_tokens(chunk.text) <= 100 for chunk in chunks)
+    assert [chunk.headings for chunk in chunks] == [""] * 5 + ["B"]  # the title is not repeated
+    assert [chunk.line for chunk in chunks] == [3, 7, 11, 15, 19, 25]
+    assert "".join(chunk.text for chunk in chunks).count("Paragraph") == 10
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000, "東京" * 2_000, "One sentence. " * 400, "a\n" * 3_000])
+def test_a_long_paragraph_is_split_and_nothing_is_lost(text: str) -> None:
+    chunks = chunks_of(Document("", (Section(text, line=1),)), 50)
+    assert all(estimate_tokens(chunk.text) <= 60 for chunk in chunks)
+    assert "".join("".join(chunk.text.split()) for chunk in chunks) == "".join(text.split())
+
+
+def test_patterns_match_within_a_folder_or_across() -> None:
+    assert pattern_of(("docs/*.md",))("docs/a.md")
+    assert not pattern_of(("docs/*.md",))("docs/b/a.md")
+    assert pattern_of(("docs/**/*.md",))("docs/b/c/a.md")
+    assert pattern_of(("docs/**/*.md",))("docs/a.md")
+    assert pattern_of(("drafts/",))("drafts/x/y.txt")
+    assert not pattern_of(("a.md",))("xa.md")
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+async def synced(folder: Path, **settings: object) -> SyncReport:
+    store = SqliteKnowledge(folder / "knowledge.db")
+    try:
+        given = KnowledgeSettings(**{"folders": ("docs",), **settings})  # type: ignore[arg-type]
+        return await KnowledgeBase("docs", given, store, project=str(folder)).sync()
+    finally:
+        await store.aclose()
+
+
+async def test_one_bad_file_does_not_stop_the_rest(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "good.md").write_text("Fine.")
+    (docs / "binary.md").write_bytes(b"\0\1\2\3")
+    (docs / "huge.txt").touch()
+    os.truncate(docs / "huge.txt", 2_000_000_000)  # sparse: 2 GB that take no space
+    (tmp_path / "secret.txt").write_text("Not yours.")
+    (docs / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (docs / "inside.md").symlink_to(docs / "good.md")
+    (docs / "nowhere.txt").symlink_to(docs / "missing.txt")
+    os.mkfifo(docs / "pipe.txt")
+    (docs / "loop").symlink_to(docs)
+    (docs / ".hidden.md").write_text("Hidden.")
+    (docs / "photo.jpg").write_bytes(b"\xff\xd8")
+    report = await synced(tmp_path)
+    assert sorted(report.added) == ["docs/good.md", "docs/inside.md"]
+    assert report.problems == {
+        "docs/binary.md": "is not text",
+        "docs/huge.txt": "is larger than 50 MB",
+        "docs/nowhere.txt": "is a link that leads nowhere: No such file or directory",
+        "docs/out.txt": "is a link that leads out of the folder; it was not followed",
+        "docs/pipe.txt": "is not a regular file",
+    }
+    assert report.skipped == 2  # the photo and the link to the folder
+    again = await synced(tmp_path)
+    assert (again.added, again.changed, again.unchanged >= 2) == ((), (), True)
+
+
+async def test_an_empty_folder_is_an_empty_base(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    assert await synced(tmp_path) == SyncReport("docs")
+
+
+async def test_files_patterns_and_exclusions_decide_what_belongs_to_a_base(tmp_path: Path) -> None:
+    for path in ("docs/a.md", "docs/drafts/b.md", "notes/x/c.py", "notes/d.weird", "README", "other.md"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"Text of {path}.")
+    report = await synced(tmp_path, files=("notes/**/*.py", "notes/*.weird", "README"), exclude=("**/drafts/**",))
+    assert sorted(report.added) == ["README", "docs/a.md", "notes/d.weird", "notes/x/c.py"]
+
+
+async def test_a_missing_folder_or_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"there is no folder .*docs"):
+        await synced(tmp_path)
+    with pytest.raises(Exception, match=r"there is no file .*x\.md"):
+        await synced(tmp_path, folders=(), files=("x.md",))
+
+
+async def test_a_file_that_changes_while_it_is_read_is_read_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "busy.txt").write_text("x")
+    fstat, count = os.fstat, iter(range(1, 1_000))
+
+    def restless(handle: int) -> object:
+        real = fstat(handle)
+        names = ("st_mode", "st_mtime_ns", "st_size", "st_ino")
+        return SimpleNamespace(st_ctime_ns=next(count), **{name: getattr(real, name) for name in names})
+
+    monkeypatch.setattr("rondel.knowledge.scan.os.fstat", restless)
+    report = await synced(tmp_path)
+    assert report.problems == {"docs/busy.txt": "changes while it is read; it is read again with the next sync"}
+    monkeypatch.undo()
+    assert (await synced(tmp_path)).changed == ("docs/busy.txt",)
+
+
+@pytest.mark.slow
+async def test_a_hundred_thousand_files_are_synced(tmp_path: Path) -> None:
+    for folder in range(100):
+        (tmp_path / "docs" / str(folder)).mkdir(parents=True)
+        for number in range(1_000):
+            (tmp_path / "docs" / str(folder) / f"{number}.txt").write_text(f"File {folder} {number}.")
+    assert len((await synced(tmp_path)).added) == 100_000
+    assert (await synced(tmp_path)).unchanged == 100_000
