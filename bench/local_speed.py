@@ -25,9 +25,9 @@ from rondel.prompt import Prompt
 from rondel.values import Options, PartDelta, ReplyFinished, user
 
 LIMIT = 1.05
-ROUNDS = 5
+ROUNDS = 3
 CONTEXT_TOKENS = 4096
-TOKENS_OUT = 48
+TOKENS_OUT = 32
 
 
 class Measured(NamedTuple):
@@ -38,8 +38,8 @@ class Measured(NamedTuple):
 
 
 def text_of(number: int) -> str:
-    """A text of about 500 tokens that no round shares with another, so nothing is cached."""
-    return f"{number} " + " ".join(f"{number + n} comes before {number + n + 1}." for n in range(60)) + " Tell a story."
+    """A text of about 200 tokens that no round shares with another, so nothing is cached."""
+    return f"{number} " + " ".join(f"{number + n} comes before {number + n + 1}." for n in range(20)) + " Tell a story."
 
 
 def bare(path: str) -> Any:

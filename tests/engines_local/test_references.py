@@ -108,7 +108,7 @@ def test_a_model_by_address_is_recorded_with_its_hash_and_licence(host: Host) ->
     found = w.find("my-model")
     assert (found.title, found.licence, found.size_bytes) == ("My Model", "apache-2.0", len(FILE))
     assert found.sha256 == hashlib.sha256(FILE).hexdigest()
-    assert found.card.tools == "native"
+    assert found.card.small
     assert w.is_present(found)
     assert found in w.every_model()
 

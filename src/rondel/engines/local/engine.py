@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 
 from ...contracts.dialect import Json
@@ -112,9 +112,8 @@ class LocalEngine:
             await in_thread(check_unchanged, self._path)
             self._checked = True
         if self._card is None:
-            with suppress(EngineError):  # loading it says what is wrong with the file
-                self._card = await in_thread(card_of_file, self._path)
-        return self._card or Card()
+            self._card = card_of_file(self._path)
+        return self._card
 
     async def _ask(self, question: Question, reply: _Answered) -> AsyncIterator[Delta]:
         """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`."""

@@ -30,7 +30,6 @@ class Record(Value, frozen=True):
     mtime_ns: int
     licence: str = ""
     source: str = ""
-    native_tools: bool = False
 
     @property
     def weights(self) -> Weights:
@@ -44,20 +43,19 @@ class Record(Value, frozen=True):
             size_bytes=self.size_bytes,
             licence=self.licence or "not stated",
             addresses=(Url(self.source),) if "://" in self.source else (),
-            card=card_of(self.size_bytes, native_tools=self.native_tools),
+            card=card_of(self.size_bytes),
             is_own=True,
         )
 
 
-def card_of(size_bytes: int, *, native_tools: bool) -> Card:
+def card_of(size_bytes: int) -> Card:
     """The settings of a model that is only known by its file."""
-    tools = "native" if native_tools else "examples"
-    return Card(Options(temperature=0.7, top_p=0.9), 1.05, small=size_bytes <= SMALL_BYTES_MAX, tools=tools)
+    return Card(Options(temperature=0.7, top_p=0.9), 1.05, small=size_bytes <= SMALL_BYTES_MAX)
 
 
 def card_of_file(path: Path) -> Card:
-    """The settings of a model's file that was never downloaded. Raises EngineError if it is not a GGUF file."""
-    return card_of(path.stat().st_size if path.exists() else 0, native_tools=read_metadata(path).has_tools)
+    """The settings of a model's file that was never downloaded."""
+    return card_of(path.stat().st_size if path.exists() else 0)
 
 
 def is_small(path: Path) -> bool:
@@ -91,7 +89,6 @@ def write_record(path: Path, weights: Weights, sha256: str, source: str) -> Reco
         mtime_ns=stat.st_mtime_ns,
         licence=metadata.licence or weights.licence,
         source=source,
-        native_tools=metadata.has_tools,
     )
     write_private(record_path(weights.file), msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n")
     return made
