@@ -11,6 +11,8 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+os.environ["RONDEL_KEEP"] = "0"  # embedded models in the process that uses them: no process outlives its test
+
 TEST_S = 120.0  # A test that hangs fails after this long
 
 # No deadline: machines may be busy.

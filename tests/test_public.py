@@ -30,7 +30,7 @@ NAMES = """
     Agent AgentChanged AgentFailed AgentResult Answer AnswerText App Approval CallContext CallFinished CallHeld
     CallProgressed CallStarted Charge Chat Citation Command Config ConfigError Conversation DIALECTS Delta Digest
     DurableEvent Endpoint Engine EngineChanged EngineDenied EngineError EngineGarbled EngineInfo EngineOverloaded
-    EngineTimeout EngineUnreachable Entry Event Fact FactsLearned Failure Fallback FetchError Foreign HandedOff
+    EngineTimeout EngineUnreachable Entry Event Example Fact FactsLearned Failure Fallback FetchError Foreign HandedOff
     Handoff HistoryGiven Hold HttpEngine HttpFetcher InboxTaken InputError InputsRead JobChanged JobFinished
     JobStarted Key Lagged Learned Ledger LimitHit LimitReached Limits Media MediaDelta MemoryStore Message
     MessageAdded MessageQueued ModelFacts Nested NoResult Node NotTrusted Notice Options Outcome OutputSchema Part

@@ -71,7 +71,7 @@ _HOMES = {
     "tools.schedule": "cancel_schedule list_schedules schedule",
     "tools.shell": "run_shell",
     "values": (
-        "AgentResult Citation Delta Foreign Handoff Media MediaDelta Message ModelFacts Notice Options Outcome "
+        "AgentResult Citation Delta Example Foreign Handoff Media MediaDelta Message ModelFacts Notice Options Outcome "
         "OutputSchema Part PartDelta PartFinished PartStarted Person Played Reply ReplyBuilder ReplyFinished "
         "ReplyStarted Text Thinking ToolCall ToolResult ToolSpec Usage assistant deltas_of system user"
     ),

@@ -131,6 +131,7 @@ from .tools.shell import run_shell as run_shell
 from .values import AgentResult as AgentResult
 from .values import Citation as Citation
 from .values import Delta as Delta
+from .values import Example as Example
 from .values import Foreign as Foreign
 from .values import Handoff as Handoff
 from .values import Media as Media

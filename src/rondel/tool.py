@@ -18,7 +18,7 @@ import msgspec
 from .errors import RondelError, ToolError, nearest
 from .events import CallProgressed, JobMode
 from .question import Answer, Hold
-from .values import Handoff, Media, Text, ToolCall, ToolResult, ToolSpec, Value
+from .values import Example, Handoff, Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
 if TYPE_CHECKING:
     from .machine.turn import Turn
@@ -106,7 +106,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     """Repeating a call with the same result is normal, for example to poll: `limits.repeated_calls` does not apply."""
     tags: tuple[str, ...] = ()
-    examples: tuple[dict[str, Any], ...] = ()
+    examples: tuple[dict[str, Any] | Example, ...] = ()
+    """Example calls: arguments, or an Example that also has the question, the result and the answer."""
     origin: str = ""
     """Where its code comes from. Tools of one name and different origins are different tools."""
     background: JobMode | None = None
@@ -115,7 +116,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spec(self) -> ToolSpec:
         """What a model is told about this tool."""
-        return ToolSpec(self.name, self.description, self.schema)
+        return ToolSpec(self.name, self.description, self.schema, examples=self._examples)
+
+    @property
+    def _examples(self) -> tuple[Example, ...]:
+        return tuple([each if isinstance(each, Example) else Example(each) for each in self.examples])
 
 
 class ToolOptions(TypedDict, total=False):
@@ -129,7 +134,7 @@ class ToolOptions(TypedDict, total=False):
     parallel: bool
     repeatable: bool
     tags: Sequence[str]
-    examples: Sequence[dict[str, Any]]
+    examples: Sequence[dict[str, Any] | Example]
     background: bool | JobMode
 
 
@@ -378,7 +383,7 @@ def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media,
 # --- the text of a tool, for models that have no tools of their own ------------------------------------------------
 
 
-def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
+def describe(spec: ToolSpec) -> str:
     """Heading, description, parameters with type and required or optional, enum values, examples as calls."""
     lines = [f"## {spec.name}", f"**Description**: {spec.description or '(none)'}", "**Parameters**:"]
     required = set(cast("list[str]", spec.schema.get("required", ())))
@@ -394,9 +399,10 @@ def describe(spec: ToolSpec, examples: Sequence[dict[str, Any]] = ()) -> str:
         lines.append(line)
     if not properties:
         lines.append("- (none)")
-    if examples:
+    if spec.examples:
         lines.append("**Examples**:")
-        lines += [f'- <tool_use name="{spec.name}">{msgspec.json.encode(e).decode()}</tool_use>' for e in examples]
+        calls = [msgspec.json.encode(example.arguments).decode() for example in spec.examples]
+        lines += [f'- <tool_use name="{spec.name}">{call}</tool_use>' for call in calls]
     return "\n".join(lines)
 
 

@@ -192,6 +192,16 @@ def assistant(*content: str | Part, **fields: Any) -> Message:
     return Message("assistant", tuple(Text(c) if isinstance(c, str) else c for c in content), **fields)
 
 
+class Example(Value, frozen=True):
+    """An example call of a tool. With `asked`, what a person says before it; with `result` and `said`, what the tool
+    returns and what the model says then. Small models follow examples better than descriptions."""
+
+    arguments: dict[str, Any] = {}
+    asked: str = ""
+    result: str = ""
+    said: str = ""
+
+
 class ToolSpec(Value, frozen=True):
     """What a model is told about a tool. A server tool of one dialect has an empty schema and its own opaque."""
 
@@ -200,6 +210,8 @@ class ToolSpec(Value, frozen=True):
     schema: dict[str, Any] = {}
     strict: bool | None = None
     opaque: Opaque = {}
+    examples: tuple[Example, ...] = ()
+    """For embedded models; no dialect sends them."""
 
 
 class OutputSchema(Value, frozen=True):
@@ -496,6 +508,8 @@ class ModelFacts(Value, frozen=True):
     """Whether it takes `temperature`, `top_p` and `top_k`."""
     remote_mcp: bool = False
     """Whether its provider connects to MCP servers itself (OpenAI's tools of type `mcp`)."""
+    small: bool = False
+    """Whether it is a small model: it works best with few tools, and with the time in its prompt."""
 
 
 class Outcome(StrEnum):

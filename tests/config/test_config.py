@@ -160,7 +160,10 @@ def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path)
         ),
         ('[store]\ndurability = "ful"', "rondel.toml:2: 'store.durability' must be one of 'normal', 'full', not 'ful'"),
         ('engine = "antropic:x"', "rondel.toml:1: there is no engine 'antropic:x'; did you mean 'anthropic'?"),
-        ('engine = "local:smollm"', "rondel.toml:1: there is no embedded model 'smollm'; did you mean 'smollm2-135m'?"),
+        (
+            'engine = "local:smollm2"',
+            "rondel.toml:1: there is no embedded model 'smollm2'; did you mean 'smollm2-135m'?",
+        ),
         ("[engines.a]\nmodel = 'x'", "rondel.toml:1: the engine 'a' has neither a provider nor a base_url"),
         ("[engines.'a:b']\nmodel = 'x'", "rondel.toml:1: 'a:b' is not a valid engine name"),
         ("[engines.Agent]\nprovider = 'ollama'", "rondel.toml:1: 'Agent' is reserved: `agent:<name>` names an agent"),

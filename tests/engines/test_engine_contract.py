@@ -6,7 +6,7 @@ A new engine is a row in ENGINES, a new wrapper one in WRAPPERS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -29,7 +29,7 @@ from rondel.engines.transform.options import CustomParams
 from rondel.errors import EngineDenied, EngineError, EngineOverloaded
 from rondel.fetching.engine import FetchImages
 from rondel.ledger.ledger import Ledger
-from rondel.project.engines import PullFirst
+from rondel.project.engines import NeedsWeights
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Pause, Scripted
@@ -116,8 +116,8 @@ async def no_images(*_: object) -> Any:
     raise AssertionError("there are no images")
 
 
-async def pulled(_: object) -> AsyncGenerator[tuple[int, int, str]]:
-    yield 1, 1, "weights"
+class HasWeights(NeedsWeights):
+    problem = ""  # pyright: ignore[reportAssignmentType]
 
 
 WRAPPERS: dict[str, Callable[[Engine], Engine]] = {
@@ -125,7 +125,7 @@ WRAPPERS: dict[str, Callable[[Engine], Engine]] = {
     "fallback": lambda engine: Fallback(engine),
     "transformed": lambda engine: Transformed(engine, [CustomParams({"seed": 1})], dialect_of(engine)),
     "images": lambda engine: FetchImages(engine, DIALECTS[dialect_of(engine) or CHAT](), no_images),
-    "pull": lambda engine: PullFirst(engine, CATALOG[0], pull=pulled),
+    "weights": lambda engine: HasWeights(engine, CATALOG[0]),
     "charged": lambda engine: Ledger(MemoryStore().ledger_store).charge(engine, Scope("chat")),
     "all": lambda engine: WRAPPERS["charged"](WRAPPERS["images"](WRAPPERS["fallback"](WRAPPERS["retry"](engine)))),
 }
@@ -146,7 +146,7 @@ CASES = {
 }
 
 
-RELAYING = [name for name in CASES if "http" in name and "pull" not in name]
+RELAYING = [name for name in CASES if "http" in name and "weights" not in name]
 
 
 @pytest.fixture(params=CASES)

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers import pull_weights
 
 from rondel.engine import Engine
 from rondel.engines.local import LocalEngine
@@ -49,6 +48,7 @@ from rondel.values import (
     system,
     user,
 )
+from tests.helpers import pull_weights
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -350,7 +350,7 @@ def test_an_engine_says_what_it_is_before_anything_is_loaded() -> None:
     engine = LocalEngine("/nowhere/my-model.gguf", context_tokens=1024)
     assert isinstance(engine, Engine)
     assert engine.name == "local:my-model"
-    assert engine.facts == ModelFacts(window_tokens=1024, tools=True, output_schema=True)
+    assert engine.facts == ModelFacts(window_tokens=1024, tools=True, output_schema=True, small=True)
     assert LocalEngine.of(w.DEFAULT).name == "local:smollm2-135m"
     assert LocalEngine("x.gguf", name="local:mine").name == "local:mine"
 
@@ -412,14 +412,14 @@ def test_a_history_is_one_system_message_and_then_turns() -> None:
     )
     assert question(*messages)["messages"] == [
         {"role": "system", "content": "Be kind.\n\nBe brief."},
-        {"role": "user", "content": "Hi\nWeather?\n[image map.png: this model cannot see it]"},
+        {"role": "user", "content": "Hi\n[Now answer.]\nWeather?\n[image map.png: this model cannot see it]"},
         {"role": "assistant", "content": 'Let me see.\n{"tool": "get_weather", "arguments": {"city": "Rome"}}'},
-        {"role": "user", "content": "Result of get_weather: sunny\nError of add: no\nNow answer."},
+        {"role": "user", "content": "Result of get_weather: sunny\nError of add: no"},
     ]
 
 
 def test_offered_tools_are_described_and_the_history_is_written_as_the_model_would() -> None:
-    first, _, said, _ = question(user("Hi"), assistant('He said "no".'), user("So?"), tools=(WEATHER, ADD))["messages"]
+    first, *_, said, _ = question(user("Hi"), assistant('He said "no".'), user("So?"), tools=(WEATHER, ADD))["messages"]
     assert first["role"] == "system"
     assert (
         '- get_weather(city: string, unit: "c"|"f"): The weather in a city today.\n    city: the city'

@@ -67,6 +67,8 @@ class Host(http.server.ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.breaks: dict[str, list[int]] = {}
         self.redirects: dict[str, str] = {}
+        self.headers: dict[str, dict[str, str]] = {}
+        self.tokens: list[str] = []
         self.ranges = True
         self.asked: list[tuple[str, str]] = []
 
@@ -84,9 +86,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = self.headers.get("Range", "")
         if self.command == "GET":
             self.server.asked.append((self.path, wanted))
+            self.server.tokens.append(self.headers.get("Authorization", ""))
+        more = self.server.headers.get(self.path, {})
+        if (version := self.headers.get("If-Range")) and version != more.get("ETag"):
+            wanted = ""
         if to := self.server.redirects.get(self.path):
             self.send_response(302)
             self.send_header("Location", to)
+            for header in more.items():
+                self.send_header(*header)
             self.end_headers()
             return
         content = self.server.files.get(self.path)
@@ -107,6 +115,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if self.server.ranges:
             self.send_header("Accept-Ranges", "bytes")
+        for header in more.items():
+            self.send_header(*header)
         self.end_headers()
         if self.command == "GET":
             breaks = self.server.breaks.get(self.path)

@@ -84,7 +84,7 @@ def test_the_text_of_a_tool_has_all_that_a_model_needs():
         """
         return ""
 
-    assert describe(search.spec, search.examples) == (
+    assert describe(search.spec) == (
         "## search\n"
         "**Description**: Search the archive.\n"
         "**Parameters**:\n"

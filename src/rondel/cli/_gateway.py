@@ -185,10 +185,11 @@ async def _default(config: Config, env: Mapping[str, str], *, fetch: bool = Fals
         name = canonical_engine(route, config.engines)
         return Default(name, f"set in {config.source('gateway.routes.default')}")
     picked = await pick(config, env=env)
-    if fetch and picked.needs_pull is not None:
-        from ._weights import pull_with_bar
+    if fetch and picked.name.startswith("local:"):
+        from ._weights import get_weights
 
-        await pull_with_bar(picked.needs_pull)
+        if await get_weights(picked.engine, picked):
+            picked = await pick(config, env=env)
     return Default(picked.name, picked.why, picked.hints, named=bool(config.engine))
 
 

@@ -12,7 +12,7 @@ import msgspec
 from ..agent import Agent
 from ..app.app import App
 from ..contracts.endpoint import PROVIDERS, Provider
-from ..engine import EngineInfo
+from ..engine import Engine, EngineInfo
 from ..project.agents import load_agents
 from ..project.config import BUILTIN_ENGINES
 from ..project.engines import Picked
@@ -72,20 +72,32 @@ async def open_app(
     `inputs_known`: no model is needed to extract the agent's inputs from a text.
     """
     found = await assemble(
-        project, agent, engine or None, inputs_known=inputs_known, recover=recover, is_public=is_public
+        project,
+        agent,
+        engine or None,
+        inputs_known=inputs_known,
+        recover=recover,
+        is_public=is_public,
+        get_weights=_get_weights,
     )
     async with found.app as app:
         yield _opened(app, found.agent, found.picked, engine, asks=found.asks)
 
 
+async def _get_weights(engine: Engine, picked: Picked | None) -> bool:
+    from ._weights import get_weights  # only for embedded models: it brings the progress bar
+
+    return await get_weights(engine, picked)
+
+
 def _opened(app: App, agent: Agent, picked: Picked | None, asked: str, *, asks: bool) -> Opened:
     engine = app.registry.resolve(agent.name).engine
+    if not asks:
+        return Opened(app, agent.name, engine, "")
     if asked:
         return Opened(app, agent.name, engine, "set with --engine")
     if isinstance(agent.engine, str):
         return Opened(app, agent.name, engine, "set in the agent's file")
-    if not asks:
-        return Opened(app, agent.name, engine, "")
     assert picked is not None
     return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
 

@@ -1,15 +1,22 @@
-"""Downloads weights while a person watches: a progress bar, and a Ctrl-C that keeps the partial download."""
+"""Downloads weights: asks first, shows a progress bar, and keeps the partial download when it is interrupted."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from contextlib import aclosing
+from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ..engines.local.weights import Weights, path_of, pull
+from ..engine import Engine
+from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
+from ..errors import ConfigError
+from ..files.private import private_folder, write_private
+from ..project.engines import NeedsWeights, Picked, best_present
+from ..project.trust import state_folder
 from ..surfaces.terminal.console import progress_bar
+from ..threads import in_thread
 from ._output import console, tell
 
 
@@ -22,15 +29,104 @@ async def pull_with_bar(weights: Weights) -> str:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
+    title = weights.title or weights.name
     if not sys.stderr.isatty():
-        tell(f"Downloading {weights.title} ({weights.size_bytes / 1e6:.0f} MB) ...")
+        tell(f"Downloading {title}{f' ({weights.size})' if weights.size else ''} ...")
     try:
         with progress_bar(console(sys.stderr), *columns, disable=not sys.stderr.isatty()) as bar:
-            task = bar.add_task(weights.title, total=weights.size_bytes)
+            task = bar.add_task(title, total=weights.size_bytes or None)
             async with aclosing(pull(weights)) as steps:
                 async for done, total, what in steps:
-                    bar.update(task, completed=done, total=total, description=f"{weights.title}: {what}")
+                    bar.update(task, completed=done, total=total or None, description=f"{title}: {what}")
     except asyncio.CancelledError:
         tell(f"Partial download kept; run `rondel model pull {weights.name}` to continue.")
         raise
     return str(path_of(weights))
+
+
+def licence_of(weights: Weights) -> str:
+    """Return the licence that the file states, else the catalog's."""
+    record = read_record(weights.file)
+    return (record.licence if record is not None else "") or weights.licence
+
+
+async def get_weights(engine: Engine | str | None, picked: Picked | None) -> bool:
+    """Download what the engine needs, or a better model, if the user agrees. Return whether something was downloaded.
+
+    Raises ConfigError if the engine has no weights and the user did not agree, or cannot be asked.
+    """
+    if picked is not None and picked.engine is engine and picked.name.startswith("local:"):
+        return await _choose(picked)
+    if not isinstance(engine, NeedsWeights) or not (problem := engine.problem):
+        return False
+    weights = engine.weights
+    if not await _agrees(f"Download {weights.title} ({weights.size}, {weights.licence})? [Y/n] ", default=True):
+        raise ConfigError(problem)
+    await pull_with_bar(weights)
+    return True
+
+
+async def _choose(picked: Picked) -> bool:
+    """Offer the recommended model if there is no better one. A "no" is remembered."""
+    best = best_present()
+    if best is not None and best.name != DEFAULT.name:
+        return False
+    if best is not None:
+        declined = state_folder() / "declined-model"
+        if is_declined(declined) or not _is_terminal():
+            return False
+        tell(f"{DEFAULT.title} {DEFAULT.description}.")
+        if await _agrees(f"Download {_about(RECOMMENDED)}? [y/N] ", default=False):
+            await pull_with_bar(RECOMMENDED)
+            return True
+        decline(declined)
+        tell(f"`rondel model pull {RECOMMENDED.name}` downloads it later.")
+        return False
+    if not _is_terminal():
+        raise ConfigError(
+            f"{picked.why}, and no model is downloaded; `rondel model pull {RECOMMENDED.name}` downloads one "
+            f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it runs"
+        )
+    tell(f"{picked.why[0].upper()}{picked.why[1:]}. A model can run on this computer:")
+    tell(f"  1  {_about(RECOMMENDED)}")
+    tell(f"  2  {_about(DEFAULT)}")
+    answer = await _line("Download which one? [1/2/n] ")
+    chosen = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "2": DEFAULT}.get(answer)
+    if chosen is None:
+        raise ConfigError("no model was downloaded; set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama")
+    await pull_with_bar(chosen)
+    return True
+
+
+def _about(weights: Weights) -> str:
+    return f"{weights.title} ({weights.size}, {weights.licence}): {weights.description}"
+
+
+def is_declined(path: Path) -> bool:
+    return path.exists() or is_present(RECOMMENDED)
+
+
+def decline(path: Path) -> None:
+    private_folder(path.parent)
+    write_private(path, f"{RECOMMENDED.name}\n")
+
+
+def _is_terminal() -> bool:
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
+
+
+async def _agrees(question: str, *, default: bool) -> bool:
+    """Ask on the terminal; without one the answer is no."""
+    if not _is_terminal():
+        return False
+    answer = await _line(question)
+    return answer in ("y", "yes") or (default and not answer)
+
+
+async def _line(question: str) -> str:
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = await in_thread(sys.stdin.readline)  # in a thread: Ctrl-C must not wait for it
+    if not line:
+        raise ConfigError("the input ended before the question was answered")
+    return line.strip().casefold()

@@ -10,7 +10,7 @@ from ..contracts.command import Models
 from ..contracts.store import ConversationInfo
 from ..errors import ConfigError, RondelError
 from ..machine.conversation import Conversation
-from ..project.engines import make_engine
+from ..project.engines import check_engine
 from ..project.trust import state_folder
 from ..surfaces.commands import find_conversation, model_line, open_conversation
 from ..surfaces.terminal.chat import Terminal
@@ -44,15 +44,11 @@ async def _chat(agent: str, engine: str, wanted: str, *, resumes: bool = False, 
         newest = await opened.app.store.conversations(limit=1)
         conversation = await _conversation(opened, agent, engine, wanted, newest)
         interrupted = newest[0] if newest and not wanted and newest[0].state == "interrupted" else None
-        if opened.picked is not None and opened.picked.needs_pull is not None:
-            from ._weights import pull_with_bar
-
-            await pull_with_bar(opened.picked.needs_pull)
         terminal = Terminal(
             opened.app,
             opening=opening(opened, conversation, interrupted, project.config.warnings),
             model_line=opened.model_line,
-            models=Models(offered_models(project.config), lambda name: make_engine(name, project.config)),
+            models=Models(offered_models(project.config), lambda name: check_engine(name, project.config)),
             history=state_folder() / "history",
         )
         if cost:

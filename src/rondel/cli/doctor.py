@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ..contracts.endpoint import PROVIDERS, endpoint_of
 from ..engine import close
-from ..engines.local.weights import CATALOG, cache_folder, is_present
+from ..engines.local.weights import DEFAULT, RECOMMENDED, cache_folder, every_model, is_present
 from ..errors import RondelError
 from ..project.agents import load_agents
 from ..project.config import MEMORY, money_warnings
@@ -147,11 +147,11 @@ def _runtime() -> Finding:
 
 
 def _weights() -> list[Finding]:
-    found = [f"{weights.name} ({weights.description})" for weights in CATALOG if is_present(weights)]
-    missing = [weights for weights in CATALOG if not is_present(weights)]
+    found = [f"{weights.name} ({weights.description})" for weights in every_model() if is_present(weights)]
+    missing = [weights for weights in (DEFAULT, RECOMMENDED) if not is_present(weights)]
     findings = [Finding("weights", "ok", f"{', '.join(found)} in {cache_folder()}")] if found else []
     for weights in missing:
-        remedy = f"`rondel model pull {weights.name}` downloads {weights.size_bytes / 1e6:.0f} MB"
+        remedy = f"`rondel model pull {weights.name}` downloads {weights.size}"
         findings.append(Finding("weights", "missing", f"{weights.name} ({weights.description})", remedy))
     return findings
 
@@ -209,5 +209,8 @@ async def _answers(config: Config) -> Finding:
     await close(picked.engine)
     text = f"{picked.name}: {picked.why}"
     if picked.needs_pull:
-        text += f"; its weights will be downloaded first ({picked.needs_pull.size_bytes / 1e6:.0f} MB)"
+        name, size = picked.needs_pull.name, picked.needs_pull.size
+        return Finding(
+            "answers", "missing", f"{text}, but it is not downloaded", f"`rondel model pull {name}` ({size})"
+        )
     return Finding("answers", "ok", text)

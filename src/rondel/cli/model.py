@@ -1,4 +1,4 @@
-"""`rondel model`: the embedded models in the user's cache folder."""
+"""`rondel model`: the embedded models in the user's cache folder, and the one that is loaded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
-from ..engines.local.weights import CATALOG, DEFAULT, EMBEDDERS, Weights, find, is_present, path_of
+from ..engines.local import background
+from ..engines.local.frames import Status
+from ..engines.local.weights import DEFAULT, EMBEDDERS, RECOMMENDED, Weights, every_model, find, is_present, path_of
 from ..errors import RondelError
 from ..surfaces.terminal.listing import Listing
 from ._options import CommandGroup, as_json
 from ._output import show, show_json, tell
-from ._weights import pull_with_bar
+from ._weights import licence_of, pull_with_bar
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, help="Manage the embedded models.")
@@ -26,23 +28,38 @@ def model(context: click.Context) -> None:
 @as_json
 def list_models(as_json: bool) -> None:
     """List the embedded models."""
+    models = (*every_model(), *EMBEDDERS)
     if as_json:
-        show_json([_described(weights) for weights in (*CATALOG, *EMBEDDERS)])
+        show_json([_described(weights) for weights in models])
         return
     made = Listing("model", "downloaded", "size", "licence", "what it is", growing=2)
-    for weights in (*CATALOG, *EMBEDDERS):
+    for weights in models:
         state = "yes" if is_present(weights) else "partly" if _part_of(weights) else "no"
-        made.add_row(weights.name, state, _size(weights.size_bytes), weights.licence, weights.description)
+        made.add_row(weights.name, state, weights.size, weights.licence, weights.description)
     show(made)
 
 
 @model.command()
-@click.argument("name", default="", help="which model; by default, the smallest that is missing")
-def pull(name: str) -> None:
+@click.argument("model", default="", help="a name, an https address, a .gguf file, or hf:owner/repo/file.gguf")
+@click.option("--name", default="", help="what to call a model that is given by its address or file")
+def pull(model: str, name: str) -> None:
     """Download a model. Ctrl-C keeps the partial download; the next pull continues it."""
-    weights = find(name) if name else next((one for one in CATALOG if not is_present(one)), DEFAULT)
-    path = asyncio.run(pull_with_bar(weights))
-    tell(f"Downloaded {weights.title} to {path}")
+    weights = asyncio.run(_pull(model, name))
+    tell(f"Downloaded {weights.title or weights.name} to {path_of(weights)} (licence: {licence_of(weights)})")
+    tell(f"Use it with --engine local:{weights.name}, or /model local:{weights.name} in a chat.")
+
+
+async def _pull(model: str, name: str) -> Weights:
+    from ..engines.local.weights.reference import is_reference, resolve
+
+    if is_reference(model):
+        weights = await resolve(model, name)
+    elif name:
+        raise RondelError(f"{model!r} has a name already; --name is for addresses and files")
+    else:
+        weights = find(model) if model else DEFAULT if is_present(RECOMMENDED) else RECOMMENDED
+    await pull_with_bar(weights)
+    return find(weights.name)
 
 
 @model.command()
@@ -50,8 +67,9 @@ def pull(name: str) -> None:
 def remove(name: str) -> None:
     """Remove a model from the cache folder."""
     weights = find(name)
-    files = [path_of(weights), *([part] if (part := _part_of(weights)) else [])]
-    removed = [file for file in files if file.exists()]
+    path = path_of(weights)
+    beside = [path.with_name(f"{path.name}{suffix}") for suffix in (".part", ".part.version", ".json")]
+    removed = [file for file in (path, *beside) if file.exists()]
     if not removed:
         raise RondelError(f"the model {name!r} is not downloaded, so there is nothing to remove")
     try:
@@ -59,7 +77,30 @@ def remove(name: str) -> None:
             file.unlink()
     except OSError as error:
         raise RondelError(f"the file {error.filename!r} could not be removed: {error.strerror}") from error
-    tell(f"Removed {weights.title}.")
+    tell(f"Removed {weights.title or name}.")
+
+
+@model.command()
+@as_json
+def status(as_json: bool) -> None:
+    """Show which model is loaded in the background."""
+    found = asyncio.run(background.status())
+    if as_json:
+        show_json(None if found is None else {key: getattr(found, key) for key in Status.__struct_fields__})
+    elif found is None:
+        tell("No model is loaded in the background.")
+    else:
+        what = Path(found.model).name or "no model yet"
+        memory = f"{found.memory_bytes / 1e9:.1f} GB of memory"
+        ends = "in use" if found.ends_in_s is None else f"ends in {found.ends_in_s:.0f} s"
+        tell(f"{what}: process {found.pid}, {memory}, {found.threads} threads, {ends}.")
+
+
+@model.command()
+def stop() -> None:
+    """Unload the model in the background and free its memory."""
+    stopped = asyncio.run(background.stop())
+    tell("Stopped the background process." if stopped else "No model is loaded in the background.")
 
 
 def _part_of(weights: Weights) -> Path | None:
@@ -79,7 +120,3 @@ def _described(weights: Weights) -> dict[str, object]:
         "sha256": weights.sha256,
         "path": str(path_of(weights)),
     }
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"

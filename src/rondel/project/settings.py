@@ -55,6 +55,7 @@ class FactSettings(Value, frozen=True):
     thinking_strict: bool | None = None
     sampling: bool | None = None
     remote_mcp: bool | None = None
+    small: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):
@@ -72,6 +73,7 @@ class EngineSettings(_Discreet, frozen=True):
     idle_s: float | None = None
     context_tokens: int | None = None
     threads: int | None = None
+    keep_s: float | None = None  # how long an embedded model stays loaded in the background after its last use
     fallback: tuple[str, ...] = ()
     retry: RetrySettings = RetrySettings()
     facts: FactSettings = FactSettings()

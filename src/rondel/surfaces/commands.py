@@ -47,9 +47,14 @@ def model_line(conversation: Conversation, engine: str, chosen: str, first_line:
     agent = conversation.agent
     if first_line and not chosen and agent == conversation.app.registry.agent().name:
         return first_line
-    body = conversation.app.registry.resolve(agent).agent
     why = ", chosen for this conversation" if chosen else ""
-    return f"{agent} uses {engine}{' if it needs a model' if body.template or body.function else ''}{why}."
+    return f"{agent} uses {engine}{'' if needs_model(conversation) else ' if it needs a model'}{why}."
+
+
+def needs_model(conversation: Conversation) -> bool:
+    """Return whether a model answers here, and not only a text or a function of the author."""
+    body = conversation.app.registry.resolve(conversation.agent).agent
+    return not (body.template or body.function)
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------

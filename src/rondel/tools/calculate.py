@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ToolError
 from ..tool import tool
+from ..values import Example
 
 CHARS_MAX = 1_000
 DEPTH_MAX = 50
@@ -23,7 +24,7 @@ _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordi
 
 
 def evaluate(expression: str) -> str:
-    """Compute an arithmetic expression exactly.
+    """Only for arithmetic with numbers: compute an expression exactly.
 
     Args:
         expression: such as "(2 + 40) * 1.19" or "sqrt(2) ** 3"; + - * / // % ** and sqrt, round, sin, log, min, max, pi
@@ -38,7 +39,11 @@ def evaluate(expression: str) -> str:
         raise ToolError(f"{expression!r} cannot be computed: {error}") from None
 
 
-calculate = tool(name="calculate", idempotent=True)(evaluate)
+_EXAMPLES = (
+    Example({"expression": "80 * 15 / 100"}, "What is 15% of 80?", "12", "15% of 80 is 12."),
+    Example({"expression": "(125 + 75) / 4"}, "Add 125 and 75 and divide that by 4.", "50", "The result is 50."),
+)
+calculate = tool(name="calculate", idempotent=True, examples=_EXAMPLES)(evaluate)
 
 
 def _written(value: float) -> str:

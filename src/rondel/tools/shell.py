@@ -14,6 +14,7 @@ import subprocess
 
 from ..errors import ToolError
 from ..tool import CallContext, tool
+from ..values import Example
 
 COMMAND_S = 120.0
 OUTPUT_BYTES_MAX = 64_000
@@ -22,9 +23,25 @@ REAP_S = 1.0
 _CHUNK_BYTES = 16_384
 
 
-@tool(name="run_shell", approval="confirm", timeout_s=COMMAND_S, parallel=False, tags=["shell"])
+_EXAMPLES = (
+    Example(
+        {"command": "ls"},
+        "Which files are in this folder?",
+        "exit code 0\nletter.txt\nphoto.jpg",
+        "There are two files: letter.txt and photo.jpg.",
+    ),
+    Example(
+        {"command": "wc -l letter.txt"},
+        "How many lines does letter.txt have?",
+        "exit code 0\n12 letter.txt",
+        "letter.txt has 12 lines.",
+    ),
+)
+
+
+@tool(name="run_shell", approval="confirm", timeout_s=COMMAND_S, parallel=False, tags=["shell"], examples=_EXAMPLES)
 async def run_shell(command: str, context: CallContext) -> str:
-    """Run a shell command on the user's computer, after the user agreed, and return its output.
+    """Only for files and programs of the user's computer: run a shell command, after the user agreed.
 
     Args:
         command: one command line; it gets no input, and two minutes

@@ -1,8 +1,10 @@
-"""The embedded engine: llama.cpp in this process, with no key and no server.
+"""The embedded engine: llama.cpp on this machine, with no key and no server.
 
-`engine` asks, `question` makes a request of a prompt (`words`: what the model reads; `schema`: what it may write),
-`request` takes it to the model's thread and brings the chunks back, `answer` makes deltas of them. `model` is a loaded
-model and its thread, `llama` the library. Knows no network; `weights` knows where a model's file comes from.
+`engine` asks. `question` makes a request of a prompt: `words` is what the model reads, `examples` the turns that show
+it how, `steps` what it may do next, `schema` what it may write. `request` takes it to the model's thread and brings the
+chunks back, or `background` to the process that keeps the model loaded (`resident`, in `frames`); `answer` makes deltas
+of them. `model` is a loaded model and its thread, `llama` the library. Knows no network; `weights` knows where a
+model's file comes from.
 """
 
 from .engine import LocalEngine

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from ...contracts.dialect import Json
 from ...errors import EngineGarbled
-from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, ToolCall
+from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, Thinking, ToolCall
 
 
 class Reader(Protocol):
@@ -20,9 +21,84 @@ class Reader(Protocol):
     @property
     def called(self) -> bool: ...
 
-    def feed(self, text: str) -> list[Delta]: ...
+    def read(self, delta: Json) -> list[Delta]:
+        """What a chunk of the runtime adds."""
+        ...
 
     def finish(self, *, cut: bool) -> list[Delta]: ...
+
+
+def text_in(delta: Json) -> str:
+    return delta.get("content") or ""
+
+
+class NativeReader:
+    """Words, thoughts and calls as the runtime reads them from the model's own format."""
+
+    def __init__(self, stop: Sequence[str] = ()) -> None:
+        self.called = False
+        self._text, self._thoughts, self._calls = TextReader(stop), list[str](), dict[int, _NativeCall]()
+
+    @property
+    def stop_hit(self) -> bool:
+        return self._text.stop_hit
+
+    def read(self, delta: Json) -> list[Delta]:
+        deltas = list[Delta]()
+        if thought := delta.get("reasoning_content"):
+            if not self._thoughts:
+                deltas.append(PartStarted(_THOUGHTS, Thinking()))
+            self._thoughts.append(thought)
+            deltas.append(PartDelta(_THOUGHTS, thought))
+        deltas += [_moved(each, _WORDS) for each in self._text.feed(text_in(delta))]
+        for part in delta.get("tool_calls") or ():
+            deltas += self._call(part)
+        return deltas
+
+    def _call(self, part: Json) -> list[Delta]:
+        number = int(part.get("index", 0))
+        function: Json = part.get("function") or {}
+        deltas = list[Delta]()
+        if (call := self._calls.get(number)) is None:
+            self.called = True
+            call = self._calls[number] = _NativeCall(
+                ToolCall(f"call_{secrets.token_hex(12)}", function.get("name", "")), []
+            )
+            deltas.append(PartStarted(_CALLS + number, call.call))
+        if text := function.get("arguments"):
+            call.pieces.append(text)
+            deltas.append(PartDelta(_CALLS + number, text))
+        return deltas
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        deltas = list[Delta]()
+        if self._thoughts:
+            deltas.append(PartFinished(_THOUGHTS, Thinking("".join(self._thoughts))))
+        deltas += [_moved(each, _WORDS) for each in self._text.finish(cut=cut)]
+        for number, call in self._calls.items():
+            deltas.append(PartFinished(_CALLS + number, finished_call(call.call, "".join(call.pieces) or "{}")))
+        return deltas
+
+
+_THOUGHTS, _WORDS, _CALLS = 0, 1, 2
+
+
+class _NativeCall(NamedTuple):
+    call: ToolCall
+    pieces: list[str]
+
+
+def _moved(delta: Delta, index: int) -> Delta:
+    """The delta as one of the part with this index."""
+    assert isinstance(delta, (PartStarted, PartDelta, PartFinished))
+    return msgspec.structs.replace(delta, index=index)
+
+
+def finished_call(call: ToolCall, raw: str) -> ToolCall:
+    try:
+        return msgspec.structs.replace(call, arguments=msgspec.json.decode(raw, type=dict[str, Any]))
+    except msgspec.DecodeError:
+        return msgspec.structs.replace(call, broken=raw)
 
 
 class TextReader:
@@ -32,6 +108,9 @@ class TextReader:
         self.stop_hit = self.called = False
         self._stop = tuple(filter(None, stop))
         self._is_json, self._shown, self._held = is_json, list[str](), ""
+
+    def read(self, delta: Json) -> list[Delta]:
+        return self.feed(text_in(delta))
 
     def feed(self, text: str) -> list[Delta]:
         if self.stop_hit or not text:
@@ -90,6 +169,9 @@ class UnionReader:
     def stop_hit(self) -> bool:
         return self._text.stop_hit
 
+    def read(self, delta: Json) -> list[Delta]:
+        return self.feed(text_in(delta))
+
     def feed(self, text: str) -> list[Delta]:
         if self._words is not None:
             return self._text.feed(self._words.feed(text))
@@ -127,11 +209,7 @@ class UnionReader:
     def _finish_call(self, cut: bool) -> list[Delta]:
         assert self._call is not None
         raw = self._rest.rstrip().removesuffix("}") if not cut else self._rest
-        try:
-            arguments = msgspec.json.decode(raw, type=dict[str, Any])
-        except msgspec.DecodeError:
-            return [PartFinished(0, msgspec.structs.replace(self._call, broken=raw))]
-        return [PartFinished(0, msgspec.structs.replace(self._call, arguments=arguments))]
+        return [PartFinished(0, finished_call(self._call, raw))]
 
     def _other(self, cut: bool) -> str:
         """An answer that is a document, or free text where the runtime did not hold to the schema."""

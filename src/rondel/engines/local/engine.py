@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from ...prompt import Prompt
 from ...text.attached import check_attachments, text_in
-from ...values import Delta, ModelFacts, Notice, ReplyFinished, ReplyStarted, StopReason, Usage
+from ...threads import in_thread
+from ...values import (
+    Delta,
+    ModelFacts,
+    Notice,
+    PartFinished,
+    ReplyFinished,
+    ReplyStarted,
+    StopReason,
+    ToolCall,
+    Usage,
+)
 from .answer import Reader
+from .background import Background, BackgroundRequest, ProcessEnded, Unavailable, is_supported
 from .llama import ModelSettings, usable_threads
 from .model import SharedModel, acquire, release
-from .question import question_of
+from .question import Question, question_of
 from .request import Request
-from .weights import CATALOG, Card, Weights, path_of
+from .weights import Card, Weights, card_of_file, check_unchanged, is_small, known_file, path_of
+
+log = logging.getLogger("rondel.engines.local.engine")
 
 
 class LocalEngine:
-    """A model's file as an engine. Engines of the same file and settings share one loaded model."""
+    """A model's file as an engine. Engines of the same file and settings share one loaded model.
+
+    With `keep_s`, a background process of this user loads it and keeps it for so many seconds after its last use.
+    """
 
     def __init__(
         self,
@@ -29,17 +48,25 @@ class LocalEngine:
         context_tokens: int = 4096,
         threads: int | None = None,
         card: Card | None = None,
+        keep_s: float = 0.0,
     ) -> None:
-        path = Path(path)
-        weights = next((w for w in CATALOG if w.file == path.name), None)
-        self._name = name or f"local:{weights.name if weights else path.stem}"
-        self._card = card or (weights.card if weights else Card())
-        self._settings = ModelSettings(str(path.absolute()), context_tokens, threads or usable_threads())
+        self._path = Path(path).absolute()
+        weights = known_file(self._path)
+        self._name = name or f"local:{weights.name if weights else self._path.stem}"
+        self._card = card or (weights.card if weights else None)
+        self._settings = ModelSettings(str(self._path), context_tokens, threads or usable_threads())
         self._model: SharedModel | None = None
+        self._background: Background | None = None
+        if keep_s > 0 and is_supported():
+            self._background = Background(self._settings, keep_s)
+        self._checked = False
 
     @classmethod
-    def of(cls, weights: Weights, *, context_tokens: int = 4096, threads: int | None = None) -> LocalEngine:
-        return cls(path_of(weights), context_tokens=context_tokens, threads=threads, card=weights.card)
+    def of(
+        cls, weights: Weights, *, context_tokens: int = 4096, threads: int | None = None, keep_s: float = 0.0
+    ) -> LocalEngine:
+        path, name = path_of(weights), f"local:{weights.name}"
+        return cls(path, name=name, context_tokens=context_tokens, threads=threads, card=weights.card, keep_s=keep_s)
 
     @property
     def name(self) -> str:
@@ -47,7 +74,9 @@ class LocalEngine:
 
     @property
     def facts(self) -> ModelFacts:
-        return ModelFacts(window_tokens=self._settings.context_tokens, tools=True, output_schema=True)
+        small = self._card.small if self._card is not None else is_small(self._path)
+        window_tokens = self._settings.context_tokens
+        return ModelFacts(window_tokens=window_tokens, tools=True, output_schema=True, small=small)
 
     async def load(self) -> None:
         model = self._shared()
@@ -55,6 +84,8 @@ class LocalEngine:
 
     async def aclose(self) -> None:
         """Let go of the model; the last engine that does frees its memory, after the requests under way."""
+        if self._background is not None:
+            self._background.close()
         if self._model is not None:
             model, self._model = self._model, None
             if release(model):
@@ -67,31 +98,79 @@ class LocalEngine:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         check_attachments(prompt.newest_first(), lambda media: text_in(media) is not None, self._name)
-        question = question_of(prompt, self._card)
-        reader, usage, finish_reason, started = question.reader, Usage(), "", False
-        model, request = self._shared(), Request(question)
-        if not model.is_loaded:
-            yield Notice(f"loading {self._name}")
-        model.submit(lambda: request.answer(model))
-        try:
-            async for chunk in request.chunks():
+        card, reply = await self._checked_card(), _Answered()
+        async for delta in self._ask(question_of(prompt, card), reply):
+            yield delta
+        if reply.repeated:
+            reply.repeated = False
+            async for delta in self._ask(question_of(prompt, card, answer_now=True), reply):
+                yield delta
+        yield ReplyFinished(reply.stop, reply.usage)
+
+    async def _checked_card(self) -> Card:
+        if not self._checked:
+            await in_thread(check_unchanged, self._path)
+            self._checked = True
+        if self._card is None:
+            self._card = card_of_file(self._path)
+        return self._card
+
+    async def _ask(self, question: Question, reply: _Answered) -> AsyncIterator[Delta]:
+        """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`."""
+        reader, earlier, usage, finish_reason = question.reader, reply.usage, Usage(), ""
+        held = list[Delta]()
+        async with aclosing(self._chunks(question, reply)) as chunks:
+            async for chunk in chunks:
+                if "loading" in chunk:
+                    yield Notice(f"loading {self._name}")
+                    continue
                 if error := chunk.get("error"):
                     raise self._refused(error)
-                if not started:
-                    started = True
+                if not reply.started:
+                    reply.started = True
                     yield ReplyStarted(self._name, chunk.get("id", ""))
                 usage = _usage(chunk, usage)
                 for choice in chunk["choices"]:
                     finish_reason = choice.get("finish_reason") or finish_reason
-                    for delta in reader.feed(choice["delta"].get("content") or ""):
-                        yield delta
+                    for delta in reader.read(choice["delta"]):
+                        if reader.called and question.steps.calls:
+                            held.append(delta)  # shown when it is known not to be a repetition
+                        else:
+                            yield delta
                 if reader.stop_hit:
                     break
-        finally:
-            request.stop()
-        for delta in reader.finish(cut=finish_reason == "length"):
-            yield delta
-        yield ReplyFinished(_stop_reason(reader, finish_reason), usage)
+        reply.usage, reply.stop = earlier + usage, _stop_reason(reader, finish_reason)
+        held += reader.finish(cut=finish_reason == "length")
+        calls = [delta.part for delta in held if isinstance(delta, PartFinished) and isinstance(delta.part, ToolCall)]
+        reply.repeated = any(map(question.steps.repeats, calls))
+        if not reply.repeated:
+            for delta in held:
+                yield delta
+
+    async def _chunks(self, question: Question, reply: _Answered) -> AsyncGenerator[Json]:
+        """Yield what the runtime sends. A background process that ends before it said anything is asked again."""
+        for attempt in (1, 2):
+            request = await self._request(question)
+            try:
+                async for chunk in request.chunks():
+                    yield chunk
+                return
+            except ProcessEnded:
+                if reply.started or attempt == 2:
+                    raise
+            finally:
+                request.stop()
+
+    async def _request(self, question: Question) -> Request | BackgroundRequest:
+        if self._background is not None:
+            try:
+                return await self._background.ask(question.body, question.schema)
+            except Unavailable as error:
+                log.warning("the model is loaded in this process, not in the background: %s", error)
+                self._background = None
+        model, request = self._shared(), Request(question.body, question.schema)
+        model.submit(lambda: request.answer(model))
+        return request
 
     def _refused(self, error: Json) -> EngineError:
         where: Json = {"provider": "local", "model": self._name}
@@ -104,6 +183,15 @@ class LocalEngine:
             )
         rejected = error.get("code") == 400
         return (PromptRejected if rejected else EngineError)(f"{self._name!r}: {error.get('message')}", **where)
+
+
+class _Answered:
+    """How far an answer is, over the requests that it takes."""
+
+    def __init__(self) -> None:
+        self.started, self.usage = False, Usage()
+        self.stop: StopReason = "end"
+        self.repeated = False
 
 
 def _stop_reason(reader: Reader, finish_reason: str) -> StopReason:

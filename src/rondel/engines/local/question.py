@@ -1,7 +1,8 @@
 """From a prompt to the request that the runtime takes: the words, the form of the answer, and how it is sampled.
 
-The templates of small models know no tools, so tools are offered in the system message and the decoder is held to one
-JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. Without tools the answer is plain text.
+The templates of many small models know no tools, or the model was not trained for them. Then tools are offered in the
+system message, example turns show their use, and the decoder is held to one JSON object: `{"say": …}` or
+`{"tool": …, "arguments": …}`. A model with a format of its own gets tools in that. Without tools the answer is text.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from ...contracts.dialect import Json
 from ...errors import PromptRejected
 from ...prompt import Prompt
 from ...values import Options, ToolSpec
-from .answer import Reader, TextReader, UnionReader
-from .schema import document_schema, union_schema
+from .answer import NativeReader, Reader, TextReader, UnionReader
+from .examples import example_turns
+from .schema import document_schema, must_call, union_schema
+from .steps import Steps, steps_of
 from .weights import Card
-from .words import chat_messages, note_on_tools
+from .words import chat_messages, native_messages, native_tools, note_on_tools
 
 TOKENS_MAX = 512
 NO_LOOPS: Json = {"dry_multiplier": 2.0, "dry_base": 1.75, "dry_allowed_length": 20, "dry_penalty_last_n": 64}
@@ -25,25 +28,18 @@ the prompt is shorter than that."""
 
 
 class Question(NamedTuple):
-    """The body of a request, what the answer is held to, and what reads it."""
+    """The body of a request, what the answer is held to, what reads it, and the steps of the turn so far."""
 
     body: Json
     schema: Json | None
     reader: Reader
+    steps: Steps = Steps("", ())
 
 
-def question_of(prompt: Prompt, card: Card) -> Question:
-    options = prompt.options
-    tools = _offered(prompt)
-    if tools:
-        schema, note = union_schema(tools, options), note_on_tools(tools, options)
-        reader: Reader = UnionReader(options.stop)
-    else:
-        output = options.output
-        schema, note = (document_schema(output.schema) if output else None), ""
-        reader = TextReader(options.stop, is_json=output is not None)
+def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Question:
+    """Return the request for a prompt. With `answer_now` no tool can be called, unless one must be."""
+    options, messages, tools = prompt.options, prompt.messages, _offered(prompt)
     body: Json = {
-        "messages": chat_messages(prompt.messages, note),
         "max_tokens": options.tokens_max or TOKENS_MAX,
         "seed": -1 if options.seed is None else options.seed,
         "stream": True,
@@ -51,8 +47,30 @@ def question_of(prompt: Prompt, card: Card) -> Question:
         "return_progress": True,
         "timings_per_token": True,
         "cache_prompt": True,
+        # Templates of models that can think know this; a small model thinks for minutes about a greeting.
+        "chat_template_kwargs": {"enable_thinking": options.thinking not in (None, "off")},
+        **_sampling(options, card, choosing=bool(tools)),
     }
-    return Question(body | _sampling(options, card, choosing=bool(tools)), schema, reader)
+    if not tools:
+        output = options.output
+        schema = document_schema(output.schema) if output else None
+        words = {"messages": chat_messages(messages, "")}
+        return Question(body | words, schema, TextReader(options.stop, is_json=output is not None))
+    remarks = bool(messages) and messages[-1].role == "system" and any(m.role == "user" for m in messages)
+    examples = tuple(example_turns(tools, options, remarks=remarks)) if card.small else ()
+    steps = steps_of(messages) if card.small and not must_call(options) else Steps("", ())
+    may_call = must_call(options) or (steps.may_call and not answer_now)
+    if card.tools == "native" and options.output is None:
+        words = {
+            "messages": native_messages(messages, examples),
+            "tools": native_tools(tools),
+            "tool_choice": "required" if must_call(options) else "auto" if may_call else "none",
+            "parallel_tool_calls": False,
+        }
+        return Question(body | words, None, NativeReader(options.stop), steps)
+    words = {"messages": chat_messages(messages, note_on_tools(tools, options), examples)}
+    schema = union_schema(tools if may_call else (), options)
+    return Question(body | words, schema, UnionReader(options.stop), steps)
 
 
 def _sampling(options: Options, card: Card, *, choosing: bool) -> Json:

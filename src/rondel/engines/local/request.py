@@ -12,12 +12,11 @@ from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from .llama import import_runtime
 from .model import SharedModel
-from .question import Question
 
 
 class Request:
-    def __init__(self, question: Question) -> None:
-        self._question = question
+    def __init__(self, body: Json, schema: Json | None) -> None:
+        self._body, self._schema = body, schema
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._lock = threading.Lock()
@@ -30,6 +29,10 @@ class Request:
         self._stopped = True
 
     async def chunks(self) -> AsyncIterator[Json]:
+        async for chunk in self.raw_chunks():
+            yield msgspec.json.decode(chunk)
+
+    async def raw_chunks(self) -> AsyncIterator[bytes]:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -37,7 +40,7 @@ class Request:
                 chunks, ended = self._chunks, self._ended
                 self._chunks = []
             for chunk in chunks:
-                yield msgspec.json.decode(chunk)
+                yield chunk
             if self._error is not None:
                 raise self._error
             if ended:
@@ -48,9 +51,11 @@ class Request:
         error: BaseException | None = None
         try:
             if not self._unwanted():
-                body = self._question.body
-                if self._question.schema is not None:
-                    body = body | {"grammar": import_runtime().json_schema_to_grammar(self._question.schema)}
+                if not model.is_loaded:
+                    self._take(b'{"loading":true}')
+                body = self._body
+                if self._schema is not None:
+                    body = body | {"grammar": import_runtime().json_schema_to_grammar(self._schema)}
                 model.server().handle_chat_completions(msgspec.json.encode(body), self._take)
         except EngineError as failed:
             error = failed

@@ -36,7 +36,7 @@ def document_schema(schema: Json) -> Json:
 
 
 def union_schema(tools: Sequence[ToolSpec], options: Options) -> Json:
-    """One JSON object: say something, or call one of the tools."""
+    """One JSON object: say something, or call one of the tools. Without tools, only the former."""
     defs, cases = dict[str, Json](), list[Json]()
     if not must_call(options):
         say = _STRING

@@ -9,23 +9,18 @@ import msgspec
 
 from ...contracts.dialect import Json
 from ...text.attached import as_text
-from ...values import Media, Message, Options, ToolCall, ToolResult, ToolSpec
+from ...values import Media, Message, Options, Text, ToolCall, ToolResult, ToolSpec
 from .schema import must_call
 
 
 def note_on_tools(tools: Iterable[ToolSpec], options: Options) -> str:
-    """How a model is told of its tools. Of several wordings this one chose best in trials with both small models."""
-    lines = ["You have these tools:", *(_described(tool) for tool in tools), "", "Reply with one JSON object:"]
+    """How a model is told of its tools: "only for" chooses better than "whenever it fits"."""
+    lines = ["You have these tools, each only for what it says:", *map(_described, tools), ""]
+    lines.append("Reply with one JSON object:")
     if not must_call(options):
         words = "<the answer as JSON>" if options.output is not None else '"..."'
-        lines.append(
-            f'- {{"say": {words}}} for a conversation (greetings, thanks, questions about you, jokes, explanations), '
-            "and when you have the result of a tool"
-        )
-    lines.append(
-        '- {"tool": "<name>", "arguments": {...}} whenever a tool fits the request: '
-        "you cannot do what a tool does by yourself"
-    )
+        lines.append(f'- {{"say": {words}}} to answer. Most messages need no tool: just answer them.')
+    lines.append('- {"tool": "<name>", "arguments": {...}} to use a tool, only if you cannot answer without it.')
     return "\n".join(lines)
 
 
@@ -51,10 +46,11 @@ def _type(schema: Any) -> str:
     return kind if isinstance(kind, str) else "any"
 
 
-def chat_messages(messages: Iterable[Message], note: str) -> list[Json]:
+def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Message] = ()) -> list[Json]:
     """What every chat template knows: one system message first, then user and assistant in turns."""
     instructions, rest, names = list[str](), list[tuple[str, str]](), dict[str, str]()
-    for message in messages:
+    leading, conversation = _split(with_remarks(messages))
+    for message in (*leading, *examples, *conversation):
         names |= {call.id: call.name for call in message.calls}
         role = "assistant" if message.role == "assistant" else "user"
         text = _written(message, names, as_json=bool(note))
@@ -69,6 +65,74 @@ def chat_messages(messages: Iterable[Message], note: str) -> list[Json]:
         *([{"role": "system", "content": system}] if system else []),
         *({"role": role, "content": text} for role, text in rest),
     ]
+
+
+def native_messages(messages: Iterable[Message], examples: Iterable[Message] = ()) -> list[Json]:
+    """The conversation with calls and results as the runtime gives them to the model's own template."""
+    leading, conversation = _split(with_remarks(messages))
+    system = "\n\n".join(message.text for message in leading)
+    made: list[Json] = [{"role": "system", "content": system}] if system else []
+    for message in (*examples, *conversation):
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        made += ({"role": "tool", "tool_call_id": result.call_id, "content": _result(result)} for result in results)
+        others = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
+        text = _written(msgspec.structs.replace(message, parts=others), {}, as_json=False)
+        if message.role == "assistant" and (text or message.calls):
+            made.append(
+                {"role": "assistant", "content": text, **({"tool_calls": _calls(message)} if message.calls else {})}
+            )
+        elif text:
+            made.append({"role": "user", "content": text})
+    return made
+
+
+def _calls(message: Message) -> list[Json]:
+    return [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _line(call.arguments)}}
+        for call in message.calls
+    ]
+
+
+def _result(result: ToolResult) -> str:
+    return f"Error: {result.text}" if result.is_error else result.text
+
+
+def native_tools(tools: Iterable[ToolSpec]) -> list[Json]:
+    schema: Json = {"type": "object", "properties": {}}
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": schema | tool.schema},
+        }
+        for tool in tools
+    ]
+
+
+def with_remarks(messages: Iterable[Message]) -> list[Message]:
+    """Put instructions that come after the conversation, such as the time, before what the person said last.
+
+    At the end, a small model would answer them instead of the person; at the beginning, they would move the prefix that
+    is cached.
+    """
+    every = list(messages)
+    last = next((at for at in range(len(every) - 1, -1, -1) if every[at].role != "system"), -1)
+    remarks = every[last + 1 :]
+    asked = next((at for at in range(last, -1, -1) if every[at].role == "user"), -1)
+    if not remarks or asked < 0:
+        return every
+    text = "\n".join(remark.text for remark in remarks)
+    said = msgspec.structs.replace(every[asked], parts=(Text(f"{remark(text)}\n"), *every[asked].parts))
+    return [*every[:asked], said, *every[asked + 1 : last + 1]]
+
+
+def remark(text: str) -> str:
+    return f"[{text}]"
+
+
+def _split(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """The instructions at the beginning, and the conversation after them."""
+    at = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
+    return messages[:at], messages[at:]
 
 
 def _written(message: Message, names: dict[str, str], *, as_json: bool) -> str:

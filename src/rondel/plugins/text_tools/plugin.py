@@ -96,7 +96,7 @@ class TextTools(Plugin):
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         if self._is_native(turn):
             turn.state[_OFFERED] = False
-            return await self._with_list(turn, prompt, tool_list(prompt.tools, turn)) if prompt.tools else prompt
+            return await self._with_list(turn, prompt, tool_list(prompt.tools)) if prompt.tools else prompt
         choice = prompt.options.tool_choice
         offered = prompt.tools if choice != "none" else ()
         turn.state[_OFFERED] = bool(offered)
@@ -105,7 +105,7 @@ class TextTools(Plugin):
         if words != history:
             prompt = prompt.with_history(words)
         if offered:
-            prompt = await self._with_list(turn, prompt, tools_text(offered, turn, choice))
+            prompt = await self._with_list(turn, prompt, tools_text(offered, choice))
         stop = prompt.options.stop
         if offered and RESULT_TAG not in stop and len(stop) < 4:  # providers allow four
             stop = (*stop, RESULT_TAG)

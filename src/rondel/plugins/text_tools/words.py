@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ...machine.turn import Turn
 from ...tool import describe
 from ...values import Media, Message, Part, Text, ToolCall, ToolResult, ToolSpec
 
@@ -24,8 +23,8 @@ need each other's results go together between <parallel_tool_calls> and </parall
 just answer."""
 
 
-def tools_text(specs: Sequence[ToolSpec], turn: Turn, choice: str | None) -> str:
-    texts = [_HOW_TO_CALL, *_descriptions(specs, turn)]
+def tools_text(specs: Sequence[ToolSpec], choice: str | None) -> str:
+    texts = [_HOW_TO_CALL, *map(describe, specs)]
     if choice == "required":
         texts.append("You must use a tool now.")
     elif choice and choice.startswith("tool:"):
@@ -33,15 +32,9 @@ def tools_text(specs: Sequence[ToolSpec], turn: Turn, choice: str | None) -> str
     return "\n\n".join(texts)
 
 
-def tool_list(specs: Sequence[ToolSpec], turn: Turn) -> str:
+def tool_list(specs: Sequence[ToolSpec]) -> str:
     """Return the list for a model that has its own way to call tools."""
-    return "\n\n".join(("# Tools", *_descriptions(specs, turn)))
-
-
-def _descriptions(specs: Sequence[ToolSpec], turn: Turn) -> Iterator[str]:
-    for spec in specs:
-        tool = turn.tools.get(spec.name)
-        yield describe(spec, tool.examples if tool else ())
+    return "\n\n".join(("# Tools", *map(describe, specs)))
 
 
 def call_text(call: ToolCall) -> str:

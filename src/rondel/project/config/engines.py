@@ -18,6 +18,9 @@ from ..lookup import import_attribute
 from ..settings import Config, EngineSettings, TransformEntry, shown_url
 
 PRICE_MAX = 1e9
+_POSITIVE = ("connect_s", "first_token_s", "idle_s", "context_tokens", "threads")
+_LEAST = dict.fromkeys(_POSITIVE, None) | {"keep_s": 0}
+"""Settings that are positive numbers, and the smallest value if that is 0."""
 BUILTIN_ENGINES = ("local", "echo")
 
 
@@ -38,9 +41,9 @@ def canonical_engine(text: str, engines: Mapping[str, EngineSettings]) -> str:
 def engine_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
     head, _, model = name.partition(":")
     if head == "local" and head not in engines and model and not model.endswith(".gguf"):
-        from ...engines.local.weights import CATALOG
+        from ...engines.local.weights import every_model
 
-        known = tuple(weights.name for weights in CATALOG)
+        known = tuple(weights.name for weights in every_model())
         return "" if model in known else f"there is no embedded model {model!r}{nearest(model, known)}"
     if head in engines or head in PROVIDERS or head in BUILTIN_ENGINES:
         return ""
@@ -89,10 +92,11 @@ def _mistakes_of_engine(document: Document, name: str, engine: EngineSettings, c
         if engine.dialect not in DIALECTS:
             hint = nearest(engine.dialect, tuple(DIALECTS))
             yield document.error((*path, "dialect"), f"there is no dialect {engine.dialect!r}{hint}")
-    for key in ("connect_s", "first_token_s", "idle_s", "context_tokens", "threads"):
+    for key, least in _LEAST.items():
         value = getattr(engine, key)
-        if value is not None and not value > 0:
-            yield document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; it must be more than 0")
+        if value is not None and not (value > 0 or value == least):
+            must = "0 or more" if least == 0 else "more than 0"
+            yield document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; it must be {must}")
     if engine.retry.attempts < 1:
         yield document.error((*path, "retry", "attempts"), "attempts must be at least 1")
     for index, network in enumerate(cast("tuple[str | None, ...]", engine.image_networks)):

@@ -28,7 +28,7 @@ from ...question import QUOTE_BAR, Question, is_yes
 from ...text.printable import clean, one_line
 from ...threads import in_thread
 from ...values import Message, ToolCall
-from ..commands import completions, is_command
+from ..commands import completions, is_command, needs_model
 from ..session import Session, answer_text
 from . import clipboard
 from .console import SafeConsole
@@ -294,7 +294,8 @@ class Terminal(Surface):
 
     def status(self) -> str:
         session = self.session
-        who = f"{session.conversation.agent} · {session.engine.name}"
+        agent = session.conversation.agent
+        who = f"{agent} · {session.engine.name}" if needs_model(session.conversation) else agent
         state = "waiting for your answer" if session.question else "working: type to steer" if session.busy else ""
         if session.busy and session.question is None and (elapsed := self.screen.elapsed):
             state = f"{elapsed} · {state}"

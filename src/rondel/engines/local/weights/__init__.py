@@ -1,28 +1,17 @@
-"""The weights of the embedded models: a small catalog, and the download into the user's cache folder.
+"""The weights of the embedded models: a small catalog, any other GGUF file, and the download into the cache folder.
 
 Bytes are appended to `FILE.part`, so an interrupted download continues, also from another address; the hash decides.
 """
 
-from .catalog import (
-    CATALOG,
-    DEFAULT,
-    EMBEDDERS,
-    Card,
-    Piece,
-    Url,
-    Weights,
-    Wheels,
-    cache_folder,
-    find,
-    is_present,
-    path_of,
-)
+from .catalog import CATALOG, DEFAULT, EMBEDDERS, RECOMMENDED, Card, Piece, Url, Weights, Wheels, cache_folder, path_of
 from .pull import Progress, pull
+from .records import card_of_file, check_unchanged, every_model, find, is_present, is_small, known_file, read_record
 
 __all__ = [
     "CATALOG",
     "DEFAULT",
     "EMBEDDERS",
+    "RECOMMENDED",
     "Card",
     "Piece",
     "Progress",
@@ -30,8 +19,14 @@ __all__ = [
     "Weights",
     "Wheels",
     "cache_folder",
+    "card_of_file",
+    "check_unchanged",
+    "every_model",
     "find",
     "is_present",
+    "is_small",
+    "known_file",
     "path_of",
     "pull",
+    "read_record",
 ]

@@ -24,12 +24,22 @@ class AddressFailed(Exception):
 
 
 class PartialFile:
-    """A file that is hashed as it grows. What an earlier download left in it is kept."""
+    """A file that is hashed as it grows. What an earlier download left in it is kept.
 
-    def __init__(self, path: Path, size_bytes: int | None = None) -> None:
+    With `versioned`, the server's name for the version of the content is kept beside it. Where no hash is known, only
+    that can tell whether the rest still belongs to the beginning; without it the download starts again.
+    """
+
+    def __init__(self, path: Path, size_bytes: int | None = None, *, versioned: bool = False) -> None:
         self.path, self.size_bytes = path, size_bytes
+        self.version, self.promised_sha256 = "", ""
+        self._version_path = path.with_name(f"{path.name}.version") if versioned else None
         self._hash, self.size = hashlib.sha256(), 0
         self._file = path.open("a+b")
+        if self._version_path is not None:
+            self.version = self._version_path.read_text()[:1000] if self._version_path.exists() else ""
+            if not self.version:
+                self._file.truncate(0)
         self._file.seek(0)
         while chunk := self._file.read(CHUNK_BYTES):
             self._count(chunk)
@@ -49,6 +59,17 @@ class PartialFile:
     def _count(self, chunk: bytes) -> None:
         self._hash.update(chunk)
         self.size += len(chunk)
+
+    def remember(self, version: str) -> None:
+        if self._version_path is not None and version != self.version:
+            self.version = version
+            self._version_path.write_text(version)
+
+    def finished(self, path: Path) -> None:
+        """Move the complete file to its path."""
+        os.replace(self.path, path)
+        if self._version_path is not None:
+            self._version_path.unlink(missing_ok=True)
 
     def restart(self) -> None:
         self._file.truncate(0)

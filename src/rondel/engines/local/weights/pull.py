@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from asyncio import sleep
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from ....errors import EngineError, EngineUnreachable
 from ....files.lock import try_lock
 from ....threads import in_thread
-from .catalog import Address, Url, Weights, Wheels, is_present, path_of
+from .catalog import Address, Url, Weights, Wheels, path_of
+from .gguf import read_metadata
 from .partial import AddressFailed, PartialFile, Steps
+from .records import is_present, read_record, write_record
 
 SPACE_MARGIN_BYTES = 32 << 20
 LOCK_SILENCE_S = 300.0
@@ -33,23 +35,31 @@ async def pull(weights: Weights) -> AsyncGenerator[Progress]:
     """Bring the weights to `path_of(weights)`, with their progress. Close it to stop; the partial download is kept.
     Raises EngineUnreachable when no address could be reached, EngineError for anything else (a full disk, wrong
     content)."""
-    path, total = path_of(weights), weights.size_bytes
+    path = path_of(weights)
     with _disk_errors(weights, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # The lock is the system's, on a file that stays: it ends with its process, however that ends.
         with path.with_name(f"{path.name}.lock").open("a+b") as lock:
             async with aclosing(_wait_for(lock, weights, path)) as steps:
                 async for done in steps:
-                    yield Progress(min(done, total), total, "another process is downloading it")
+                    total = max(done, weights.size_bytes)
+                    yield Progress(done, total, "another process is downloading it")
+            weights = _with_recorded_hash(weights)  # now: the other process may have written it
+            first, total = not weights.sha256, weights.size_bytes
             if await in_thread(_is_complete, path, weights):
                 return
             _require_space(weights, path)
-            with await in_thread(PartialFile, _part_of(path), total) as part:
+            size_bytes = None if first else total
+            with await in_thread(partial(PartialFile, _part_of(path), size_bytes, versioned=first)) as part:
                 async with aclosing(_fill(part, weights, path)) as steps:
                     async for done, what in steps:
-                        yield Progress(min(done, total), total, what)
+                        yield Progress(done if first else min(done, total), max(done, total), what)
                 await part.flush()
-            os.replace(part.path, path)
+                if first or weights.is_own:
+                    await in_thread(_check_content, part, weights)
+            part.finished(path)
+            if first or weights.is_own:
+                await in_thread(write_record, path, weights, part.sha256, _source(weights))
             for leftover in path.parent.glob(f"{path.name}.*.whl.part"):  # another address completed the download
                 leftover.unlink()
 
@@ -83,20 +93,45 @@ async def _complete(part: PartialFile, address: Address, weights: Weights) -> St
     """Complete the content from this address. If bytes that another one left turn out to be wrong, start again."""
     while True:
         inherited_bytes = part.size
-        if part.size < weights.size_bytes:
+        if not weights.sha256 or part.size < weights.size_bytes:
             async with aclosing(read_address(address, part)) as steps:
                 async for step in steps:
                     yield step
-        found = part.sha256
-        if found == weights.sha256:
+        found, expected = part.sha256, weights.sha256 or part.promised_sha256
+        if expected in ("", found):
             return
         part.restart()
         if not inherited_bytes:
-            raise AddressFailed(f"it sent other content (sha256 {found} instead of {weights.sha256})")
+            raise AddressFailed(f"it sent other content (sha256 {found} instead of {expected})")
+
+
+def _with_recorded_hash(weights: Weights) -> Weights:
+    """A model without a known hash is checked against what its first download recorded."""
+    recorded = read_record(weights.file)
+    if recorded is None:
+        return weights
+    if weights.is_own and recorded.source != _source(weights):
+        where = recorded.source or "another place"
+        text = f"would replace the model {recorded.name!r}, which came from {where}; give it another name with --name"
+        raise _error(weights, text)
+    return weights if weights.sha256 else recorded.weights
+
+
+def _source(weights: Weights) -> str:
+    return next((address.url for address in weights.addresses if isinstance(address, Url)), "")
+
+
+def _check_content(part: PartialFile, weights: Weights) -> None:
+    """A file that no catalog knows must at least be a model."""
+    try:
+        read_metadata(part.path)
+    except EngineError as error:
+        part.restart()
+        raise _error(weights, f"could not be used: {error}") from error
 
 
 def _is_complete(path: Path, weights: Weights) -> bool:
-    if not is_present(weights):
+    if not weights.sha256 or not is_present(weights):
         return False
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == weights.sha256
