@@ -482,6 +482,8 @@ class AgentResult(Value, frozen=True):
     """The output as JSON, if the agent has an output schema."""
     limit: str = ""
     """The name of the limit that ended the turn, such as `limits.rounds`; `error` has the sentence."""
+    citations: tuple[Citation, ...] = ()
+    """The sources that the output refers to as `[number]`."""
 
     def __str__(self) -> str:
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

@@ -16,6 +16,8 @@ from ..agent import Agent
 from ..charge import Scope, Tell
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.deadline import Deadlines
+from ..contracts.embedder import Embedder
+from ..contracts.knowledge import KnowledgeBases, NoKnowledge
 from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
 from ..engine import Engine, EngineInfo
@@ -33,6 +35,7 @@ from ..values import AgentResult, Message
 from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
+    from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
     from ..trace.preview import PreviewStep
 
@@ -59,12 +62,15 @@ class App:
         ledger: Ledger | None = None,
         recover: bool = True,
         environment: Mapping[str, str] | None = None,
+        knowledge: Knowledge | None = None,
     ) -> None:
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
 
         self._environment = environment
+        self._knowledge = knowledge
+        self.knowledge: KnowledgeBases = knowledge or NoKnowledge()  # what agents can look up
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = store or _memory_store(self.clock)
@@ -116,6 +122,8 @@ class App:
 
     async def _close(self) -> None:
         await self.registry.aclose()
+        if self._knowledge is not None:
+            await self._knowledge.aclose()
         self.deadlines.close()
         await self.ledger.aclose()
         await self.store.aclose()
@@ -168,6 +176,11 @@ class App:
     ) -> Engine:
         found = self.registry.engine(engine) if isinstance(engine, str) else engine
         return self.ledger.charge(found, scope, tell, bound)
+
+    def charge_embedder(
+        self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> Embedder:
+        return self.ledger.charge_embedder(embedder, scope, tell)
 
     # --- conversations ------------------------------------------------------------------------------------------------
 

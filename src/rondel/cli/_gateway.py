@@ -37,12 +37,13 @@ from ..project.config import (
     secrets_in,
 )
 from ..project.engines import make_engine, pick
+from ..project.knowledge import make_knowledge
 from ..project.settings import SCENARIOS, Config
 from ..text.redaction import Redactor
 from ._project import Project, open_store, with_plugins
 from ._trust import state_folder
 
-RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
+RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge")  # settings that are read only at the start
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -103,6 +104,7 @@ async def open_gateway(
         make_engine=lambda name: make_engine(name, config, env=env),
         recover=False,
         environment=process_environment(config, os.environ),
+        knowledge=make_knowledge(config, env=env),
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)

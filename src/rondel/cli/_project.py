@@ -21,6 +21,7 @@ from ..plugin import Plugin
 from ..project.agents import load_agents
 from ..project.config import BUILTIN_ENGINES, make_ledger, plugins_of, process_environment
 from ..project.engines import Picked, make_engine, pick
+from ..project.knowledge import bases_of, make_knowledge
 from ..project.settings import Config
 from ..text.template import scan
 from ._trust import load_config, look_at_config, not_looked_at, survey
@@ -39,6 +40,10 @@ TOOLS_PROMPT = """\
 Use your tools for the time and for sums instead of guessing. Ask the user with ask_user only when you cannot continue \
 without the answer. run_shell runs a command on the user's computer, after the user agreed: use it when the user wants \
 something done or looked up there, and say what the command is for."""
+
+KNOWLEDGE_PROMPT = """ \
+search_knowledge searches the documents of this project: use it before you answer a question that they may answer, and \
+cite what you use."""
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -62,7 +67,7 @@ class Project(msgspec.Struct, frozen=True):
         for agent in self.agents:
             if agent.name == name:
                 return agent
-        return find_agent(name, project=self.config.project) if _is_in_library(name) else None
+        return find_agent(name) if _is_in_library(name) else None
 
     def body(self, name: str) -> Agent | None:
         """Return the agent; if it is an alias, with the inputs and template of the original."""
@@ -151,6 +156,7 @@ async def open_app(
         make_engine=lambda name: _engine_or_reason(name, project.config),
         recover=recover,
         environment=process_environment(project.config, os.environ),
+        knowledge=make_knowledge(project.config),
     )
     async with app:
         yield _opened(app, agents[0], picked, engine, asks=asks)
@@ -221,13 +227,18 @@ def _engine_or_reason(name: str, config: Config) -> Engine:
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
-def builtin_agent(engine: Engine) -> Agent:
-    """Return the built-in agent. It has no tools if the model is known to be bad at using them."""
+def builtin_agent(engine: Engine, *, knows: bool = False) -> Agent:
+    """Return the built-in agent. It has no tools if the model is known to be bad at using them. With `knows`, it can
+    search the project's documents."""
     provider, _, model = engine.name.partition(":")
     if not (engine.facts.tools and facts_of(provider, model).tools):
         return Agent(BUILTIN, PROMPT, description="small talk")
-    tools = _builtin_tools()
-    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=tools, description="a friendly assistant with a few tools")
+    tools, prompt = _builtin_tools(), PROMPT + TOOLS_PROMPT
+    if knows:
+        from ..tools.search_knowledge import search_knowledge
+
+        tools, prompt = (*tools, search_knowledge), prompt + KNOWLEDGE_PROMPT
+    return Agent(BUILTIN, prompt, tools=tools, description="a friendly assistant with a few tools")
 
 
 def _builtin_tools() -> tuple[Tool, ...]:
@@ -243,7 +254,8 @@ def _with_builtin(project: Project, engine: Engine) -> list[Agent]:
     if any(agent.name == BUILTIN for agent in project.agents):
         return list(project.agents)
     config = project.config
-    made = msgspec.structs.replace(builtin_agent(engine), limits=config.limits, options=config.options)
+    made = builtin_agent(engine, knows=bool(bases_of(config)))
+    made = msgspec.structs.replace(made, limits=config.limits, options=config.options)
     return [*project.agents, made]
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "trust": "Trust a project: its code may run and send your keys.",
     "config": "Show the effective settings and where each comes from.",
     "model": "Manage the embedded models.",
+    "knowledge": "Manage and search the knowledge bases.",
     "jobs": "Manage background jobs and schedules.",
     "help": "Show this list, or the help of a command.",
 }

@@ -34,6 +34,7 @@ PLUGINS: dict[str, str] = {
     "history": "rondel.plugins.history:History",
     "image": "rondel.plugins.image_agent:ImageAgent",
     "inputs": "rondel.plugins.inputs:Inputs",
+    "knowledge": "rondel.plugins.knowledge:KnowledgePlugin",
     "limits": "rondel.plugins.limits:LimitsGuard",
     "log": "rondel.plugins.log:Log",
     "memory": "rondel.plugins.memory:MemoryAgent",
@@ -59,6 +60,7 @@ TOOLS: dict[str, str] = {
     "list_schedules": "rondel.tools.schedule:list_schedules",
     "run_shell": "rondel.tools.shell:run_shell",
     "schedule": "rondel.tools.schedule:schedule",
+    "search_knowledge": "rondel.tools.search_knowledge:search_knowledge",
 }
 ENTRY_POINTS = "rondel.plugins"
 NOWHERE = Where()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from ..contracts.ledger import OnWriteFailure, Rule, UnknownPrice
+from ..knowledge.settings import KnowledgeSettings
 from ..ledger.prices import Price
 from ..limits import Limits
 from ..plugin import Plugin
@@ -260,6 +261,7 @@ class Config(Value, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: LedgerSettings = LedgerSettings()
     tools: ToolSettings = ToolSettings()
+    knowledge: dict[str, KnowledgeSettings] = {}
     path: str = ""  # the file, or an empty text
     project: str = ""  # the file's folder: where `agents/` is, and where `module:attribute` is imported from
     warnings: tuple[str, ...] = ()

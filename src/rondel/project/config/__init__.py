@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ConfigError, NotTrusted
+from ...knowledge.settings import KnowledgeSettings
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
@@ -23,6 +24,7 @@ from ..trust import UntrustedFolder
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
+from .knowledge import knowledge_mistakes
 from .ledger import ledger_of, rules_of
 from .locate import find_file, home_of, own_file
 from .money import configure_ledger, make_ledger, money_warnings, prices_of
@@ -68,6 +70,7 @@ class _File(msgspec.Struct, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: dict[str, Any] = {}
     tools: ToolSettings = ToolSettings()
+    knowledge: dict[str, KnowledgeSettings] = {}
 
 
 def load(
@@ -167,6 +170,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         telemetry=telemetry_of(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
+        knowledge=file.knowledge,
         path=str(path or ""),
         project=project,
     )
@@ -174,6 +178,9 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         with collecting(checker.mistakes):
             raise mistake
     engines = dict(engines_named(document, config))
+    for mistake in knowledge_mistakes(document, file.knowledge, engines):
+        with collecting(checker.mistakes):
+            raise mistake
     gateway = gateway_of(checker, file.gateway, engines)
     config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
     sources = sources_of(document, config, overrides) | telemetry_source(file.telemetry, config.telemetry)
