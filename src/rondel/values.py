@@ -466,6 +466,8 @@ class ModelFacts(Value, frozen=True):
     """Whether thinking excludes sampling options and a required call."""
     sampling: bool = True
     """Whether it takes `temperature`, `top_p` and `top_k`."""
+    web_search: bool = False
+    """Whether its server can search the web by itself."""
 
 
 class AgentResult(Value, frozen=True):

@@ -20,6 +20,7 @@ from ..contracts.embedder import Embedder
 from ..contracts.knowledge import KnowledgeBases, NoKnowledge
 from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
+from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..errors import RondelError, StoreError
 from ..events import MessageAdded, TurnStarted
@@ -63,13 +64,14 @@ class App:
         recover: bool = True,
         environment: Mapping[str, str] | None = None,
         knowledge: Knowledge | None = None,
+        web_search: WebSearch | None = None,
     ) -> None:
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
 
         self._environment = environment
-        self._knowledge = knowledge
+        self._knowledge, self.web_search = knowledge, web_search
         self.knowledge: KnowledgeBases = knowledge or NoKnowledge()  # what agents can look up
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()

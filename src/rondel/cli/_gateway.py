@@ -36,14 +36,16 @@ from ..project.config import (
     refuse_exposed,
     secrets_in,
 )
+from ..project.embedders import make_embedder
 from ..project.engines import make_engine, pick
-from ..project.knowledge import make_knowledge
+from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..text.redaction import Redactor
 from ._project import Project, open_store, with_plugins
 from ._trust import state_folder
 
-RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge")  # settings that are read only at the start
+RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
+"""Settings that are read only at the start."""
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -105,6 +107,7 @@ async def open_gateway(
         recover=False,
         environment=process_environment(config, os.environ),
         knowledge=make_knowledge(config, env=env),
+        web_search=make_web_search(config),
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)
@@ -130,7 +133,15 @@ def _setup(app: App, config: Config, default: Default, env: Mapping[str, str], b
         return make_engine(name, config, env=env, alone=True)  # the gateway asks each engine of a chain itself
 
     redactor = Redactor(secrets_in(config, os.environ))
-    return Setup(app, config, make_engine=make, default=found, before=before, redactor=redactor)
+    return Setup(
+        app,
+        config,
+        make_engine=make,
+        make_embedder=lambda name: make_embedder(name, config, env=env),
+        default=found,
+        before=before,
+        redactor=redactor,
+    )
 
 
 async def _default(config: Config, env: Mapping[str, str], *, fetch: bool = False) -> Default:

@@ -21,7 +21,7 @@ from ..plugin import Plugin
 from ..project.agents import load_agents
 from ..project.config import BUILTIN_ENGINES, make_ledger, plugins_of, process_environment
 from ..project.engines import Picked, make_engine, pick
-from ..project.knowledge import bases_of, make_knowledge
+from ..project.knowledge import bases_of, make_knowledge, make_web_search
 from ..project.settings import Config
 from ..text.template import scan
 from ._trust import load_config, look_at_config, not_looked_at, survey
@@ -157,6 +157,7 @@ async def open_app(
         recover=recover,
         environment=process_environment(project.config, os.environ),
         knowledge=make_knowledge(project.config),
+        web_search=make_web_search(project.config),
     )
     async with app:
         yield _opened(app, agents[0], picked, engine, asks=asks)

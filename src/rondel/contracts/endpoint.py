@@ -114,6 +114,7 @@ class Provider(Value, frozen=True):
     base_url_variable: str = ""
     model: str = ""  # the model to take when none is named; empty where only the server knows which it has
     image_urls: bool = True  # its models may be given images by their address; where not, as data only
+    web_search: bool = False  # its server can search the web by itself
 
     @property
     def is_local(self) -> bool:
@@ -127,6 +128,7 @@ PROVIDERS: dict[str, Provider] = {
         ("ANTHROPIC_API_KEY",),
         base_url_variable="ANTHROPIC_BASE_URL",
         model="claude-sonnet-5-5",
+        web_search=True,
     ),
     "openai": Provider(
         "https://api.openai.com/v1",
@@ -134,6 +136,7 @@ PROVIDERS: dict[str, Provider] = {
         ("OPENAI_API_KEY",),
         base_url_variable="OPENAI_BASE_URL",
         model="gpt-6.1-terra",
+        web_search=True,
     ),
     "openrouter": Provider(
         "https://openrouter.ai/api/v1", key_variables=("OPENROUTER_API_KEY",), model="anthropic/claude-sonnet-5.5"
@@ -272,7 +275,9 @@ def facts_of(provider: str, model: str) -> ModelFacts:
     if (known := PROVIDERS.get(provider)) is None:
         return facts
     window_tokens = None if known.is_local else facts.window_tokens
-    return msgspec.structs.replace(facts, window_tokens=window_tokens, image_urls=known.image_urls)
+    return msgspec.structs.replace(
+        facts, window_tokens=window_tokens, image_urls=known.image_urls, web_search=known.web_search
+    )
 
 
 def _fits(name: str, pattern: str) -> bool:

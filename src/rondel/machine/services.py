@@ -17,6 +17,7 @@ from ..contracts.embedder import Embedder
 from ..contracts.knowledge import KnowledgeBases
 from ..contracts.runtime import Runtime
 from ..contracts.store import Store
+from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..limits import ReplyBound
 from ..tool import Tool
@@ -77,6 +78,11 @@ class Services(Protocol):
 
     @property
     def knowledge(self) -> KnowledgeBases: ...
+
+    @property
+    def web_search(self) -> WebSearch | None:
+        """The service that searches the web, if one is configured."""
+        ...
 
     @property
     def registry(self) -> Agents: ...

@@ -11,6 +11,7 @@ from ..contracts.embedder import Embedder
 from ..knowledge.base import KnowledgeBase
 from ..knowledge.bases import Knowledge
 from ..knowledge.settings import WORDS_ONLY, KnowledgeSettings
+from ..knowledge.web import ServiceSearch
 from .embedders import default_embedder, make_embedder
 from .settings import Config
 
@@ -33,6 +34,14 @@ def knowledge_path(config: Config) -> str:
         return ""
     path = Path(config.store.path)
     return str(path.with_name(f"{path.stem}.knowledge{path.suffix or '.db'}"))
+
+
+def make_web_search(config: Config) -> ServiceSearch | None:
+    """Return the search of the web that the settings name; None if they name none."""
+    if not config.web_search.provider:
+        return None
+    config.check_trusted()
+    return ServiceSearch(config.web_search)
 
 
 def embedder_of(settings: KnowledgeSettings) -> str:

@@ -48,6 +48,7 @@ PLUGINS: dict[str, str] = {
     "text_tools": "rondel.plugins.text_tools:TextTools",
     "todo": "rondel.plugins.todo:Todo",
     "trim": "rondel.plugins.trim:Trim",
+    "web_search": "rondel.plugins.web_search:WebSearchPlugin",
 }
 TOOLS: dict[str, str] = {
     "ask_user": "rondel.tools.ask_user:ask_user",
@@ -61,6 +62,7 @@ TOOLS: dict[str, str] = {
     "run_shell": "rondel.tools.shell:run_shell",
     "schedule": "rondel.tools.schedule:schedule",
     "search_knowledge": "rondel.tools.search_knowledge:search_knowledge",
+    "web_search": "rondel.tools.web_search:web_search",
 }
 ENTRY_POINTS = "rondel.plugins"
 NOWHERE = Where()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from ..contracts.ledger import OnWriteFailure, Rule, UnknownPrice
-from ..knowledge.settings import KnowledgeSettings
+from ..knowledge.settings import KnowledgeSettings, WebSearchSettings
 from ..ledger.prices import Price
 from ..limits import Limits
 from ..plugin import Plugin
@@ -54,6 +54,7 @@ class FactSettings(Value, frozen=True):
     thinking_budget: bool | None = None
     thinking_strict: bool | None = None
     sampling: bool | None = None
+    web_search: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):
@@ -160,6 +161,7 @@ class MainRouteSettings(RouteSettings, frozen=True):
 
     long_context_tokens: int | None = 60_000
     background_models: tuple[str, ...] | None = ("*claude*haiku*",)
+    embedding: str = ""  # the embedder for requests to /v1/embeddings that name none
     custom: str = ""
     """`module:function`, which takes the request, the configuration and the tokens, and returns an engine or None."""
     custom_s: float = 2.0
@@ -180,6 +182,7 @@ class FallbackSettings(Value, frozen=True):
     long_context: tuple[str, ...] = ()
     web_search: tuple[str, ...] = ()
     image: tuple[str, ...] = ()
+    embedding: tuple[str, ...] = ()
 
 
 class BudgetSettings(Value, frozen=True):
@@ -262,6 +265,7 @@ class Config(Value, frozen=True):
     ledger: LedgerSettings = LedgerSettings()
     tools: ToolSettings = ToolSettings()
     knowledge: dict[str, KnowledgeSettings] = {}
+    web_search: WebSearchSettings = WebSearchSettings()
     path: str = ""  # the file, or an empty text
     project: str = ""  # the file's folder: where `agents/` is, and where `module:attribute` is imported from
     warnings: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ConfigError, NotTrusted
-from ...knowledge.settings import KnowledgeSettings
+from ...knowledge.settings import KnowledgeSettings, WebSearchSettings
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
@@ -24,7 +24,7 @@ from ..trust import UntrustedFolder
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
-from .knowledge import knowledge_mistakes
+from .knowledge import knowledge_mistakes, web_search_mistakes
 from .ledger import ledger_of, rules_of
 from .locate import find_file, home_of, own_file
 from .money import configure_ledger, make_ledger, money_warnings, prices_of
@@ -71,6 +71,7 @@ class _File(msgspec.Struct, frozen=True):
     ledger: dict[str, Any] = {}
     tools: ToolSettings = ToolSettings()
     knowledge: dict[str, KnowledgeSettings] = {}
+    web_search: WebSearchSettings = WebSearchSettings()
 
 
 def load(
@@ -171,6 +172,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
         knowledge=file.knowledge,
+        web_search=file.web_search,
         path=str(path or ""),
         project=project,
     )
@@ -178,7 +180,10 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         with collecting(checker.mistakes):
             raise mistake
     engines = dict(engines_named(document, config))
-    for mistake in knowledge_mistakes(document, file.knowledge, engines):
+    for mistake in (
+        *knowledge_mistakes(document, file.knowledge, engines),
+        *web_search_mistakes(document, file.web_search),
+    ):
         with collecting(checker.mistakes):
             raise mistake
     gateway = gateway_of(checker, file.gateway, engines)

@@ -1,4 +1,4 @@
-"""Checks `[knowledge.<name>]`."""
+"""Checks `[knowledge.<name>]` and `[web_search]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
-from ...knowledge.settings import WORDS_ONLY, KnowledgeSettings
+from ...knowledge.settings import WORDS_ONLY, KnowledgeSettings, WebSearchSettings
 from ...text.document import Document, KeyPath
 from ...tool import NAME
 from ..settings import EngineSettings, shown_url
@@ -41,3 +41,21 @@ def knowledge_mistakes(
                 yield document.error((*path, "embedder"), problem)
         if base.rerank and (problem := engine_problem(base.rerank, engines)):
             yield document.error((*path, "rerank"), problem)
+
+
+def web_search_mistakes(document: Document, given: WebSearchSettings) -> Iterator[ConfigError]:
+    path: KeyPath = ("web_search",)
+    if not given.provider:
+        if given.url or given.key:
+            yield document.error(path, "[web_search] names no provider: write searxng, brave or tavily")
+        return
+    if given.provider == "searxng" and not given.url:
+        yield document.error(path, "searxng needs the address of its server: set `url`")
+    if given.provider != "searxng" and not given.key:
+        yield document.error(path, f"{given.provider} needs a key: set `key`, such as ${{NAME}}")
+    parts = urlsplit(given.url or "http://x")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        message = f"{shown_url(given.url)!r} is not a web address; write http://host:port"
+        yield document.error((*path, "url"), message)
+    if not given.timeout_s > 0:
+        yield document.error((*path, "timeout_s"), f"timeout_s is {given.timeout_s:g}; it must be more than 0")

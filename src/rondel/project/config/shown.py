@@ -124,6 +124,8 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
     for name, base in config.knowledge.items():
         for path, value in _scalars(msgspec.to_builtins(base)):
             yield ("knowledge", name, *path), value
+    for path, value in _scalars(msgspec.structs.asdict(config.web_search)):
+        yield ("web_search", *path), value
     for path, value in _scalars(msgspec.to_builtins(config.ledger)):
         yield ("ledger", *path), value
     for group in ("store", "tools", "limits", "options"):
