@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.load import Caller, Process, ask_all, connect, python, request
-from bench.measure import Ratio, shown
+from bench.measure import Ratio, cheapest_quarter, shown
 
 ROUNDS = 20
 AT_ONCE = 8
@@ -190,8 +190,7 @@ async def in_turn(sides: list[Side], requests: int, rounds: int = ROUNDS) -> lis
 
 
 def compared(what: str, ours: list[float], theirs: list[float], limit: float) -> Ratio:
-    """The cheapest quarter of many short rounds: what else the machine does makes the others expensive."""
-    a, b = (statistics.quantiles(spent, n=4)[0] for spent in (ours, theirs))
+    a, b = cheapest_quarter(ours), cheapest_quarter(theirs)
     return Ratio(what, a / b, limit, f"{shown(a)} CPU", f"{shown(b)} CPU")
 
 

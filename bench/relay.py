@@ -59,6 +59,7 @@ async def main(upstream: str) -> None:
         server_header=False,
         date_header=False,
         ws="none",
+        timeout_keep_alive=75,  # as the gateway: on a busy machine its turn comes late
     )
     await uvicorn.Server(config).serve(sockets=[listening])
 

@@ -57,9 +57,14 @@ def chat_cost() -> Ratio:
 
 
 def memory_of(code: str) -> float:
-    """The memory of a process that has run the code, in megabytes."""
-    code += "\nimport os; print(int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE'))"
-    return float(subprocess.run(python(code), check=True, capture_output=True, text=True).stdout) / 1e6
+    """The memory of a process that has run the code, in megabytes: the median, since it depends on where the kernel
+    puts things. Without typing_extensions, which msgspec imports if it is there: Rondel does not need it, but what the
+    tests and checks install does."""
+    hidden = "import sys; sys.modules['typing_extensions'] = None"
+    told = "import os; print(int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE'))"
+    command = python(f"{hidden}\n{code}\n{told}")
+    runs = (subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(5))
+    return statistics.median(map(float, runs)) / 1e6
 
 
 @dataclass(frozen=True)

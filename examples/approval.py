@@ -21,7 +21,7 @@ model = Scripted(call("send_mail", to="ann@example.org", text="Hello!"), "Done."
 async def main() -> None:
     async with App(Agent("helper", engine=model, tools=[send_mail])) as app:
         conversation = app.conversation()
-        waiting = await (await conversation.send("Greet Ann.")).result()
+        waiting = await conversation.ask("Greet Ann.")
         print(waiting.error)  # waiting for an answer: May send_mail run ...
         assert not sent
         question = (await conversation.questions())[0]

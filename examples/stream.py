@@ -2,9 +2,7 @@
 
 import asyncio
 
-from rondel import Agent, App, tool
-from rondel.events import CallFinished, TurnFinished
-from rondel.machine.answer_text import AnswerText
+from rondel import Agent, AnswerText, App, CallFinished, TurnFinished, tool
 from rondel.testing import Scripted, call
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rondel.text.template import escape
-from rondel.tool import CallContext
+from rondel import CallContext, escape
 
 REPORTS = {"lisbon": "21 °C and sunny", "oslo": "4 °C with sleet"}
 SEASONS = ("cold", "cold", "fresh", "mild", "mild", "warm", "hot", "hot", "warm", "mild", "fresh", "cold")

@@ -1,90 +1,84 @@
 """Rondel: agents that talk, work and call each other.
 
 Importing this reads no file and no environment and starts nothing; what is heavy is loaded when it is first used.
+`__init__.pyi` has the same names for type checkers, and docs/reference/python.md describes them.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .tool import tool  # at once: a module of this name exists, and would hide the function when it is loaded later
-
-if TYPE_CHECKING:
-    from .agent import Agent
-    from .app.app import App, ask, default_plugins, run
-    from .contracts.command import Command
-    from .engine import Engine
-    from .errors import ConfigError, EngineError, LimitReached, QuestionError, RondelError, StoreError, ToolError
-    from .events import Event, Outcome
-    from .limits import Limits
-    from .machine.conversation import Conversation, TurnView
-    from .plugin import Key, Plugin
-    from .prompt import Node, Prompt
-    from .question import Answer, Hold, Question
-    from .tool import Approval, CallContext, NoResult, Tool, Toolbox
-    from .values import AgentResult, Media, Message, Options, OutputSchema, Reply, Text
+# At once: a module of this name exists, and would hide the function when it is loaded later.
+from .tool import tool as tool
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Agent",
-    "AgentResult",
-    "Answer",
-    "App",
-    "Approval",
-    "CallContext",
-    "Command",
-    "ConfigError",
-    "Conversation",
-    "Engine",
-    "EngineError",
-    "Event",
-    "Hold",
-    "Key",
-    "LimitReached",
-    "Limits",
-    "Media",
-    "Message",
-    "NoResult",
-    "Node",
-    "Options",
-    "Outcome",
-    "OutputSchema",
-    "Plugin",
-    "Prompt",
-    "Question",
-    "QuestionError",
-    "Reply",
-    "RondelError",
-    "StoreError",
-    "Text",
-    "Tool",
-    "ToolError",
-    "Toolbox",
-    "TurnView",
-    "ask",
-    "default_plugins",
-    "run",
-    "tool",
-]
-
 _HOMES = {
-    "agent": "Agent",
+    "agent": "Agent Fact",
     "app.app": "App ask default_plugins run",
-    "contracts.command": "Command",
-    "machine.conversation": "Conversation TurnView",
-    "engine": "Engine",
-    "errors": "ConfigError EngineError LimitReached QuestionError RondelError StoreError ToolError",
-    "events": "Event Outcome",
+    "charge": "Charge Scope",
+    "contracts.command": "Chat Command",
+    "contracts.endpoint": "Endpoint",
+    "contracts.ledger": "Rule",
+    "contracts.store": "Store",
+    "contracts.surface": "Surface",
+    "dialects": "DIALECTS",
+    "engine": "Engine EngineInfo",
+    "engines.fallback": "Fallback",
+    "engines.http": "HttpEngine",
+    "engines.retry": "Retry",
+    "engines.transform": "Transform transformed",
+    "errors": (
+        "AgentFailed ConfigError EngineDenied EngineError EngineGarbled EngineOverloaded EngineTimeout "
+        "EngineUnreachable InputError LimitReached NotTrusted PluginError PromptRejected QuestionError ReplyTooLong "
+        "RondelError StoreBusy StoreConflict StoreDamaged StoreError StoreFull StoreTooNew TokenLimitError ToolError "
+        "TurnFailed"
+    ),
+    "events": (
+        "AgentChanged CallFinished CallHeld CallProgressed CallStarted Digest DurableEvent EngineChanged Entry Event "
+        "FactsLearned Failure HandedOff HistoryGiven InboxTaken InputsRead JobChanged JobFinished JobStarted Lagged "
+        "Learned LimitHit MessageAdded MessageQueued Nested PluginFailed QuestionAnswered Renamed RoundFinished "
+        "RoundStarted SpendingWarned Spent Trimmed TurnFinished TurnStarted TurnsUndone UsageRecorded Warned"
+    ),
+    "fetching": "FetchError",
+    "fetching.http": "HttpFetcher",
+    "gateway.bridge.registry": "Registry",
+    "ledger.ledger": "Ledger",
     "limits": "Limits",
+    "machine.answer_text": "AnswerText",
+    "machine.conversation": "Conversation TurnView",
+    "machine.transcript": "Transcript",
+    "machine.turn": "Turn",
     "plugin": "Key Plugin",
+    "project.engines": "engine_at",
+    "project.folder": "Project",
+    "project.settings": "Config",
     "prompt": "Node Prompt",
     "question": "Answer Hold Question",
-    "tool": "Approval CallContext NoResult Tool Toolbox",
-    "values": "AgentResult Media Message Options OutputSchema Reply Text",
+    "stores.memory": "MemoryStore",
+    "stores.sqlite": "SqliteStore",
+    "surfaces.session": "Session",
+    "text.schedule": "Schedule",
+    "text.template": "escape",
+    "tool": "Approval CallContext NoResult Tool Toolbox error_of",
+    "tools.ask_user": "ask_user",
+    "tools.background": "cancel_job list_jobs",
+    "tools.calculate": "calculate",
+    "tools.clock": "current_time",
+    "tools.finish": "finish",
+    "tools.schedule": "cancel_schedule list_schedules schedule",
+    "tools.shell": "run_shell",
+    "values": (
+        "AgentResult Citation Delta Foreign Handoff Media MediaDelta Message ModelFacts Notice Options Outcome "
+        "OutputSchema Part PartDelta PartFinished PartStarted Person Played Reply ReplyBuilder ReplyFinished "
+        "ReplyStarted Text Thinking ToolCall ToolResult ToolSpec Usage assistant deltas_of system user"
+    ),
 }
+"""The public names by the module that has them."""
+
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = sorted((*_HOME_OF, "tool"))  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

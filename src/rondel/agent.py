@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from .engine import Engine
-from .errors import RondelError
+from .errors import RondelError, ToolError, nearest
 from .events import JobMode
 from .limits import Limits
 from .plugin import Plugin
@@ -20,7 +20,7 @@ from .prompt import HISTORY, Node
 from .text.inputs import TEXT_INPUT, schema_of, validator
 from .text.template import TemplateError, parse
 from .tool import NAME, CallContext, Tool, is_function, job_mode, tool
-from .values import Options, OutputSchema, Value
+from .values import Handoff, Options, OutputSchema, Value
 
 if TYPE_CHECKING:
     from .text.schedule import Schedule
@@ -66,6 +66,8 @@ class Agent(msgspec.Struct, frozen=True):
     """The agent that answers under this name, with this one's description, inputs and facts."""
     listeners: Sequence[str] = ()
     """Agents that are offered to the model as tools."""
+    handoffs: Sequence[Agent | str] = ()
+    """Agents that the model may hand the conversation over to: the chosen one answers in this one's place."""
     expands_output: bool = False
     """Whether directives in what this agent's model or function returns are run, for the agents in `recruits`."""
     recruits: Sequence[str] = ()
@@ -144,6 +146,33 @@ class Agent(msgspec.Struct, frozen=True):
             origin=f"agent:{self.name}",
             background=job_mode(background),
         )
+
+
+def handoff_tool(agents: Sequence[Agent]) -> Tool:
+    """Return the tool with which a model chooses the agent that takes over."""
+    names = [agent.name for agent in agents]
+    about = "\n".join(f"- {agent.name}{f': {agent.description}' if agent.description else ''}" for agent in agents)
+
+    def validate(arguments: dict[str, Any]) -> dict[str, Any]:
+        if (chosen := arguments.get("agent")) not in names:
+            raise ToolError(f"argument 'agent': {chosen!r} cannot take over{nearest(str(chosen), names)}")
+        return arguments
+
+    async def run(arguments: dict[str, Any], context: CallContext) -> Handoff:
+        return Handoff(arguments["agent"], str(arguments.get("reason") or ""))
+
+    choice = {"type": "string", "enum": names, "description": "the agent that takes over"}
+    reason = {"type": "string", "description": "why, in a few words"}
+    return Tool(
+        name="hand_off",
+        run=run,
+        description=f"Hand the conversation over to another agent, which answers in your place:\n{about}",
+        schema={"type": "object", "properties": {"agent": choice, "reason": reason}, "required": ["agent"]},
+        validate=validate,
+        idempotent=True,
+        tags=("handoff",),
+        origin="rondel:hand_off",
+    )
 
 
 def _as_tool(item: ToolLike) -> Tool | str:

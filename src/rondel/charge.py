@@ -10,25 +10,14 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from msgspec.structs import astuple
+
 from .values import Usage, Value
 
 NANO = 1_000_000_000
 TOKENS_MAX = 1_000_000_000  # no call spends more: a larger number is not credible
 TEXT_CHARS_MAX = 200
 
-DIMENSIONS = (
-    "kind",
-    "model",
-    "engine",
-    "agent",
-    "conversation",
-    "person",
-    "role",
-    "channel",
-    "guild",
-    "key",
-    "project",
-)
 ALL = "all"  # the dimension of all charges together; its only value is empty
 EACH = "*"
 BETWEEN = "\x1f"
@@ -57,6 +46,7 @@ class Scope(Value, frozen=True):
     project: str = ""
 
     def values_of(self, dimension: str) -> tuple[str, ...]:
+        """Return the values of a dimension; empty if it is unknown."""
         if dimension == "role":
             return self.roles
         value: str = getattr(self, dimension)
@@ -64,6 +54,7 @@ class Scope(Value, frozen=True):
 
     @property
     def chars(self) -> int:
+        """How many characters its values have."""
         return len(self._joined) + sum(map(len, self.roles))
 
     @property
@@ -75,19 +66,7 @@ class Scope(Value, frozen=True):
 
     def over(self, other: Scope) -> Scope:
         """Return this scope with unknown fields filled in from another one."""
-        return Scope(
-            self.kind or other.kind,
-            self.model or other.model,
-            self.engine or other.engine,
-            self.agent or other.agent,
-            self.conversation or other.conversation,
-            self.person or other.person,
-            self.roles or other.roles,
-            self.channel or other.channel,
-            self.guild or other.guild,
-            self.key or other.key,
-            self.project or other.project,
-        )
+        return Scope(*(mine or theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def cleaned(self) -> Scope:
         """Return this scope with texts that can be stored: short, and without control characters."""
@@ -98,6 +77,9 @@ class Scope(Value, frozen=True):
         roles = tuple(dict.fromkeys(cleaned for role in self.roles if (cleaned := _clean(role))))
         values = (roles if field == "roles" else _clean(getattr(self, field)) for field in self.__struct_fields__)
         return Scope(*values)  # type: ignore[arg-type]
+
+
+DIMENSIONS = tuple("role" if field == "roles" else field for field in Scope.__struct_fields__)
 
 
 def _clean(text: str) -> str:
@@ -118,6 +100,7 @@ class Charge(Value, frozen=True):
 
     @property
     def tokens(self) -> int:
+        """Tokens in and out."""
         return self.usage.tokens_in + self.usage.tokens_out
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from .errors import EngineDenied, EngineError
 from .prompt import Prompt
-from .values import Delta, ModelFacts, Usage
+from .values import Delta, ModelFacts, Reply, ReplyBuilder, Usage
 
 
 @runtime_checkable
@@ -31,9 +31,13 @@ class Engine(Protocol):
         ...
 
     @property
-    def facts(self) -> ModelFacts: ...
+    def facts(self) -> ModelFacts:
+        """What the model can do."""
+        ...
 
-    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]: ...
+    def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        """Answer a prompt with deltas. Raises EngineError if the model cannot be asked."""
+        ...
 
 
 # --- optional abilities -----------------------------------------------------------------------------------------------
@@ -74,6 +78,17 @@ def dialect_of(engine: object) -> str:
     return getattr(engine, "dialect", "")
 
 
+async def ask(engine: Engine, prompt: Prompt) -> Reply:
+    """Return an engine's whole reply."""
+    builder, deltas = ReplyBuilder(), engine.stream(prompt)
+    try:
+        async for delta in deltas:
+            builder.add(delta)
+    finally:
+        await close(deltas)
+    return builder.reply()
+
+
 async def close(thing: object) -> None:
     """Close an engine, or a stream of deltas, if it can be closed."""
     if (aclose := getattr(thing, "aclose", None)) is not None:  # isinstance(thing, Closes) takes 20 times as long
@@ -104,10 +119,10 @@ class UnavailableEngine:
     """Takes the place of an engine that could not be made or is not needed; raises the reason when it is called."""
 
     def __init__(self, name: str, reason: str, facts: ModelFacts | None = None) -> None:
-        self.name, self._reason, self.facts = name, reason, facts or ModelFacts()
+        self.name, self.reason, self.facts = name, reason, facts or ModelFacts()
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        raise EngineDenied(self._reason)
+        raise EngineDenied(self.reason)
         yield  # makes this an async generator
 
 
@@ -127,6 +142,7 @@ class EngineInfo:
 
     @classmethod
     def of(cls, engine: Engine) -> EngineInfo:
+        """Return what an app shows of this engine."""
         return cls(engine.name, engine.facts, dialect_of(engine), engine)
 
 

@@ -15,6 +15,7 @@
     ├── ToolError              raised by a tool to tell the model what it could do better
     ├── AgentFailed            an agent that works for another one failed: its turn cannot go on
     │   └── InputError             what it was given is not what it takes: which inputs are missing or wrong
+    ├── TurnFailed             a turn failed, or a limit ended it; it has the result
     ├── PluginError            a plugin broke its contract, with its name and the hook
     ├── LimitReached           a limit with a name was reached
     │   └── TokenLimitError        of the ledger: so many tokens, or so much money. Also an EngineOverloaded: a gateway
@@ -32,12 +33,19 @@ Each message says what happened, with the value, and what to do. Knows nothing o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .values import AgentResult
+
 
 class RondelError(Exception):
     """The root of everything that Rondel raises on purpose."""
 
 
 class ConfigError(RondelError):
+    """A file or a setting is wrong. `path` and `line` say where, if that is known."""
+
     def __init__(self, message: str, *, path: str = "", line: int | None = None) -> None:
         self.path, self.line = path, line
         where = f"{path}:{line}: " if path and line else f"{path}: " if path else ""
@@ -70,27 +78,35 @@ class EngineError(RondelError):
 
 
 class EngineUnreachable(EngineError):
+    """There is no connection to the provider, or it broke."""
+
     retryable = True
 
 
 class EngineTimeout(EngineError):
+    """The provider was silent for too long."""
+
     retryable = True
     may_have_spent = True
 
 
 class EngineDenied(EngineError):
-    pass
+    """The provider refused the key, or the account may not use this model."""
 
 
 class EngineOverloaded(EngineError):
+    """The provider has no capacity, or a fault of its own; try again later."""
+
     retryable = True
 
 
 class PromptRejected(EngineError):
-    pass
+    """The provider will never accept this prompt."""
 
 
 class EngineGarbled(EngineError):
+    """The provider's answer does not follow its protocol."""
+
     retryable = True
     may_have_spent = True
 
@@ -115,7 +131,17 @@ class InputError(AgentFailed):
         RondelError.__init__(self, message)
 
 
+class TurnFailed(RondelError):
+    """A turn has no answer: it failed, or a limit ended it. `result` says more; the error behind it is the cause."""
+
+    def __init__(self, message: str, result: AgentResult) -> None:
+        self.result = result
+        super().__init__(message)
+
+
 class PluginError(RondelError):
+    """A required plugin raised. `plugin` and `hook` say which and where."""
+
     def __init__(self, plugin: str, hook: str, message: str) -> None:
         self.plugin, self.hook = plugin, hook
         super().__init__(f"plugin {plugin!r}, {hook}: {message}")
@@ -163,31 +189,31 @@ class ReplyTooLong(LimitReached, EngineError):
 
 
 class QuestionError(RondelError):
-    pass
+    """The question is closed, expired, unknown, or for someone else."""
 
 
 class StoreError(RondelError):
-    pass
+    """The journal could not be read or written."""
 
 
 class StoreConflict(StoreError):
-    pass
+    """Another process appended first, so nothing was written."""
 
 
 class StoreBusy(StoreError):
-    pass
+    """Another process holds the file."""
 
 
 class StoreDamaged(StoreError):
-    pass
+    """The file is not a healthy database."""
 
 
 class StoreTooNew(StoreError):
-    pass
+    """A newer Rondel wrote the file."""
 
 
 class StoreFull(StoreError):
-    pass
+    """There is no space left."""
 
 
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
@@ -198,3 +224,9 @@ def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     if close := get_close_matches(word.lstrip("/-"), bare, n=1, cutoff=0.6):
         return f"; did you mean {bare[close[0]]!r}?"
     return f"; known are {', '.join(sorted(known))}" if known else ""
+
+
+def cut(value: object) -> str:
+    """A value for an error message: short."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -6,22 +6,11 @@ and only the finished round is stored. Knows no store and no surface.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from .charge import Charge, Scope
 from .question import Answer, Question
-from .values import Delta, Message, Person, StopReason, ToolResult, Usage, Value
-
-
-class Outcome(StrEnum):
-    DONE = "done"
-    LIMITED = "limited"
-    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
-    WAITING = "waiting"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
+from .values import Delta, Message, Outcome, Person, StopReason, ToolResult, Usage, Value
 
 STATES = {
     "working": "working",
@@ -83,6 +72,8 @@ class MessageQueued(Value, frozen=True, tag="message_queued"):
 
 
 class InboxTaken(Value, frozen=True, tag="inbox_taken"):
+    """Queued messages were added to the transcript."""
+
     ids: tuple[str, ...]
 
 
@@ -140,10 +131,14 @@ class CallFinished(Value, frozen=True, tag="call_finished"):
 
 
 class CallHeld(Value, frozen=True, tag="call_held"):
+    """A call waits for a person's answer."""
+
     question: Question
 
 
 class QuestionAnswered(Value, frozen=True, tag="question_answered"):
+    """A person, or a deadline, answered a question."""
+
     answer: Answer
 
 
@@ -166,6 +161,20 @@ class EngineChanged(Value, frozen=True, tag="engine_changed"):
     """The turns of this conversation ask `engine` from now on; empty for each agent's own engine."""
 
     engine: str
+
+
+class TurnsUndone(Value, frozen=True, tag="turns_undone"):
+    """The conversation continues as it was before `turn` began: that turn and all later ones no longer count. The
+    journal keeps them, and what their tools did outside stays done."""
+
+    turn: str
+    by: str = ""
+
+
+class Renamed(Value, frozen=True, tag="renamed"):
+    """A person gave the conversation a title; empty for its first message again."""
+
+    title: str
 
 
 class InputsRead(Value, frozen=True, tag="inputs_read"):
@@ -239,6 +248,8 @@ class JobStarted(Value, frozen=True, tag="job_started"):
 
 
 class JobFinished(Value, frozen=True, tag="job_finished"):
+    """A background job ended."""
+
     job: str
     status: JobStatus
     digest: Digest
@@ -253,6 +264,8 @@ class Trimmed(Value, frozen=True, tag="trimmed"):
 
 
 class PluginFailed(Value, frozen=True, tag="plugin_failed"):
+    """A plugin raised in a hook, and was skipped."""
+
     plugin: str
     hook: str
     message: str
@@ -266,11 +279,15 @@ class Warned(Value, frozen=True, tag="warned"):
 
 
 class LimitHit(Value, frozen=True, tag="limit_hit"):
+    """A limit ended the turn."""
+
     name: str
     message: str
 
 
 class TurnFinished(Value, frozen=True, tag="turn_finished"):
+    """A turn ended, or waits for a person."""
+
     turn: str
     outcome: Outcome
     reason: str = ""
@@ -280,6 +297,7 @@ class TurnFinished(Value, frozen=True, tag="turn_finished"):
 
     @property
     def state(self) -> str:
+        """The outcome's name in the A2A protocol."""
         return STATES[self.outcome]
 
 
@@ -297,6 +315,8 @@ DurableEvent: TypeAlias = (
     | HandedOff
     | AgentChanged
     | EngineChanged
+    | TurnsUndone
+    | Renamed
     | InputsRead
     | FactsLearned
     | JobStarted
@@ -322,6 +342,8 @@ class Entry(Value, frozen=True):
 
 
 class RoundStarted(Value, frozen=True, tag="round_started"):
+    """An engine is about to be asked."""
+
     round: int
     agent: str
     engine: str

@@ -16,6 +16,9 @@ class ReplyBound(NamedTuple):
 
 
 class Limits(Value, frozen=True):
+    """The limits of an agent's turn. Most of them end it with the outcome `limited`; those of calls are errors that the
+    model reads."""
+
     rounds: int = 40
     """Engine calls per turn."""
     calls: int = 16
@@ -56,4 +59,5 @@ class Limits(Value, frozen=True):
 
     @property
     def reply_bound(self) -> ReplyBound:
+        """How long one reply may be."""
         return ReplyBound("limits.reply_tokens", self.reply_tokens, self.reply_bytes)

@@ -122,13 +122,13 @@ class Plugin:
     async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
         """Called when the turn ends, or waits for an answer."""
 
-    def on_event(self, turn: Turn, event: Event) -> None:
-        """See every event that watchers see, deltas included. It cannot be async: nothing waits for it."""
+    def on_event(self, turn: Turn, event: Event) -> Awaitable[None] | None:
+        """See every event that watchers see, deltas included. If it is async, the turn waits for it."""
 
 
 def _check_kinds(cls: type[Plugin]) -> None:
     """Raise for an async method where nothing can wait for it, and for a lifespan that is not a context manager."""
-    for method in ("on_event", "applies", "check"):
+    for method in ("applies", "check"):
         if is_async(getattr(cls, method)):
             raise RondelError(
                 f"plugin {cls.name!r}: {method} is called where nothing can wait, so it cannot be async; write "
@@ -248,13 +248,22 @@ class Chain:
             await self._tell(turn, plugin, "on_turn_end", hook, outcome)
 
     def watch(self, turn: Turn, event: Event) -> None:
+        """Show an event to the plugins. What an async hook returned waits for `finish_watching`."""
         for plugin, hook in self._hooks["on_event"]:
             try:
-                if (returned := hook(turn, event)) is not None:
-                    check_returned("on_event", returned)
+                if is_awaitable(returned := hook(turn, event)):
+                    turn.watching.append((plugin, event, cast("Awaitable[None]", returned)))
             except Exception as error:
-                if not isinstance(event, PluginFailed):
-                    turn.emit(PluginFailed(plugin.name, "on_event", f"{type(error).__name__}: {error}"))
+                _report_watching(turn, plugin, event, error)
+
+    async def finish_watching(self, turn: Turn) -> None:
+        """Wait for the async hooks that have been called for events, in the order of the events."""
+        while turn.watching:
+            plugin, event, returned = turn.watching.popleft()
+            try:
+                await returned
+            except Exception as error:
+                _report_watching(turn, plugin, event, error)
 
     async def _edit(
         self, turn: Turn, plugin: Plugin, name: str, value: Any, hook: Callable[..., Any], *given: Any
@@ -300,6 +309,11 @@ def _applies(plugin: Plugin, turn: Turn, failed: list[tuple[Plugin, Exception]])
     except Exception as error:
         failed.append((plugin, error))
         return False
+
+
+def _report_watching(turn: Turn, plugin: Plugin, event: Event, error: Exception) -> None:
+    if not isinstance(event, PluginFailed):
+        turn.emit(PluginFailed(plugin.name, "on_event", f"{type(error).__name__}: {error}"))
 
 
 async def report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> None:

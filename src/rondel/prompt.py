@@ -59,6 +59,8 @@ class Found(Value, frozen=True):
 
 
 class Prompt(Value, frozen=True):
+    """What a round sends to an engine: a tree of nodes, tools and options. Edits return a new prompt."""
+
     nodes: tuple[Child, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     options: Options = Options()
@@ -68,10 +70,12 @@ class Prompt(Value, frozen=True):
 
     @classmethod
     def of(cls, *messages: Message, tools: Iterable[ToolSpec] = (), options: Options | None = None) -> Prompt:
+        """Return a prompt of messages only."""
         return cls(messages, tuple(tools), options or Options())
 
     @property
     def messages(self) -> tuple[Message, ...]:
+        """The tree as messages, in the order in which a model reads them."""
         found: list[Message] = []
         for index, child in enumerate(self.nodes):
             if type(child) is not Message or child.role == "error":
@@ -85,6 +89,7 @@ class Prompt(Value, frozen=True):
         return not any(map(_has_content, reversed(self.nodes)))
 
     def replace(self, **fields: object) -> Prompt:
+        """Return the prompt with other fields."""
         return msgspec.structs.replace(self, **fields)
 
     def instruct(self, text: str, *, id: str = "") -> Prompt:
@@ -94,11 +99,13 @@ class Prompt(Value, frozen=True):
         return self.replace(nodes=(*self.nodes[:at], node, *self.nodes[at:]))
 
     def append(self, *messages: Message) -> Prompt:
+        """Add messages at the end."""
         return self.replace(nodes=(*self.nodes, *messages))
 
     # --- editing by id: a target that is not there changes nothing; ask `find` first to tell ------------------------
 
     def find(self, id: str) -> Found | None:
+        """Return the node or message with this id, or None."""
         path = _path_to(self.nodes, id)
         return None if path is None else self._at(path)
 
@@ -109,20 +116,25 @@ class Prompt(Value, frozen=True):
         return Found(siblings[path[-1]], siblings, path[-1])
 
     def insert(self, node: Node, position: Position, target: str) -> Prompt:
+        """Insert a node before, after or into the one with this id."""
         if position == "before":
             return self.insert_before(target, node)
         return self.insert_after(target, node) if position == "after" else self.insert_into(target, node)
 
     def insert_before(self, id: str, *children: Child) -> Prompt:
+        """Insert before the node or message with this id."""
         return self._edit(id, lambda child: (*children, child))
 
     def insert_after(self, id: str, *children: Child) -> Prompt:
+        """Insert after the node or message with this id."""
         return self._edit(id, lambda child: (child, *children))
 
     def insert_into(self, id: str, *children: Child) -> Prompt:
+        """Insert at the end of the node with this id."""
         return self._edit(id, lambda child: (_grown(child, children),))
 
     def replace_node(self, id: str, *children: Child) -> Prompt:
+        """Replace the node or message with this id."""
         return self._edit(id, lambda _: children)
 
     def _edit(self, id: str, edit: Callable[[Child], tuple[Child, ...]]) -> Prompt:
@@ -140,11 +152,13 @@ class Prompt(Value, frozen=True):
         return self.replace(nodes=edited)
 
     def inject(self, *tools: ToolSpec) -> Prompt:
+        """Offer more tools."""
         return self.replace(tools=(*tools, *self.tools))
 
     # --- the conversation: a node's children, wherever the author put it, or the bare messages of a gateway prompt ----
 
     def with_history(self, messages: Iterable[Message]) -> Prompt:
+        """Replace the conversation's messages."""
         kept = Messages(messages)
         path = _path_to_history(self.nodes)
         if path is None:
@@ -174,6 +188,7 @@ class Prompt(Value, frozen=True):
 
     @property
     def instructions(self) -> tuple[Message, ...]:
+        """The messages that are not part of the conversation."""
         return self.with_history(()).messages
 
 
@@ -362,11 +377,11 @@ def _sourced(nodes: Iterable[Child], path: tuple[str, ...]) -> list[Child]:
 
 def source_paths(nodes: Iterable[Child], plugins: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
     """Return where each id comes from: `("prompts", id, "children", id, …)`, or `("plugins", id)` for an entry."""
-    paths = {child.id: _as_path(ids) for ids, child in walk(nodes) if child.id}
+    paths = {child.id: source_path(ids) for ids, child in walk(nodes) if child.id}
     return paths | {id: ("plugins", id) for id in plugins}
 
 
-def _as_path(ids: tuple[str, ...]) -> tuple[str, ...]:
+def source_path(ids: tuple[str, ...]) -> tuple[str, ...]:
     return ("prompts", *chain.from_iterable((id, "children") for id in ids[:-1]), ids[-1])
 
 

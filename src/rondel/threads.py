@@ -1,8 +1,8 @@
-"""Run blocking functions of others in threads that nothing has to wait for.
+"""Runs blocking functions in threads that nothing has to wait for.
 
-At the end of a program `asyncio.to_thread` waits for all its threads, also for one whose call was stopped or timed out,
-and a few that never return fill its pool, so that no other function gets to run. These are daemon threads, and each is
-used again when it is free. Knows no tools and no turns.
+`asyncio.to_thread` makes a program wait at its end for all its threads, also for those whose call was stopped or timed
+out, and a few functions that never return fill its pool. These are daemon threads, which are reused. Knows no tools and
+no turns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THREADS_MAX = 256  # how many functions may run at a time, including those whose
 
 
 async def in_thread(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-    """Call a function in a thread. When this is cancelled, the thread goes on and its result is dropped."""
+    """Call a function in a thread. If this is cancelled, the thread continues and its result is dropped."""
     if not _busy.acquire(blocking=False):
         raise RondelError(f"{THREADS_MAX} blocking functions are running already; try again when some have ended")
     job = _Job(functools.partial(function, *arguments, **named))

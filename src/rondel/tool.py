@@ -11,14 +11,14 @@ import re
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 import msgspec
 
 from .errors import RondelError, ToolError, nearest
-from .events import JobMode
+from .events import CallProgressed, JobMode
 from .question import Answer, Hold
-from .values import Media, Text, ToolCall, ToolResult, ToolSpec, Value
+from .values import Handoff, Media, Text, ToolCall, ToolResult, ToolSpec, Value
 
 if TYPE_CHECKING:
     from .machine.turn import Turn
@@ -59,6 +59,7 @@ class Approval(Value, frozen=True):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """All rules, those that allow before those that deny."""
         return (*self.allow, *self.deny)
 
 
@@ -80,10 +81,10 @@ class CallContext:
 
     def progress(self, text: str, progress: float | None = None) -> None:
         """Show watchers how far this call is; `progress` is from 0 to 1, if it is known."""
-        self.turn.progress(self.call.id, text, progress)
+        self.turn.emit(CallProgressed(self.call.id, text, progress))
 
 
-Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | NoResult | Any"
+Returned: TypeAlias = "str | bytes | Media | ToolResult | Hold | Handoff | NoResult | Any"
 ToolFunction: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Returned]]
 
 
@@ -113,56 +114,41 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> ToolSpec:
+        """What a model is told about this tool."""
         return ToolSpec(self.name, self.description, self.schema)
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of `tool`; the fields of `Tool` say what they mean."""
+
+    name: str
+    description: str
+    timeout_s: float | None
+    idempotent: bool
+    approval: Approval | Literal["auto", "confirm"] | None
+    parallel: bool
+    repeatable: bool
+    tags: Sequence[str]
+    examples: Sequence[dict[str, Any]]
+    background: bool | JobMode
 
 
 @overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
-    *,
-    name: str = ...,
-    description: str = ...,
-    timeout_s: float | None = ...,
-    idempotent: bool = ...,
-    approval: Approval | Literal["auto", "confirm"] | None = ...,
-    parallel: bool = ...,
-    repeatable: bool = ...,
-    tags: Sequence[str] = ...,
-    examples: Sequence[dict[str, Any]] = ...,
-    background: bool | JobMode = ...,
-) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str = "",
-    description: str = "",
-    timeout_s: float | None = None,
-    idempotent: bool = False,
-    approval: Approval | Literal["auto", "confirm"] | None = None,
-    parallel: bool = True,
-    repeatable: bool = False,
-    tags: Sequence[str] = (),
-    examples: Sequence[dict[str, Any]] = (),
-    background: bool | JobMode = False,
+    function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, sync or async. Sync functions run in a thread, so they may block."""
-    if function is None:
-        return lambda function: tool(
-            function,
-            name=name,  # type: ignore[call-overload]
-            description=description,
-            timeout_s=timeout_s,
-            idempotent=idempotent,
-            approval=approval,
-            parallel=parallel,
-            repeatable=repeatable,
-            tags=tags,
-            examples=examples,
-            background=background,
-        )
-    name = name or function.__name__
+    for option in options:
+        if option not in ToolOptions.__annotations__:
+            raise RondelError(f"tool has no option {option!r}{nearest(option, list(ToolOptions.__annotations__))}")
+    return _made(function, options) if function is not None else lambda function: _made(function, options)
+
+
+def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
+    name, approval = options.get("name") or function.__name__, options.get("approval")
     if not NAME.fullmatch(name):
         raise RondelError(f"{name!r} is not a valid tool name: use 1 to 64 letters, digits, '_' or '-'")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -174,22 +160,18 @@ def tool(
         from .text.rules import check_names
 
         check_names(approval.rules, arguments.schema, name)
-    return Tool(
-        name=name,
-        run=_runner(function, arguments.context),
-        description=description or summary,
-        schema=arguments.schema,
-        validate=arguments.validate,
-        timeout_s=timeout_s,
-        idempotent=idempotent,
-        approval=approval,
-        parallel=parallel,
-        repeatable=repeatable,
-        tags=tuple(tags),
-        examples=tuple(examples),
-        origin=f"{function.__module__}:{function.__qualname__}",
-        background=job_mode(background),
-    )
+    given: dict[str, Any] = {
+        **options,
+        "name": name,
+        "description": options.get("description") or summary,
+        "approval": approval,
+        "tags": tuple(options.get("tags", ())),
+        "examples": tuple(options.get("examples", ())),
+        "background": job_mode(options.get("background")),
+    }
+    origin = f"{function.__module__}:{function.__qualname__}"
+    run, schema = _runner(function, arguments.context), arguments.schema
+    return Tool(run=run, schema=schema, validate=arguments.validate, origin=origin, **given)
 
 
 def job_mode(background: bool | JobMode | None) -> JobMode | None:
@@ -323,7 +305,10 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
 def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolResult:
     """Return what a tool returned as a result that a model can read."""
     if isinstance(value, ToolResult):
-        return ToolResult(call.id, _cut(value.parts, chars_max), call.name, value.is_error, value.final)
+        parts = _cut(value.parts, chars_max)
+        return ToolResult(call.id, parts, call.name, value.is_error, value.final, handoff=value.handoff)
+    if isinstance(value, Handoff):
+        return ToolResult(call.id, (Text(f"The agent {value.agent} takes over."),), call.name, handoff=value)
     items: tuple[Any, ...] = tuple(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else (value,)
     if not items or not all(isinstance(item, (Text, Media)) for item in items):
         items = (Text(_text_of(value)),)
@@ -331,6 +316,7 @@ def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolRes
 
 
 def error_of(call: ToolCall, message: str, *, chars_max: int = 32_000) -> ToolResult:
+    """Return an error as the result of a call, which the model reads."""
     return ToolResult(call.id, _cut((Text(message),), chars_max), call.name, is_error=True)
 
 
@@ -437,24 +423,30 @@ class Toolbox:
             self.register(item)
 
     def register(self, item: Tool) -> None:
+        """Add a tool. Raises RondelError if its name is taken."""
         if item.name in self._tools:
             raise RondelError(f"there are two tools named {item.name!r}; rename one, or unregister the first")
         self._tools[item.name] = item
 
     def unregister(self, name: str) -> Tool:
+        """Remove a tool and return it."""
         self._disabled.discard(name)
         return self._tools.pop(self._known(name))
 
     def get(self, name: str) -> Tool | None:
+        """Return the tool of this name, or None if there is none or it is disabled."""
         return None if name in self._disabled else self._tools.get(name)
 
     def by_tag(self, tag: str) -> tuple[Tool, ...]:
+        """Return the enabled tools with this tag."""
         return tuple(item for item in self if tag in item.tags)
 
     def enable(self, name: str) -> None:
+        """Offer a disabled tool again."""
         self._disabled.discard(self._known(name))
 
     def disable(self, name: str) -> None:
+        """Keep a tool, but do not offer it."""
         self._disabled.add(self._known(name))
 
     def _known(self, name: str) -> str:
@@ -464,6 +456,7 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the enabled tools."""
         return tuple(item.name for item in self)
 
     def __iter__(self) -> Iterator[Tool]:

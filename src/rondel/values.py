@@ -7,6 +7,7 @@ in `opaque[dialect]`, which the same dialect writes back unchanged and all other
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -68,6 +69,8 @@ class Citation(Value, frozen=True):
 
 
 class Text(Value, frozen=True, tag="text"):
+    """Text of a message. `refusal` marks a model's refusal."""
+
     text: str
     refusal: bool = False
     citations: tuple[Citation, ...] = ()
@@ -104,8 +107,16 @@ class Media(Value, frozen=True, tag="media"):
     opaque: Opaque = {}
 
 
+class Handoff(Value, frozen=True, tag="handoff"):
+    """Control goes to another agent of the app. A tool may return it."""
+
+    agent: str
+    reason: str = ""
+
+
 class ToolResult(Value, frozen=True, tag="result"):
-    """The result of a call. `final` ends the turn with this text as its answer (the finish tool)."""
+    """The result of a call. `final` ends the turn with this text as its answer (the finish tool); with a `handoff`
+    another agent answers when all calls of the round have results."""
 
     call_id: str
     parts: tuple[Text | Media, ...] = ()
@@ -113,17 +124,12 @@ class ToolResult(Value, frozen=True, tag="result"):
     is_error: bool = False
     final: bool = False
     opaque: Opaque = {}
+    handoff: Handoff | None = None
 
     @property
     def text(self) -> str:
+        """Its text parts, joined."""
         return text_of(self.parts)
-
-
-class Handoff(Value, frozen=True, tag="handoff"):
-    """Control went to another agent."""
-
-    agent: str
-    reason: str = ""
 
 
 class Foreign(Value, frozen=True, tag="foreign"):
@@ -152,10 +158,12 @@ class Message(Value, frozen=True, tag="message"):
 
     @property
     def text(self) -> str:
+        """Its text parts, joined."""
         return text_of(self.parts)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
+        """The calls in it."""
         return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
@@ -170,14 +178,17 @@ def text_of(parts: Iterable[Part]) -> str:
 
 
 def system(text: str, **fields: Any) -> Message:
+    """Return a system message."""
     return Message("system", (Text(text),), **fields)
 
 
 def user(*content: str | Text | Media, **fields: Any) -> Message:
+    """Return a user's message of texts and media."""
     return Message("user", tuple(Text(c) if isinstance(c, str) else c for c in content), **fields)
 
 
 def assistant(*content: str | Part, **fields: Any) -> Message:
+    """Return a model's message."""
     return Message("assistant", tuple(Text(c) if isinstance(c, str) else c for c in content), **fields)
 
 
@@ -260,6 +271,7 @@ class Reply(Value, frozen=True):
 
     @property
     def text(self) -> str:
+        """Its text parts, joined."""
         return self.message.text
 
     def with_text(self, text: str) -> Reply:
@@ -278,6 +290,8 @@ class Reply(Value, frozen=True):
 
 
 class ReplyStarted(Value, frozen=True, tag="reply_started"):
+    """A reply begins."""
+
     model: str = ""
     id: str = ""
     usage: Usage | None = None
@@ -307,11 +321,15 @@ class MediaDelta(Value, frozen=True, tag="media_delta"):
 
 
 class PartFinished(Value, frozen=True, tag="part_finished"):
+    """A part is complete. It has the whole part, whatever the deltas said."""
+
     index: int
     part: Part
 
 
 class ReplyFinished(Value, frozen=True, tag="reply_finished"):
+    """The reply is complete: why it ended, and its tokens."""
+
     stop: StopReason = "end"
     usage: Usage = Usage()
     opaque: Opaque = {}
@@ -347,6 +365,7 @@ class ReplyBuilder:
         self.finished = False
 
     def add(self, delta: Delta) -> None:
+        """Add the next delta."""
         if type(delta) is PartDelta:
             self._pieces[delta.index].append(delta.text)
         elif isinstance(delta, PartStarted):
@@ -466,8 +485,22 @@ class ModelFacts(Value, frozen=True):
     """Whether thinking excludes sampling options and a required call."""
     sampling: bool = True
     """Whether it takes `temperature`, `top_p` and `top_k`."""
+    remote_mcp: bool = False
+    """Whether its provider connects to MCP servers itself (OpenAI's tools of type `mcp`)."""
     web_search: bool = False
     """Whether its server can search the web by itself."""
+
+
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    DONE = "done"
+    LIMITED = "limited"
+    """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
+    WAITING = "waiting"
+    """It waits for the answer of a person, which resumes it."""
+    FAILED = "failed"
+    STOPPED = "stopped"
 
 
 class AgentResult(Value, frozen=True):
@@ -484,6 +517,9 @@ class AgentResult(Value, frozen=True):
     """The output as JSON, if the agent has an output schema."""
     limit: str = ""
     """The name of the limit that ended the turn, such as `limits.rounds`; `error` has the sentence."""
+    outcome: Outcome = Outcome.DONE
+    usage: Usage = Usage()
+    """The tokens of this agent's own rounds; agents that worked for it have their own."""
     citations: tuple[Citation, ...] = ()
     """The sources that the output refers to as `[number]`."""
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rondel import App
-from rondel.cli._project import builtin_agent
 from rondel.events import CallFinished, Outcome, TurnFinished
+from rondel.project.folder import builtin_agent
 from rondel.testing import Echo, VirtualClock, call
 from rondel.tools.calculate import calculate
 from rondel.tools.clock import current_time

@@ -43,6 +43,7 @@ def test_the_list_of_commands_has_each_command_s_own_short_help():
     [
         (["doktor"], "no such command 'doktor'. Did you mean 'doctor'?"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'. Did you mean '--engine'?"),
+        (["run", "rondel", "hi", "--bogus"], "no such option '--bogus'; see `rondel run --help`"),
         (["prompt", "rondel"], "missing argument 'TEXT'; see `rondel prompt --help`"),
         (["run", "rondel", "hi", "you"], "got unexpected extra argument (you); put text of several words in quotes"),
         (["jobs", "show"], "missing argument 'ID'; see `rondel jobs show --help`"),

@@ -68,7 +68,8 @@ async def test_what_one_worker_reserves_the_other_cannot(make_workers: Workers) 
         refusal = await other.ledger_store.reserve(Reserved(charge("b", clock), (of,), until), (Cap(of), cap))
         assert refusal is not None
         assert (refusal.index, refusal.balance) == (1, Balance(0, 0, 10, 10))
-        assert await settled(one.ledger_store, charge("a", clock, 4), held, of) == Balance(4, 4)
+        for _ in range(2):  # a reservation is settled once
+            assert await settled(one.ledger_store, charge("a", clock, 4), held, of) == Balance(4, 4)
         assert await other.ledger_store.reserve(Reserved(charge("b", clock), (of,), until), (cap,)) is None
         assert await one.ledger_store.balances((of,)) == [Balance(4, 4, 10, 10)]
 

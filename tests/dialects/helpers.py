@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from rondel.contracts.dialect import Dialect
 from rondel.dialects import DIALECTS
@@ -15,6 +16,21 @@ NAMES = tuple(DIALECTS)
 
 def golden(dialect: str, name: str) -> bytes:
     return (GOLDEN / dialect / f"{name}.sse").read_bytes()
+
+
+class SseEvent(NamedTuple):
+    event: str
+    data: str
+
+
+def sse_events(raw: bytes) -> list[SseEvent]:
+    """The events of a whole stream with their names, which our own decoder skips."""
+    found: list[SseEvent] = []
+    for block in raw.decode("utf-8", "replace").replace("\r\n", "\n").split("\n\n"):
+        fields = [line.partition(": ")[::2] for line in block.split("\n")]
+        if data := [value for name, value in fields if name == "data"]:
+            found.append(SseEvent(next((value for name, value in fields if name == "event"), ""), "\n".join(data)))
+    return found
 
 
 def deltas_from(dialect: Dialect, *chunks: bytes) -> list[Delta]:

@@ -28,13 +28,9 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import BaseModel, TypeAdapter
 
-from rondel.dialects._sse import SseDecoder, SseEvent
+from .helpers import sse_events
 
 Json = dict[str, Any]
-
-
-def events_of(raw: bytes) -> list[SseEvent]:
-    return SseDecoder().feed(raw)
 
 
 def _by_type(union: Any) -> dict[str, type[BaseModel]]:
@@ -48,7 +44,7 @@ RESPONSES_EVENTS = _by_type(ResponseStreamEvent)
 
 def judge_stream(dialect: str, raw: bytes) -> None:
     """Every event is what the SDK of its provider says it is."""
-    for number, event in enumerate(events_of(raw)):
+    for number, event in enumerate(sse_events(raw)):
         if dialect == "openai-chat":
             assert event.event == ""
             if event.data != "[DONE]":

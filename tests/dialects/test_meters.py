@@ -18,8 +18,8 @@ from rondel.dialects._meter import EVENT_BYTES_MAX
 from rondel.errors import EngineDenied, EngineError, EngineGarbled, EngineOverloaded
 from rondel.values import Message, Reply, Text, Thinking, ToolCall, Usage, deltas_of
 
-from .helpers import NAMES, deltas_from, golden, reply_from, written_stream
-from .judges import answer_with, anthropic_client, events_of, judge_stream, openai_client
+from .helpers import NAMES, deltas_from, golden, reply_from, sse_events, written_stream
+from .judges import answer_with, anthropic_client, judge_stream, openai_client
 from .test_round_trips import GOOD
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
@@ -345,7 +345,7 @@ def test_a_failure_ends_a_stream_once_and_reads_as_an_error(name: str, error: En
     begun = raw[: raw.index(b"\n\n", len(raw) // 2) + 2]
     meter = meter_of(name)
     failed = meter.feed(begun) + meter.fail(error)
-    assert len(events_of(failed)) == len(events_of(begun)) + 1
+    assert len(sse_events(failed)) == len(sse_events(begun)) + 1
     assert (meter.fail(error), meter.feed(raw), meter.finish()) == (b"", b"", b"")
     for end in (failed, begun + DIALECTS[name]().reply_writer().fail(error)):
         with pytest.raises(EngineError, match="broke off"):

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from rondel.dialects import DIALECTS
-from rondel.dialects._sse import SseDecoder, encode
+from rondel.dialects._sse import encode
 from rondel.errors import EngineError, EngineGarbled, PromptRejected
 
-from .helpers import GOLDEN, NAMES, deltas_from, golden, reply_from
+from .helpers import GOLDEN, NAMES, deltas_from, golden, reply_from, sse_events
 from .test_prompts import HELLO, OWN
 from .test_round_trips import GOOD
 
@@ -36,7 +36,7 @@ def spoiled(value: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "file"), FILES)
 def test_a_stream_with_one_wrong_value_is_read_or_named_garbled(name: str, file: str) -> None:
     """What is read of it is a whole reply with one end, and what is passed on past a meter ends once or not at all."""
-    events = SseDecoder().feed(golden(name, file))
+    events = sse_events(golden(name, file))
     whole = [encode(event.event, event.data) for event in events]
     garbled = 0
     for number, event in enumerate(events):

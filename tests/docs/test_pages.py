@@ -42,6 +42,25 @@ def test_nothing_is_left_to_do_and_no_machine_is_named(path: Path):
         assert word not in text, f"{name_of(path)} says {word!r}"
 
 
+PUBLIC = (
+    "rondel",
+    "rondel.discord",
+    "rondel.mcp",
+    "rondel.plugins",
+    "rondel.testing",
+    "rondel.testing.discord",
+    "rondel.trace",
+)
+
+
+def test_what_is_shown_is_imported_from_public_modules_only():
+    texts = [(block.where, block.text) for path in PAGES for block in blocks_of(path) if block.language == "python"]
+    texts += [(name_of(path), path.read_text()) for path in (ROOT / "examples").rglob("*.py")]
+    for where, text in texts:
+        for module in re.findall(r"^ *(?:from|import) (rondel[\w.]*)", text, re.M):
+            assert module in PUBLIC, f"{where} imports from {module}"
+
+
 def test_every_page_can_be_reached_from_the_readme():
     reached, waiting = set[Path](), [ROOT / "README.md"]
     while waiting:

@@ -22,6 +22,7 @@ from rondel.gateway.relay.request import Request
 from rondel.gateway.routing.router import Router
 from rondel.knowledge.settings import KnowledgeSettings, WebSearchSettings
 from rondel.limits import Limits
+from rondel.mcp.spec import ServerSettings
 from rondel.plugin import EDITING, HOOKS
 from rondel.project import settings
 from rondel.project.agents.settings import AgentSettings, NodeSettings
@@ -113,7 +114,15 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## Knowledge")) == _fields(KnowledgeSettings)
     assert set(_keys(CONFIGURATION, "## Web search")) == _fields(WebSearchSettings)
     assert set(_keys(CONFIGURATION, "## Tools")) == _fields(settings.ToolSettings)
+    assert set(_keys(CONFIGURATION, "## MCP servers")) == _fields(ServerSettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
+
+
+def test_every_key_and_command_of_discord_is_listed():
+    page = "docs/discord.md"
+    assert set(_keys(page, "## Settings")) == _fields(settings.DiscordSettings)
+    named = " ".join(codes_in(" ".join(row[0] for row in rows_after(page, "## Slash commands"))))
+    assert {name for name in settings.DISCORD_COMMANDS if f"/ai {name}" in named} == set(settings.DISCORD_COMMANDS)
 
 
 def test_every_key_of_the_gateway_is_listed():
@@ -162,7 +171,7 @@ def test_every_variable_of_ours_is_listed():
 # --- generated pages --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "tools.md"])
+@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "python.md", "tools.md"])
 def test_the_generated_pages_are_those_of_the_code(name: str):
     assert text_of(f"docs/reference/{name}") == REFERENCE["pages"]()[name], "run `make docs`, and commit what it wrote"
 

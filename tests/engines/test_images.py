@@ -14,8 +14,7 @@ from rondel.contracts.endpoint import PROVIDERS, facts_of
 from rondel.dialects import DIALECTS
 from rondel.errors import ConfigError, PromptRejected
 from rondel.fetching import FetchError
-from rondel.fetching.engine import FetchImages
-from rondel.fetching.many import Bounds, fetch_all
+from rondel.fetching.engine import Bounds, FetchImages, fetch_all
 from rondel.project.config import load
 from rondel.project.engines import make_engine
 from rondel.project.settings import Config, EngineSettings, FactSettings

@@ -7,7 +7,7 @@ import socket
 from json import dumps as encode_json
 from typing import Any, NamedTuple
 
-from rondel.dialects._sse import SseDecoder
+from tests.dialects.helpers import sse_events
 
 from .callers import question
 from .speech import PATHS
@@ -85,7 +85,7 @@ def error_of(dialect: str, body: Any) -> tuple[str, str]:
 
 def _messages(raw: bytes, pings: int) -> Read:
     texts, ends, said, kind = list[str](), list[str](), "", ""
-    for event in SseDecoder().feed(raw):
+    for event in sse_events(raw):
         data = json.loads(event.data)
         assert data["type"] == event.event
         if data["type"] == "content_block_delta":
@@ -100,7 +100,7 @@ def _messages(raw: bytes, pings: int) -> Read:
 
 def _chat(raw: bytes, pings: int) -> Read:
     texts, ends, said, kind = list[str](), list[str](), "", ""
-    for event in SseDecoder().feed(raw):
+    for event in sse_events(raw):
         if event.data == "[DONE]":
             ends.append("end")
             continue
@@ -114,7 +114,7 @@ def _chat(raw: bytes, pings: int) -> Read:
 
 def _responses(raw: bytes, pings: int) -> Read:
     texts, ends, said, kind = list[str](), list[str](), "", ""
-    for event in SseDecoder().feed(raw):
+    for event in sse_events(raw):
         data = json.loads(event.data)
         if data["type"] == "response.output_text.delta":
             texts.append(data["delta"])

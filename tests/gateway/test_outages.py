@@ -13,8 +13,7 @@ import pytest
 
 from rondel.contracts.clock import VirtualClock
 from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
-from rondel.gateway.routing.candidate import Candidate
-from rondel.gateway.routing.outages import BASE_S, ENTRIES_MAX, MAX_S, Outages
+from rondel.gateway.routing.outages import BASE_S, ENTRIES_MAX, MAX_S, Candidate, Outages
 from rondel.testing import Echo
 
 from .raw import error_of, post_of

@@ -57,10 +57,6 @@ def test_agents_are_registered_found_listed_and_their_tools_known():
     assert registry.get("nobody") is None
     assert [plugin.name for plugin in registry] == ["image", "memory", "dice"]
     assert [one.name for one in registry.tools] == ["analyzeImage", "remember", "recall", "forget", "dice"]
-    assert len(registry) == 3
-    assert "dice" in registry
-    registry.unregister("memory")
-    assert registry.names == ("image", "dice")
 
 
 def test_a_name_or_a_tool_that_is_taken_is_refused():
@@ -74,6 +70,4 @@ def test_a_name_or_a_tool_that_is_taken_is_refused():
         registry.register(Dice())
     with pytest.raises(RondelError, match="the agents 'dice' and 'casino' both inject a tool named 'dice'"):
         registry.register(Casino())
-    with pytest.raises(RondelError, match="no agent behind the gateway is named 'dise'; did you mean 'dice'"):
-        registry.unregister("dise")
     assert registry.names == ("dice",)

@@ -9,7 +9,7 @@ import pytest
 
 from rondel import Agent, RondelError, tool
 from rondel.errors import EngineOverloaded
-from rondel.events import DIGEST_LINE_CHARS_MAX, Digest, DurableEvent, JobFinished, TurnStarted
+from rondel.events import DIGEST_LINE_CHARS_MAX, Digest, DurableEvent, JobFinished, JobMode, TurnStarted
 from rondel.jobs.background import JOBS_AT_ONCE, JOBS_OPEN_MAX, read_jobs
 from rondel.question import NO, YES
 from rondel.stores.memory import MemoryStore
@@ -108,7 +108,7 @@ async def test_a_job_that_ends_within_its_turn_is_heard_in_that_turn_when_a_roun
     @tool
     async def wait_for_it(context: CallContext) -> str:
         """Wait until the job is over."""
-        while not (await context.turn.background.jobs("c"))[0].is_over:
+        while not (await context.turn.services.background.jobs("c"))[0].is_over:
             await asyncio.sleep(0)
         return "waited"
 
@@ -569,16 +569,19 @@ async def test_a_stop_of_the_turn_does_not_stop_its_jobs():
         assert len([e for e in await app.conversation("c").entries() if isinstance(e.event, TurnStarted)]) == 1
 
 
-async def test_whoever_ordered_a_job_is_charged_for_it():
-    """L05: what an agent spends in the background counts for the person who asked; handing it on costs nothing."""
+@pytest.mark.parametrize(("mode", "chats"), [("background", 2), ("inline", 3)])
+async def test_whoever_ordered_a_job_is_charged_for_it(mode: JobMode, chats: int):
+    """L05: what an agent spends in the background counts for the person who asked, and so does the turn that its end
+    starts; handing it on costs nothing."""
     worker, _ = helper("done", name="worker")
-    agent, _ = helper(call("worker", input="tea"), "it has begun", tools=[worker.as_tool(background=True)])
+    tools = [worker.as_tool(background=mode)]
+    agent, _ = helper(call("worker", input="tea"), "it has begun", "it is done", tools=tools)
     async with app_of(agent, worker) as app:
         turn = await app.conversation("talk").send("look up tea", person=Person("ada"))
         await turn.result()
         await app.drain()
         rows = await app.ledger.top(by="person+kind", window="lifetime")
         assert {tuple(row.value.split("\x1f")): row.totals.calls for row in rows} == {
-            ("chat", "ada"): 2,
+            ("chat", "ada"): chats,
             ("agent", "ada"): 1,
         }

@@ -17,7 +17,7 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Pause, Scripted, VirtualClock, call
 from rondel.text.schedule import Schedule, parse
 from rondel.tools.schedule import cancel_schedule, list_schedules, schedule
-from rondel.values import ToolResult
+from rondel.values import Person, ToolResult
 from tests.jobs.workbench import app_of, helper, tell
 
 TOOLS = (schedule, list_schedules, cancel_schedule)
@@ -129,6 +129,17 @@ async def test_a_conversation_has_a_limit_of_schedules():
             await app.timetable.add("a", every, conversation="c", id=f"s_{number}")
         with pytest.raises(RondelError, match="this conversation has 32 schedules, which is the limit"):
             await app.timetable.add("a", every, conversation="c", id="s_more")
+
+
+async def test_whoever_had_a_schedule_made_is_charged_for_its_turns():
+    """L05: a schedule speaks for the person whose turn made it."""
+    clock = VirtualClock()
+    agent, _ = helper(call("schedule", say="tick", every="1h"), "made", "heard", tools=[schedule])
+    async with app_of(agent, clock=clock) as app:
+        await (await app.conversation("c").send("remind me", person=Person("ada"))).result()
+        await later(app, clock, HOUR)
+        rows = await app.ledger.top(by="person", window="lifetime")
+        assert [(row.value, row.totals.calls) for row in rows] == [("ada", 3)]
 
 
 # --- restarts and what was missed -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_a_cost_is_what_the_list_says_for_every_model_and_on_both_sides_of_every
     checked = 0
     for model in listed.models:
         for tokens in (1, 1_000, 200_000, 200_001, 272_001):
-            ours = prices.cost_nanousd(provider, model.id, Usage(tokens, 500, tokens // 3, tokens // 5), WHEN)
+            ours = prices.charged(provider, model.id, Usage(tokens, 500, tokens // 3, tokens // 5), WHEN)[0]
             if ours is None:
                 continue
             theirs = calc_price(
@@ -46,8 +46,8 @@ def test_a_cost_is_what_the_list_says_for_every_model_and_on_both_sides_of_every
 
 def test_what_no_list_knows_has_no_price(prices: Prices):
     for provider, model in (("openai", "no-such-model"), ("ollama", "gpt-4o"), ("openai", ""), ("nobody", "gpt-4o")):
-        assert prices.cost_nanousd(provider, model, Usage(10, 10), WHEN) is None
-    assert Prices().cost_nanousd("openai", "gpt-4o", Usage(10, 10), WHEN) is None
+        assert prices.charged(provider, model, Usage(10, 10), WHEN)[0] is None
+    assert Prices().charged("openai", "gpt-4o", Usage(10, 10), WHEN)[0] is None
     assert prices.version.startswith("genai-prices ")
 
 
@@ -63,6 +63,6 @@ def test_a_model_is_looked_for_once_also_when_no_list_knows_it():
 
     prices._snapshot = Watched()  # pyright: ignore[reportPrivateUsage]
     for _ in range(3):
-        assert prices.cost_nanousd("openai", "no-such-model", Usage(10, 10), WHEN) is None
-        assert prices.cost_nanousd("openai", "gpt-4o", Usage(10, 10), WHEN)
+        assert prices.charged("openai", "no-such-model", Usage(10, 10), WHEN)[0] is None
+        assert prices.charged("openai", "gpt-4o", Usage(10, 10), WHEN)[0]
     assert looked_for == ["no-such-model", "gpt-4o"]

@@ -71,9 +71,8 @@ async def test_charges_are_written_soon_when_nothing_is_asked(tmp_path: Path):
 async def test_many_charges_do_not_wait_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.stores.sqlite.store.CHARGES_WAIT_S", 3600.0)
     async with use(tmp_path / "rondel.db") as (store, ledger):
-        await spend(ledger, times=CHARGES_WAIT_MAX + 5)
+        await spend(ledger, times=CHARGES_WAIT_MAX)
         await until_written(store.path, CHARGES_WAIT_MAX)
-    assert written(tmp_path / "rondel.db") == CHARGES_WAIT_MAX + 5  # the close wrote the others
 
 
 async def test_a_question_counts_the_charges_that_wait(tmp_path: Path):

@@ -250,6 +250,17 @@ def hand_off() -> Scenario:
     return Scenario(first, Agent("b", engine=by_history(lambda p: "b knows")), says=("one", "two"))
 
 
+def chosen_hand_off() -> Scenario:
+    """The model chooses who takes over, and calls another tool in the same round."""
+
+    def first(prompt: Prompt) -> Reply:
+        turn = str(len(prompt.messages))
+        return calls(call("hand_off", f"h{turn}", agent="b"), call("look", f"l{turn}", where="here"))
+
+    b = Agent("b", engine=by_history(lambda p: "b knows"))
+    return Scenario(Agent("a", engine=by_history(first), tools=[look], handoffs=[b]), says=("one", "two"))
+
+
 def inner_agent() -> Scenario:
     def outer(prompt: Prompt) -> Reply | str:
         return (
@@ -292,6 +303,7 @@ SCENARIOS = [
     parallel_calls,
     self_rounds,
     hand_off,
+    chosen_hand_off,
     inner_agent,
     held_call,
     held_inside_an_inner_agent,

@@ -9,7 +9,7 @@ from rondel.charge import Scope
 from rondel.events import MessageAdded, TurnStarted
 from rondel.machine.turn import Turn
 from rondel.testing import MemoryStore, Scripted, VirtualClock, call, say
-from rondel.values import Person, Usage
+from rondel.values import Person, Usage, system
 
 from ..helpers import of
 
@@ -71,3 +71,31 @@ async def test_the_roles_of_one_person_are_not_charged_to_another():
         await app.ledger.lifetime_totals()
         scopes = [charge.scope for charge in (await app.store.ledger_store.charges(0, 10**10, "", 500)).charges]
     assert {(scope.person, scope.roles) for scope in scopes} == {("42", ("admin",)), ("7", ())}
+
+
+async def test_messages_that_come_before_a_message_are_in_the_prompt_and_survive_a_restart():
+    store = MemoryStore(clock=VirtualClock())
+    around = system("Bob: the sky is green", id="around-1")
+    engine = Scripted("Noted.", "Again.")
+    agent = Agent("helper", engine=engine)
+    async with App(agent, store=store, clock=VirtualClock()) as app:
+        await (await app.conversation("c").send("Is it?", id="m-1", before=[around])).result()
+    async with App(agent, store=store.reopen(), clock=VirtualClock()) as app:
+        await (await app.conversation("c").send("Really?", id="m-2", before=[around])).result()
+    said = [(message.role, message.text) for message in engine.prompts[-1].messages]
+    assert said == [
+        ("system", "Bob: the sky is green"),  # once, although it was given twice
+        ("user", "Is it?"),
+        ("assistant", "Noted."),
+        ("user", "Really?"),
+    ]
+
+
+async def test_a_plugin_that_is_added_before_the_start_takes_part_in_every_agent():
+    notes = Notes()
+    app = App(Agent("one", engine=Scripted("1")), Agent("two", engine=Scripted("2")))
+    app.registry.add_plugin(notes)
+    async with app:
+        await (await app.conversation(agent="one").send("Hello", person=ADA)).result()
+        await (await app.conversation(agent="two").send("Hello", person=ADA)).result()
+    assert notes.people == [ADA, ADA]

@@ -97,5 +97,5 @@ async def test_a_turn_that_is_queued_has_a_result(serve: Serve) -> None:
         assert await services.turns.start("c", "helper", user("hi", id="m"), turn="t")
         assert not await services.turns.start("c", "helper", user("hi", id="m"), turn="t")
         assert services.turns.is_under_way("t")
-        assert (await services.turns.result_of("t")).output == "hello"
+        assert (await services.turns.end_of("t")).result.output == "hello"
         assert not services.turns.is_under_way("t")

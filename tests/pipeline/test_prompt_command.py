@@ -92,7 +92,7 @@ def test_each_plugin_is_shown_with_what_it_did(project: Place):
             "tokens": 4,
             "text": "First of all: ",
             "source": ["plugins", "opening"],
-            "place": "in system",
+            "position": "in system",
         }
     ]
     assert lost["changes"] == []
@@ -180,7 +180,7 @@ def test_a_changed_a_moved_and_a_removed_piece_are_told():
     after = Prompt(
         (Node("a", "one two", "system", (b,)), Node(HISTORY, children=(user("Hi", id="history-0"),))), (ToolSpec("u"),)
     )
-    assert [(c.what, c.kind, c.id, c.tokens, c.place) for c in changes(before, after)] == [
+    assert [(c.what, c.kind, c.id, c.tokens, c.position) for c in changes(before, after)] == [
         ("changed", "node", "a", 1, ""),
         ("changed", "node", "b", 0, "in a"),
         ("removed", "message", "m2", -1, ""),

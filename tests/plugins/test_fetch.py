@@ -16,8 +16,8 @@ import trustme
 
 from rondel import Node, Prompt
 from rondel.fetching import FetchError, image_urls, with_images
+from rondel.fetching.engine import fetch_all
 from rondel.fetching.http import HttpFetcher, Resolve
-from rondel.fetching.many import fetch_all
 from rondel.values import Media, Message, Text, ToolResult, user
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 10

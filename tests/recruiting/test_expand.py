@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rondel import Agent, AgentResult, App, CallContext, NoResult, RondelError, tool, trace
+from rondel import Agent, AgentResult, App, CallContext, NoResult, Outcome, RondelError, tool, trace
 from rondel.events import CallFinished, CallStarted, Nested, RoundFinished
 from rondel.testing import Scripted, call, say
 from rondel.values import PartDelta, Thinking, Usage
@@ -97,7 +97,7 @@ async def test_a_missing_agent_is_a_soft_error_in_place_and_a_trace_entry():
     agents = Agent("outer", template='Well: {{ .Get "wether" }} Bye.'), Agent("weather", template="mild")
     async with App(*agents) as app:
         conversation = app.conversation()
-        result = await (await conversation.send("go")).result()
+        result = await (await conversation.send("go")).result(check=False)
         output, lines = result.output, (await trace.read(app.store, conversation.id)).lines()
     assert output == "Well: [error calling wether: no agent is named 'wether'; did you mean 'weather'?] Bye."
     assert any("called tool wether with args" in line and "failed: no agent is named" in line for line in lines)
@@ -239,7 +239,7 @@ def test_a_function_that_raises_is_a_hard_failure_that_names_the_agent():
         raise OSError("no such file")
 
     result = told(Agent("files", function=broken))
-    assert result == AgentResult("", "OSError: no such file", True, "files")
+    assert result == AgentResult("", "OSError: no such file", True, "files", outcome=Outcome.FAILED)
 
 
 def test_a_function_that_finds_nothing_says_so_in_words():

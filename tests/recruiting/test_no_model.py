@@ -6,7 +6,7 @@ import pytest
 
 from rondel import Agent
 from rondel.agent import Fact
-from rondel.cli._project import asks_a_model
+from rondel.project.folder import asks_a_model
 
 MODEL = Agent("model", "You are brief.")
 

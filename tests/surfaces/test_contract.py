@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from rondel import Agent, App, Command, Plugin, RondelError
-from rondel.contracts.command import Chat, Choices, Outline, Output, Table
+from rondel.contracts.command import Chat, Choices, Clip, Document, Draft, Outline, Output, Table
 from rondel.contracts.surface import Surface
 from rondel.events import MessageQueued, QuestionAnswered
 from rondel.question import Question
@@ -21,6 +22,7 @@ from rondel.surfaces.terminal.chat import Terminal
 from rondel.testing import Pause, Scripted, call, say
 from rondel.tools.ask_user import ask_user
 from rondel.tools.calculate import calculate
+from rondel.values import Media
 from tests.surfaces.memory import MemorySurface
 
 WAIT_S = 20.0
@@ -215,12 +217,15 @@ async def test_help_lists_shared_commands_the_surface_s_own_the_plugins_and_its_
         assert f"{chat.surface.person.id} typed 2 words" in chat.text
 
 
-async def test_every_shared_command_returns_plain_values_that_the_surface_shows(bench: Bench):
+async def test_every_shared_command_returns_plain_values_that_the_surface_shows(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)  # a surface may save a document
     async with bench(call("calculate", "k", expression="6*7"), say("42")) as chat:
         await chat.type("six times seven")
         kinds: dict[str, type] = {}
         for command in COMMANDS:
-            if command.name in ("new", "resume", "stop"):
+            if command.name in ("new", "resume", "stop", "retry", "undo"):
                 continue  # other tests have them: they change something
             output = await run_command(chat.session, f"/{command.name}")
             assert output is not None
@@ -229,7 +234,66 @@ async def test_every_shared_command_returns_plain_values_that_the_surface_shows(
             kinds[command.name] = type(output)
         assert {kinds[name] for name in ("help", "conversations", "tools", "plugins")} == {Table}
         assert (kinds["agent"], kinds["model"], kinds["trace"]) == (Choices, Choices, Outline)
+        assert (kinds["copy"], kinds["export"], kinds["edit"]) == (Clip, Document, Draft)
         assert chat.text.count("calculate") >= 2  # among the tools, and in the trace
+
+
+async def test_retry_undo_and_edit(bench: Bench):
+    async with bench("Bad.", "Good.", "Better.") as chat:
+        with pytest.raises(RondelError, match="nothing has been said"):
+            await chat.type("/undo")
+        await chat.type("How is Paris?")
+        await chat.type("/retry")
+        assert chat.text.endswith("Good.")
+        assert await run_command(chat.session, "/edit") == Draft("/edit How is Paris?")
+        await chat.type("/edit How is Porto?\nAnd Lisbon?")
+        assert chat.text.endswith("Better.")
+        assert await run_command(chat.session, "/copy") == Clip("Better.")
+        messages = (await chat.session.conversation.transcript()).messages
+        assert [message.text for message in messages] == ["How is Porto?\nAnd Lisbon?", "Better."]
+        for wrong in ("/undo x", "/undo 0", "/undo 2", "/retry now", "/copy all", "/export pdf"):
+            with pytest.raises(RondelError):
+                await chat.type(wrong)
+        await chat.type("/undo")
+        assert "The last turn no longer counts: How is Porto? And Lisbon?" in chat.text
+        assert not (await chat.session.conversation.transcript()).messages
+
+
+async def test_while_it_works_nothing_can_be_retried(bench: Bench):
+    pause = Pause("I begin and never ")
+    async with bench(pause, "Again.") as chat:
+        await chat.session.handle("talk")
+        await pause.reached.wait()
+        for line in ("/retry", "/edit other", "/undo"):
+            with pytest.raises(RondelError, match="stop"):
+                await chat.session.handle(line)
+        await chat.type("/stop")
+        await chat.type("/retry")
+        assert chat.text.endswith("Again.")
+
+
+async def test_what_is_attached_goes_with_the_next_message_only(bench: Bench):
+    async with bench("Seen.", "Yes.") as chat:
+        picture = Media("image", "image/png", b"png", name="a.png")
+        chat.session.attach(picture)
+        await chat.type("look")
+        await chat.type("thanks")
+        first, _, second, _ = (await chat.session.conversation.transcript()).messages
+        assert picture in first.parts
+        assert picture not in second.parts
+
+
+async def test_a_conversation_is_exported_as_markdown_and_json(bench: Bench):
+    async with bench(call("calculate", "k", expression="6*7"), say("It is **42**.")) as chat:
+        await chat.type("six times seven")
+        markdown = await run_command(chat.session, "/export")
+        assert isinstance(markdown, Document)
+        assert markdown.text.startswith("# six times seven\n")
+        assert "It is **42**." in markdown.text
+        assert '"expression": "6*7"' in markdown.text
+        exported = await run_command(chat.session, "/export json")
+        assert isinstance(exported, Document)
+        assert msgspec.json.decode(exported.text)["messages"][0]["role"] == "user"
 
 
 async def test_an_unknown_command_names_the_nearest_and_a_path_is_a_message(bench: Bench):

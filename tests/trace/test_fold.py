@@ -37,7 +37,7 @@ from rondel.events import (
 from rondel.question import Question
 from rondel.tool import NoResult
 from rondel.trace import TraceNode, build, facts_text, only_turn
-from rondel.trace.scale import Scale, interval
+from rondel.trace.page import Scale, interval
 from rondel.values import Message, Text, ToolCall, ToolResult, Usage, Value, assistant, user
 from tests.trace.journals import BEGAN, called, journal, said, turn
 

@@ -17,7 +17,7 @@ from rondel.plugins.telemetry import Telemetry
 from rondel.project.lookup import find_plugin
 from rondel.testing import Scripted, call, calls, say
 from rondel.tools.ask_user import ask_user
-from rondel.trace.telemetry import Sender, names
+from rondel.trace.telemetry import Sender
 from rondel.values import ToolCall, Usage
 from tests.helpers import events_of, of, play
 from tests.trace.collector import attributes_of, collector
@@ -77,14 +77,22 @@ def test_a_turn_is_one_trace_of_agents_models_and_tools():
     assert parent("invoke_agent adder") == "execute_tool adder"
     assert parent("execute_tool add") == parent("chat test") == "invoke_agent adder"
     root = attributes_of(spans["invoke_agent helper"])
-    assert root[names.OPERATION] == "invoke_agent"
-    assert (root[names.CONVERSATION], root[names.AGENT], root[names.PROVIDER]) == (conversation, "helper", "gcp.gemini")
-    assert (root[names.TOKENS_IN], root[names.TOKENS_OUT], root[names.TOKENS_CACHED]) == (27, 8, 8)
+    assert root["gen_ai.operation.name"] == "invoke_agent"
+    assert (root["gen_ai.conversation.id"], root["gen_ai.agent.name"], root["gen_ai.provider.name"]) == (
+        conversation,
+        "helper",
+        "gcp.gemini",
+    )
+    assert (
+        root["gen_ai.usage.input_tokens"],
+        root["gen_ai.usage.output_tokens"],
+        root["gen_ai.usage.cache_read.input_tokens"],
+    ) == (27, 8, 8)
     chat = attributes_of(spans["chat flash"])
-    assert (chat[names.REQUEST_MODEL], chat[names.FINISH_REASONS]) == ("flash", ["tool_calls"])
+    assert (chat["gen_ai.request.model"], chat["gen_ai.response.finish_reasons"]) == ("flash", ["tool_calls"])
     assert spans["chat flash"].kind == 3, "a client span"
     failed = spans["execute_tool fail"]
-    assert (failed.status.code, failed.status.message, attributes_of(failed)[names.ERROR_TYPE]) == (2, "", "_OTHER")
+    assert (failed.status.code, failed.status.message, attributes_of(failed)["error.type"]) == (2, "", "_OTHER")
     assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans.values())
     assert received.paths == ["/v1/traces"] * len(received.paths)
     assert received.resource["service.name"] == "rondel"
@@ -97,10 +105,10 @@ def test_nothing_that_was_said_leaves_the_program_unless_it_is_wanted():
     with collector() as received:
         play(_ask, *crew(Telemetry(received.endpoint, content=True)))
     root = attributes_of(received.spans["invoke_agent helper"])
-    assert json.loads(root[names.INSTRUCTIONS]) == [{"type": "text", "content": "You are a secret helper."}]
-    assert json.loads(root[names.INPUT])[0]["parts"][0]["content"] == "a secret question"
-    assert json.loads(root[names.OUTPUT])[0]["parts"] == [{"type": "text", "content": "Four."}]
-    assert attributes_of(received.spans["execute_tool add"])[names.TOOL_ARGUMENTS] == '{"a":2,"b":2}'
+    assert json.loads(root["gen_ai.system_instructions"]) == [{"type": "text", "content": "You are a secret helper."}]
+    assert json.loads(root["gen_ai.input.messages"])[0]["parts"][0]["content"] == "a secret question"
+    assert json.loads(root["gen_ai.output.messages"])[0]["parts"] == [{"type": "text", "content": "Four."}]
+    assert attributes_of(received.spans["execute_tool add"])["gen_ai.tool.call.arguments"] == '{"a":2,"b":2}'
     assert received.spans["execute_tool fail"].status.message == "'fail' failed: ValueError: it is a secret failure"
 
 
@@ -131,7 +139,7 @@ def test_a_turn_that_waits_and_goes_on_is_one_trace():
         play(scene, Agent("helper", engine=engine, tools=[ask_user], plugins=[Telemetry(received.endpoint)]))
         every: list[Any] = list(received.every_span())
     agents = [span for span in every if span.name == "invoke_agent helper"]
-    assert [attributes_of(span)[names.OUTCOME] for span in agents] == ["waiting", "done"]
+    assert [attributes_of(span)["rondel.outcome"] for span in agents] == ["waiting", "done"]
     assert len({span.trace_id for span in every}) == 1
     assert len({span.span_id for span in every}) == len(every)
 
@@ -218,5 +226,5 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip().splitlines() == [
-        "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
+        "telemetry is configured, but OpenTelemetry is not installed: run `pip install '.[otel]'` in a checkout"
     ], done.stderr

@@ -22,7 +22,7 @@ from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
 from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
-from ..errors import RondelError, StoreError
+from ..errors import RondelError, StoreError, TurnFailed
 from ..events import MessageAdded, TurnStarted
 from ..limits import ReplyBound
 from ..machine.conversation import Conversation
@@ -32,13 +32,13 @@ from ..machine.runner import TurnRunner
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..tool import Tool
-from ..values import AgentResult, Message
+from ..values import AgentResult, Message, Outcome
 from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
     from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
-    from ..trace.preview import PreviewStep
+    from ..trace.provenance import PreviewStep
 
 __all__ = ["App", "ask", "default_plugins", "run"]
 
@@ -54,7 +54,7 @@ class App:
         self,
         *agents: Agent,
         engine: str | Engine | None = None,
-        store: Store | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         runtime: Runtime | None = None,
         plugins: Sequence[Plugin] | None = None,
         tools: Iterable[Tool] = (),
@@ -66,6 +66,9 @@ class App:
         knowledge: Knowledge | None = None,
         web_search: WebSearch | None = None,
     ) -> None:
+        """Compose an app. The first agent answers where none is named. `engine` is for agents without one; without it
+        they get the one that the command line would choose. `store` is a path of a database, a store, or None for
+        memory; `recover` takes up what a process that died has left. `plugins` replaces the default list."""
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
@@ -75,7 +78,7 @@ class App:
         self.knowledge: KnowledgeBases = knowledge or NoKnowledge()  # what agents can look up
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
-        self.store: Store = store or _memory_store(self.clock)
+        self.store: Store = _open_store(store, self.clock)
         self.ledger = ledger or Ledger(self.store.ledger_store, clock=self.clock)  # charges every engine call
         self._runtime = runtime
         self._recover = recover
@@ -98,6 +101,7 @@ class App:
             for plugin in self.registry.plugins:
                 if type(plugin).lifespan is not Plugin.lifespan:
                     await life.enter_async_context(plugin.lifespan(self))
+            await self.registry.choose_engine(*self.registry.agents)
             self.registry.resolve_all()
             if self._runtime is None:
                 from ..jobs.runtime import LocalRuntime
@@ -138,6 +142,7 @@ class App:
 
     @property
     def runtime(self) -> Runtime:
+        """The runtime that runs this app's jobs. Raises RondelError before the app has started."""
         if self._runtime is None:
             raise RondelError("the app has not started: use it in `async with App(...) as app:`")
         return self._runtime
@@ -176,6 +181,7 @@ class App:
         tell: Tell | None = None,
         bound: Callable[[], ReplyBound] | None = None,
     ) -> Engine:
+        """Return an engine whose calls the ledger charges to a scope."""
         found = self.registry.engine(engine) if isinstance(engine, str) else engine
         return self.ledger.charge(found, scope, tell, bound)
 
@@ -187,6 +193,7 @@ class App:
     # --- conversations ------------------------------------------------------------------------------------------------
 
     def conversation(self, id: str = "", *, agent: str = "") -> Conversation:
+        """Return the conversation of this id, which the store may know already, or a new one. `agent` answers in it."""
         if not id:
             id = self.new_id("c")
             self.journals.create(id)
@@ -194,9 +201,9 @@ class App:
 
     async def preview(self, agent: str, message: Message) -> AsyncIterator[PreviewStep]:
         """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored."""
-        from ..trace.preview import assemble
+        from ..trace.provenance import assemble
 
-        journal = Journal("preview", _memory_store(self.clock), self.clock)
+        journal = Journal("preview", _open_store(None, self.clock), self.clock)
         turn = Turn(self, journal, id="preview", agent=self.registry.agent(agent).name, messages=(message,))
         turn.previewing = True
         await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
@@ -206,19 +213,50 @@ class App:
             yield step
 
 
-def _memory_store(clock: Clock) -> Store:
-    from ..stores.memory import MemoryStore
+def _open_store(given: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:
+    if given is None:
+        from ..stores.memory import MemoryStore
 
-    return MemoryStore(clock=clock)
+        return MemoryStore(clock=clock)
+    if isinstance(given, (str, os.PathLike)):
+        from ..stores.sqlite import SqliteStore
+
+        return SqliteStore(os.fspath(given))
+    return given
 
 
-async def ask(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:
-    """Run an agent once, in memory."""
-    async with App(agent, engine=engine) as app:
-        turn = await app.conversation().send(content)
-        return await turn.result()
+async def ask(
+    agent: Agent,
+    content: str | Message,
+    *,
+    engine: str | Engine | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
+    conversation: str = "",
+    check: bool = True,
+) -> AgentResult:
+    """Ask an agent once and return its answer. Raises TurnFailed if there is none, unless `check` is False.
+
+    With a `store`, such as the path of a database, and the id of a `conversation`, the agent remembers what was said.
+    """
+    async with App(agent, engine=engine, store=store) as app:
+        result = await app.conversation(conversation).ask(content, check=check)
+    if check and store is None and result.outcome is Outcome.WAITING:
+        raise TurnFailed(f"{result.error}; nobody can answer here: use `App.conversation`, or give a store", result)
+    return result
 
 
-def run(agent: Agent, content: str | Message, *, engine: str | Engine | None = None) -> AgentResult:
-    """Run an agent once, in memory, and wait for it."""
-    return asyncio.run(ask(agent, content, engine=engine))
+def run(
+    agent: Agent,
+    content: str | Message,
+    *,
+    engine: str | Engine | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
+    conversation: str = "",
+    check: bool = True,
+) -> AgentResult:
+    """Ask an agent once, wait for its answer and return it: `ask` for programs that are not async."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(ask(agent, content, engine=engine, store=store, conversation=conversation, check=check))
+    raise RondelError("rondel.run cannot wait here, in async code or a notebook: write `await rondel.ask(...)` instead")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..agent import Agent, alias_path
+from ..agent import Agent, alias_path, handoff_tool
 from ..engine import Engine, EngineInfo, UnavailableEngine, close, uncharged
 from ..errors import RondelError, nearest
 from ..machine.citing import CitingEngine
@@ -36,6 +36,12 @@ class Registry:
         self._engines: dict[str, EngineInfo] = {}
         self._chains: dict[str, Chain] = {}
         self._resolved: dict[str, ResolvedAgent] = {}
+        self._added: list[Plugin] = []
+
+    def add_plugin(self, plugin: Plugin) -> None:
+        """Give a plugin to every agent, after their own. A surface does that before the app starts."""
+        self._added.append(plugin)
+        self._chains.clear()
 
     @property
     def plugins(self) -> list[Plugin]:
@@ -48,6 +54,19 @@ class Registry:
         for agent in self.agents:
             self.resolve(agent.name)
 
+    async def choose_engine(self, *agents: Agent) -> None:
+        """Choose the engine that the command line would choose, if one of these agents has none and may need one."""
+        if self._engine is not None:
+            return
+        lacking = [body for agent in agents if (body := self._body_of(agent)).engine is None]
+        if any(not body.template and body.function is None for body in lacking):
+            self._engine = await _default_engine()
+        elif any(body.facts or len(body.inputs) > 1 for body in lacking):  # a model extracts them from a text
+            try:
+                self._engine = await _default_engine()
+            except RondelError as error:
+                self._engine = UnavailableEngine("none", str(error))
+
     async def aclose(self) -> None:
         used = (*(resolved.engine for resolved in self._resolved.values()), *self._engines.values())
         for engine in {id(engine): engine for engine in map(uncharged, used)}.values():
@@ -57,6 +76,9 @@ class Registry:
         if self._agents.get(agent.name, agent) is not agent:
             raise RondelError(f"there are two agents named {agent.name!r}; rename one")
         self._agents[agent.name] = agent
+        for target in agent.handoffs:
+            if isinstance(target, Agent):
+                self.add_agent(target)
 
     @property
     def agents(self) -> tuple[Agent, ...]:
@@ -88,8 +110,10 @@ class Registry:
     def _assemble(self, agent: Agent) -> ResolvedAgent:
         chain = self._chain_of(agent)
         tools: dict[str, Tool] = {}
+        targets = [self.agent(item if isinstance(item, str) else item.name) for item in agent.handoffs]
+        handing = [handoff_tool([self._body_of(target) for target in targets])] if targets else []
         named = (*agent.tools, *(name for name in agent.listeners if name not in agent.tools))
-        for tool in (*(self._find_tool(item, agent) for item in named), *chain.tools):
+        for tool in (*(self._find_tool(item, agent) for item in named), *chain.tools, *handing):
             if tools.setdefault(tool.name, tool) is not tool:
                 raise RondelError(f"agent {agent.name!r} has two tools named {tool.name!r}; rename one")
         tools = self._services.background.prepare(agent, tools, lambda name: self._find_tool(name, agent))
@@ -99,7 +123,7 @@ class Registry:
         if agent.name not in self._chains:
             from ..project.config import find_plugin
 
-            own = [find_plugin(p) if isinstance(p, str) else p for p in agent.plugins]
+            own = [*(find_plugin(p) if isinstance(p, str) else p for p in agent.plugins), *self._added]
             plugins = default_plugins(*own) if self._plugins is None else (*self._plugins, *own)
             self._chains[agent.name] = Chain(plugins)
         return self._chains[agent.name]
@@ -138,7 +162,11 @@ class Registry:
             return self._tools[item]
         if self.knows_agent(item):
             return self.tool_of(item)
-        known = [*self._tools, *self._agents]
+        from ..project.lookup import TOOLS, find_tool
+
+        if item in TOOLS or ":" in item:
+            return find_tool(item)
+        known = [*self._tools, *self._agents, *TOOLS]
         raise RondelError(f"agent {agent.name!r}: no tool is named {item!r}{nearest(str(item), known)}")
 
     def tool_of(self, agent: str) -> Tool:
@@ -212,6 +240,12 @@ def _is_in_library(name: str) -> bool:
     from ..libraries import agent_names
 
     return name in agent_names()
+
+
+async def _default_engine() -> Engine:
+    from ..project.engines import default_engine
+
+    return await default_engine()
 
 
 def _engine_by_name(name: str) -> Engine:

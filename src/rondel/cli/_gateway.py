@@ -38,11 +38,11 @@ from ..project.config import (
 )
 from ..project.embedders import make_embedder
 from ..project.engines import make_engine, pick
+from ..project.folder import Project, open_store, with_plugins
 from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
+from ..project.trust import state_folder
 from ..text.redaction import Redactor
-from ._project import Project, open_store, with_plugins
-from ._trust import state_folder
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
 """Settings that are read only at the start."""
@@ -58,6 +58,7 @@ class Default(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
+    app: App
     gateway: Gateway
     log: RequestLog
     address: str
@@ -117,7 +118,7 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines)
-        running = Running(gateway, log, address_of(listening), default, config, updates.again, engines)
+        running = Running(app, gateway, log, address_of(listening), default, config, updates.again, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
 import select
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..agent import Agent
 from ..errors import ConfigError, ToolError, nearest
-from ..files.regular import read_regular, size_text
+from ..files.media import FILE_BYTES_MAX, media_of, read_media, type_by_content
+from ..files.regular import size_text
 from ..libraries import is_library_name
 from ..text.attached import decoded, fenced, looks_binary
 from ..text.inputs import check, from_text, is_required
-from ..values import Media, MediaKind, Text
+from ..values import Media, Text
 from ._output import tell
 
-FILE_BYTES_MAX = 32 << 20
 SILENCE_S = 3.0
 """How long to wait for a silent pipe before sending the message without it: some programs never close theirs."""
-_BEGINNINGS = (
-    (b"\x89PNG\r\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -59,7 +51,7 @@ def read_input(agent: Agent, text: str, inputs: Sequence[str], files: Sequence[s
     if piped and data is not None:
         text = f"{text}\n\n{fenced('Standard input', data)}"
     elif piped:
-        media = (*media, _media(piped, "stdin", "stdin"))
+        media = (*media, media_of(piped, "stdin", "stdin"))
     if not text.strip() and not media:
         raise ConfigError("the message is empty; give a text, or - to read it from stdin")
     known = from_text(agent.inputs, text) is not None
@@ -120,7 +112,7 @@ def _text_of_stdin() -> str:
 def _as_text(piped: bytes) -> str | None:
     """Return piped bytes as text, or None if they are binary. Invalid bytes in a text are replaced, with a warning."""
     text = decoded(piped)
-    if text is None and not _type_by_content(piped) and not looks_binary(piped):
+    if text is None and not type_by_content(piped) and not looks_binary(piped):
         tell("rondel: stdin is not valid UTF-8; invalid bytes were replaced")
         text = piped.decode("utf-8", errors="replace")
     return text
@@ -151,33 +143,4 @@ def _piped() -> bytes:
 
 
 def _file(name: str) -> Media:
-    if name == "-":
-        return _media(read_stdin(), "stdin", "stdin")
-    path = Path(name)
-    try:
-        data = read_regular(path, FILE_BYTES_MAX)
-    except ConfigError as error:
-        raise ConfigError(f"the file {name!r} {str(error).removeprefix(f'{path}: ')}") from None
-    return _media(data, path.name, f"the file {name!r}")
-
-
-def _media(data: bytes, name: str, what: str) -> Media:
-    """Return bytes as media. Text is recognised by its content, other types by their first bytes or their name."""
-    if not data:
-        raise ConfigError(f"{what} is empty; there is nothing to send")
-    guessed = mimetypes.guess_type(name)[0] or ""
-    if decoded(data) is not None:
-        return Media("file", guessed if guessed.startswith("text/") else "text/plain", data, name=name)
-    mime = _type_by_content(data) or guessed
-    if mime.startswith("text/") and not looks_binary(data):
-        raise ConfigError(f"{what} is not UTF-8; convert it first, for example with `iconv -f latin1 -t utf-8`")
-    if not mime:
-        way = "save it under" if what == "stdin" else "give it"
-        raise ConfigError(f"{what} is neither text nor a known type; {way} a name with the right extension")
-    family = mime.partition("/")[0]
-    kind: MediaKind = "image" if family == "image" else "audio" if family == "audio" else "file"
-    return Media(kind, mime, data, name=name)
-
-
-def _type_by_content(data: bytes) -> str:
-    return next((mime for begin, mime in _BEGINNINGS if data.startswith(begin)), "")
+    return media_of(read_stdin(), "stdin", "stdin") if name == "-" else read_media(name)

@@ -11,13 +11,13 @@ from ..contracts.store import ConversationInfo
 from ..errors import ConfigError, RondelError
 from ..machine.conversation import Conversation
 from ..project.engines import make_engine
+from ..project.trust import state_folder
 from ..surfaces.commands import find_conversation, model_line, open_conversation
 from ..surfaces.terminal.chat import Terminal
 from ..surfaces.views import short_id
 from ._options import agent, chat_options, conversation_id, engine
 from ._output import tell
 from ._project import Opened, load_project, offered_models, open_app
-from ._trust import state_folder
 
 
 @click.command()
@@ -69,11 +69,14 @@ async def _chat(agent: str, engine: str, wanted: str, *, resumes: bool = False, 
 async def _tell_what_is_open(conversation: Conversation) -> None:
     jobs = [job.name for job in await conversation.app.background.jobs(conversation.id) if not job.is_over]
     id = short_id(conversation.id)
-    if await conversation.questions():
+    questions = await conversation.questions()
+    if questions:
         tell(f"A question is open; `rondel resume {id}` asks it again.")
     if jobs:
         names = ", ".join(jobs)
         tell(f"Unfinished background jobs: {names}. `rondel jobs run` or `rondel resume {id}` continues them.")
+    elif not questions and (await conversation.transcript()).messages:
+        tell(f"To continue this conversation: rondel resume {id}")
 
 
 async def _conversation(

@@ -20,13 +20,14 @@ import click
 from ..errors import RondelError
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import secrets_in
+from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ..text.redaction import Redactor
 from ._client import check_key, client_arguments, client_environment, is_gateway, key_of, local_address, url_of
 from ._gateway import check_address, open_gateway, with_address
 from ._options import key
 from ._output import tell
-from ._project import Project, load_project
+from ._project import load_project
 
 AGENT = "claude"
 BY_KEY = ("SIGINT", "SIGQUIT")  # a terminal sends these to all programs in the foreground, without us

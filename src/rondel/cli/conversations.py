@@ -9,11 +9,11 @@ from contextlib import aclosing
 import click
 
 from ..contracts.store import ConversationInfo
+from ..project.folder import open_store
 from ..surfaces.terminal.views import render
 from ..surfaces.views import conversations_table
 from ._options import as_json, limit
 from ._output import show, show_json
-from ._project import open_store
 from ._trust import load_config
 
 

@@ -11,12 +11,12 @@ import msgspec
 from rich.text import Text
 
 from ..machine.transcript import Transcript
+from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.terminal.listing import Listing
 from ..text.printable import one_line
 from ._options import as_json, conversation_id
 from ._output import show, show_json, tell
-from ._project import open_store
 from ._trust import load_config
 
 VALUE_CHARS_MAX = 200

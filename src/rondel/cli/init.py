@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ..errors import ConfigError
+from ..project.trust import trust_list
 from ._output import tell
-from ._trust import trust_list
 
 CONFIG = """\
 # Settings for this folder. `rondel config` shows the effective settings and where each comes from.

@@ -21,6 +21,7 @@ from ..contracts.store import Store
 from ..errors import RondelError
 from ..jobs.background import cancel_without_app, read_jobs
 from ..jobs.timetable import Scheduled, forget_schedule, read_schedules, scheduled_id
+from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.terminal.console import live
 from ..surfaces.terminal.listing import Listing
@@ -31,7 +32,7 @@ from ..text.printable import clean, one_line
 from ..text.schedule import parse
 from ._options import CommandGroup, as_json, conversation, engine, flag, limit, string
 from ._output import console, show, show_json, tell, write_json
-from ._project import load_project, open_app, open_store
+from ._project import load_project, open_app
 from ._trust import load_config
 
 WATCH_S = 1.0

@@ -26,6 +26,7 @@ from ..knowledge.bases import Knowledge
 from ..knowledge.scan import scan
 from ..ledger.ledger import Ledger
 from ..project.config import make_ledger
+from ..project.folder import open_store
 from ..project.knowledge import make_knowledge
 from ..project.settings import Config
 from ..surfaces.terminal.console import progress_bar
@@ -33,7 +34,6 @@ from ..surfaces.terminal.listing import Listing, cut
 from ..text.printable import one_line
 from ._options import CommandGroup, as_json, flag, limit
 from ._output import console, show, show_json, tell
-from ._project import open_store
 from ._trust import load_config
 from ._weights import pull_with_bar
 

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from ..project.lint import Problem, Report
 from ..project.lint import lint as lint_files
+from ..project.trust import trust_list
 from ..text.printable import one_line
 from ._options import as_json
 from ._output import console, show_json, tell
-from ._trust import trust_list
 
 _STYLES = {"error": "red", "warning": "yellow"}
 MESSAGE_CHARS_MAX = 2_000

@@ -17,11 +17,11 @@ import msgspec
 from ..contracts.clock import Clock, SystemClock
 from ..errors import RondelError
 from ..gateway.server.log import NAME, log_names, open_log, read_line
+from ..project.trust import state_folder
 from ..text.printable import one_line
 from ._options import as_json, flag, limit
 from ._output import tell, write_json
 from ._requests import request_line
-from ._trust import state_folder
 
 POLL_S = 0.5
 CHARS_MAX = 400

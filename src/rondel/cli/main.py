@@ -98,6 +98,13 @@ def _usage_sentence(error: BaseException) -> str | None:
     parser = sys.modules.get("click.exceptions")  # if click was not loaded, it did not fail
     if parser is None or not isinstance(error, parser.ClickException):
         return None
+    unknown: Any = error
+    if isinstance(error, parser.NoSuchOption):
+        from ..errors import nearest
+
+        # Click compares names with their dashes, so that any short option seems near.
+        known = unknown.possibilities or ()
+        unknown.possibilities = [one for one in known if "did you mean" in nearest(unknown.option_name, (one,))]
     message = getattr(error, "format_message", lambda: str(error))()
     sentence = " ".join(str(message).split())
     sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")

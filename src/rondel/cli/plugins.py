@@ -7,12 +7,13 @@ from rich.text import Text
 
 from ..app.app import default_plugins
 from ..plugin import Plugin
+from ..project.folder import builtin_agent, with_plugins
 from ..project.lookup import find_plugin, plugin_names
 from ..surfaces.terminal.views import render
 from ..surfaces.views import hooks_of, plugins_table
 from ._options import agent, as_json
 from ._output import show, show_json
-from ._project import builtin_agent, load_project, with_plugins
+from ._project import load_project
 
 
 @click.command()

@@ -12,6 +12,7 @@ from ._options import chat_options, flag
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
     "serve": "Serve models and agents (OpenAI and Anthropic protocols).",
+    "discord": "Run a Discord bot.",
     "code": "Run a coding agent or another program through the gateway.",
     "activate": "Print shell commands that point programs at the gateway.",
     "status": "Show the running gateway's open requests and failed engines.",
@@ -34,6 +35,7 @@ COMMANDS = {
     "model": "Manage the embedded models.",
     "knowledge": "Manage and search the knowledge bases.",
     "jobs": "Manage background jobs and schedules.",
+    "mcp": "Manage MCP servers, or serve the agents as one.",
     "help": "Show this list, or the help of a command.",
 }
 """Each command with its short help, so that `rondel --help` imports no command. A test compares them."""

@@ -18,6 +18,7 @@ from ..machine.tokens import breakdown
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..project.engines import make_engine, pick
+from ..project.folder import Project, builtin_agent, with_plugins
 from ..project.knowledge import make_knowledge
 from ..project.settings import EngineSettings
 from ..prompt import Prompt
@@ -27,7 +28,7 @@ from ..values import ModelFacts, user
 from ._message import read_stdin
 from ._options import as_json
 from ._output import show, show_json, tell
-from ._project import Project, builtin_agent, look_at_project, with_plugins
+from ._project import look_at_project
 
 
 @click.command()

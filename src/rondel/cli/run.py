@@ -32,6 +32,7 @@ from ..ledger.spending import cost_line
 from ..libraries import agent_names, is_library_name
 from ..machine.conversation import Conversation, TurnView
 from ..machine.transcript import Transcript
+from ..project.folder import BUILTIN, Project
 from ..surfaces.commands import find_conversation, open_conversation
 from ..surfaces.terminal.device import USER
 from ..surfaces.terminal.screen import Screen, charge_in
@@ -42,7 +43,7 @@ from ..values import AgentResult, Notice
 from ._message import Input, read_input
 from ._options import conversation, cost, engine, flag
 from ._output import console, tell, write_json
-from ._project import BUILTIN, Opened, Project, load_project, open_app
+from ._project import Opened, load_project, open_app
 
 EXIT_CODES = {Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.WAITING: 3, Outcome.LIMITED: 4, Outcome.STOPPED: 130}
 
@@ -107,7 +108,7 @@ async def _run(request: Request, project: Project, message: Input) -> int:
             await opened.app.ledger.ready()
         charges: list[Charge] = []
         view, finished = await _say(conversation, message, charges, as_json=request.as_json)
-        output = _with_sources(await view.result(), await conversation.entries())
+        output = _with_sources(await view.result(check=False), await conversation.entries())
         code = await _report(opened, view.conversation, finished, output, as_json=request.as_json)
         if request.cost and (line := cost_line(charges)):
             sys.stdout.flush()

@@ -8,17 +8,23 @@ import socket
 import sys
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from ..contracts.clock import Clock
+from ..errors import ConfigError
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import money_warnings
+from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ._gateway import Running, check_address, open_gateway, unusable, with_address
 from ._options import flag, string
 from ._output import console, tell
-from ._project import Project, load_project
+from ._project import load_project
+
+if TYPE_CHECKING:
+    from ._discord import Bot
 
 REFRESH_S = 0.25
 CUT_OFF = 5  # the exit code if requests were cut off because they did not finish in time
@@ -48,6 +54,7 @@ async def _serve(project: Project, host: str, listening: socket.socket, *, watch
                 with signals(ending.stop, "SIGINT", "SIGTERM"), signals(ending.hang_up, "SIGHUP"):
                     for line in opening(running):
                         tell(line)
+                    ending.bot = _start_bot(project, running, group)
                     watcher = group.create_task(_watch(running)) if watch else None
                     await server.run()
                     if watcher is not None:
@@ -73,6 +80,22 @@ def opening(running: Running) -> Iterator[str]:
     yield f"{who} Ctrl-C stops it."
 
 
+def _start_bot(project: Project, running: Running, group: asyncio.TaskGroup) -> Bot | None:
+    """Start the Discord bot if there is a table `[discord]`."""
+    if project.config.discord is None:
+        return None
+    from ._discord import Bot, allow_extensions, check_installed, log_to_stderr, token_of
+
+    check_installed()
+    if not project.agents:
+        raise ConfigError("[discord] needs an agent in this project; `rondel init` writes one")
+    log_to_stderr()
+    allow_extensions(project.config)
+    token, bot = token_of(project.config), Bot(running.app, project.config.discord)
+    group.create_task(bot.run(token))
+    return bot
+
+
 class _Ending:
     """Handles signals. The first SIGINT or SIGTERM waits for open requests, for `drain_s` or as configured; the second
     does not wait. SIGHUP reads the configuration again."""
@@ -82,6 +105,7 @@ class _Ending:
         self._told: list[int] = []
         self._drain: asyncio.Task[None] | None = None
         self._cut = 0
+        self.bot: Bot | None = None
         self._had_terminal = sys.stdin is not None and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
     @property
@@ -104,6 +128,8 @@ class _Ending:
             what = "1 open request" if left == 1 else f"{left} open requests"
             tell(f"Waiting for {what}; press Ctrl-C again to stop at once.")
         self._server.stop()
+        if self.bot is not None:
+            self.bot.stop_soon()
         self._drain = self._group.create_task(self._drained())
 
     async def _drained(self) -> None:

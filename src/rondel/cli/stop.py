@@ -9,11 +9,12 @@ import click
 from ..agent import Agent
 from ..app.app import App
 from ..engine import UnavailableEngine
+from ..project.folder import BUILTIN, open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.views import short_id
 from ._options import conversation_id
 from ._output import tell
-from ._project import BUILTIN, load_project, open_store
+from ._project import load_project
 
 
 @click.command()

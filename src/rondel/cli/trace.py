@@ -14,13 +14,13 @@ import msgspec
 from ..errors import ConfigError
 from ..files.private import write_private
 from ..project.config import prices_of
+from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.outline import trace_outline
 from ..surfaces.terminal.views import render
 from ..trace import TraceNode, markdown, only_turn, read
 from ._options import as_json, conversation_id, flag, string
 from ._output import console, show, tell, write_json
-from ._project import open_store
 from ._trust import load_config
 
 

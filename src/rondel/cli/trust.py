@@ -10,9 +10,10 @@ import click
 
 from ..errors import ConfigError
 from ..project.config import load
+from ..project.trust import trust_list
 from ._options import flag
 from ._output import tell
-from ._trust import describe, trust_list
+from ._trust import describe
 
 
 @click.command()

@@ -24,13 +24,13 @@ from ..errors import ConfigError, nearest
 from ..ledger.ledger import Ledger
 from ..ledger.spending import LimitState, cost_text, dollars
 from ..project.config import make_ledger
+from ..project.folder import open_store
 from ..project.settings import Config
 from ..surfaces.terminal.console import live
 from ..surfaces.terminal.listing import Listing
 from ..text.printable import one_line
 from ._options import as_json, flag, limit, string
 from ._output import console, show, show_json
-from ._project import open_store
 from ._trust import load_config
 
 BAR_CELLS = 24

@@ -1,6 +1,6 @@
-"""Time, as something that is handed in: the system's clock, and one that a test moves by hand.
+"""Clocks that are passed in: the system's, and one that tests move.
 
-`now` is in seconds since the epoch, so that what is kept can be compared after a restart. Knows no job and no turn.
+`now` is in seconds since the epoch, so that stored times can be compared after a restart. Knows no job and no turn.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ SLEEP_S_MAX = 60.0  # the longest sleep in one piece: a laptop that slept or a c
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         ...
 
     async def sleep_until(self, at: float) -> None:
-        """Return when `now()` is `at` or later; at once when it already is."""
+        """Return when `now()` is `at` or later; at once if it already is."""
 
 
 class SystemClock:
     now = staticmethod(time.time)
 
     async def sleep_until(self, at: float) -> None:
-        # Not one long sleep, and no event could tell: nobody says when the system's clock was set.
+        # Not one long sleep: nothing reports that the system's clock was set.
         while (left_s := at - time.time()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left_s, SLEEP_S_MAX))
 
 
 class VirtualClock:
-    """Stands still until `advance` moves it."""
+    """A clock that only `advance` moves."""
 
     def __init__(self, now: float = 1_000_000_000.0) -> None:
         self._now = now
@@ -55,9 +55,9 @@ class VirtualClock:
         await sleeper
 
     def advance(self, seconds: float) -> None:
-        """Move on and wake whoever waits for a time until then, earliest first; they run at the next await."""
+        """Move the clock and wake those who sleep until then, earliest first. They run at the next await."""
         if seconds < 0:
-            raise ValueError(f"time does not run backwards: advance({seconds!r}); give 0 or more")
+            raise ValueError(f"time cannot run backwards: advance({seconds!r}); give 0 or more")
         self._now += seconds
         while self._sleepers and self._sleepers[0][0] <= self._now:
             _, _, sleeper = heapq.heappop(self._sleepers)

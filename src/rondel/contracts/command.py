@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ..values import Person, Value
+from ..values import Media, Person, Value
 from .store import ConversationInfo
 
 if TYPE_CHECKING:
@@ -55,7 +55,26 @@ class Outline(Value, frozen=True, tag=True):
     children: tuple[Outline, ...] = ()
 
 
-Output: TypeAlias = str | Table | Choices | Outline
+class Clip(Value, frozen=True, tag=True):
+    """A text for the person's clipboard."""
+
+    text: str
+
+
+class Document(Value, frozen=True, tag=True):
+    """A text to save as a file of this name, or to send as one."""
+
+    name: str
+    text: str
+
+
+class Draft(Value, frozen=True, tag=True):
+    """A line for the person to change and send."""
+
+    text: str
+
+
+Output: TypeAlias = str | Table | Choices | Outline | Clip | Document | Draft
 
 
 # --- what a command gets ----------------------------------------------------------------------------------------------
@@ -78,7 +97,9 @@ class Chat(Protocol):
     recent: list[ConversationInfo]  # the conversations that were listed last, for completion
 
     @property
-    def person(self) -> Person: ...
+    def person(self) -> Person:
+        """Who typed the command."""
+        ...
 
     @property
     def commands(self) -> list[Command]:
@@ -91,14 +112,18 @@ class Chat(Protocol):
         ...
 
     @property
-    def engine(self) -> EngineInfo: ...
+    def engine(self) -> EngineInfo:
+        """The engine that answers in this conversation."""
+        ...
 
     @property
     def chosen_engine(self) -> str:
         """The engine that was chosen for this conversation; empty if its agent uses its own."""
         ...
 
-    async def use_engine(self, name: str) -> None: ...
+    async def use_engine(self, name: str) -> None:
+        """Use another engine from the next turn on."""
+        ...
 
     async def switch(self, conversation: Conversation, *, resumes: bool = False) -> None:
         """Continue in another conversation. `resumes` also continues its interrupted turn."""
@@ -106,6 +131,15 @@ class Chat(Protocol):
     async def stop(self) -> bool:
         """Stop what is running, also in another process. False if nothing is."""
         ...
+
+    async def retry(self) -> None:
+        """Undo the last turn and send its message again."""
+
+    async def edit(self, text: str) -> None:
+        """Undo the last turn and send this instead of its message."""
+
+    def attach(self, media: Media) -> None:
+        """Send this with the next message."""
 
 
 CommandFunction: TypeAlias = Callable[[Chat, str], Awaitable[Output | None]]

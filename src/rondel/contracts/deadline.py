@@ -1,6 +1,6 @@
-"""Gives up what takes too long. Many waits share one timer: most calls end long before theirs would go off.
+"""Deadlines that share one timer, because most calls end long before theirs.
 
-`asyncio.timeout` sets and cancels a timer for each use, which costs more than many a tool. Knows nothing of tools.
+`asyncio.timeout` sets and cancels a timer for each use, which costs more than many tools do. Knows no tools.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Due(Protocol):
-    """What goes off at a time of the loop."""
+    """Something that expires at a time of the loop."""
 
     @property
     def at(self) -> float: ...
@@ -40,7 +40,7 @@ class Deadlines:
         self._arm(deadline.at)
 
     def remove(self, deadline: Due) -> None:
-        self._open.pop(deadline, None)  # the timer stays: it finds nobody, or the next one
+        self._open.pop(deadline, None)  # the timer stays: it finds nothing, or the next deadline
 
     def _arm(self, at: float) -> None:
         if self._timer is None or at < self._timer.when():
@@ -85,7 +85,7 @@ class Deadline:
         if self._task is None:
             return
         self._deadlines.remove(self)
-        # Only our own cancelling is turned into a time-out: somebody else's goes on.
+        # Only our own cancellation becomes a TimeoutError; any other is passed on.
         ours = self.expired and self._task.uncancel() <= self._cancelling
         if ours and isinstance(error, asyncio.CancelledError):
             raise TimeoutError from error

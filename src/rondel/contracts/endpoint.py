@@ -1,6 +1,6 @@
 """Where models are asked: providers, endpoints, and what is known about models. All of it is data.
 
-Knows no network and no wire format, and reads no environment: whoever makes an endpoint passes the variables in.
+Knows no network and no wire format, and reads no environment: the variables are passed in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Endpoint(Value, frozen=True):
-    """A place that answers prompts. Its repr shows neither the key nor any header's value."""
+    """A server that answers prompts. Its repr shows neither the key nor any header's value."""
 
     provider: str
     base_url: str
@@ -57,34 +57,35 @@ class Endpoint(Value, frozen=True):
 
     @property
     def host(self) -> str:
+        """The host's name or address."""
         return urlsplit(self.base_url).hostname or ""
 
     @property
     def address(self) -> str:
-        """Host and port, for people; no user's name and no password."""
+        """Host and port, without a user name and a password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What is sent to this place and is nobody else's business: the key, the headers' values, what its address
-        has of them."""
+        """The secrets that are sent to it: the key, and those in the headers and in the address."""
         return frozenset((self.key, *secrets_in_headers(self.headers), *secrets_in_url(self.base_url)))
 
     @property
     def is_loopback(self) -> bool:
+        """Whether it is on this machine."""
         return self.host in _LOOPBACK_HOSTS
 
     @property
     def needs_key(self) -> bool:
-        """A provider that has keys wants one, unless it is stood in for on loopback or a header carries it already."""
+        """Whether a key must be set: not on loopback, and not if a header contains one."""
         carried = {name.lower() for name in self.headers} & {"authorization", "x-api-key"}
         return bool(self.key_variables) and not self.is_loopback and not carried
 
     def url(self, path: str) -> str:
-        """The address of a dialect's path, such as `/v1/messages`.
+        """Return the address of a dialect's path, such as `/v1/messages`.
 
-        The path's own version is left out when the base already names one anywhere (`/v1`, `/v1beta/openai`), and a
-        base that is the whole address already stays as it is. A query string is kept.
+        The version in the path is left out if the base URL has one (`/v1`, `/v1beta/openai`). A base URL that already
+        ends with the path is returned unchanged. A query string is kept.
         """
         parts = urlsplit(self.base_url)
         base = parts.path.rstrip("/")
@@ -106,15 +107,16 @@ def _without_secrets(url: str) -> str:
 
 
 class Provider(Value, frozen=True):
-    """What is the same for everybody who uses a provider."""
+    """What is known about a provider."""
 
     base_url: str
     dialect: str = "openai-chat"
     key_variables: tuple[str, ...] = ()
     base_url_variable: str = ""
-    model: str = ""  # the model to take when none is named; empty where only the server knows which it has
-    image_urls: bool = True  # its models may be given images by their address; where not, as data only
-    web_search: bool = False  # its server can search the web by itself
+    model: str = ""  # the default model; empty if only the server knows which models it has
+    image_urls: bool = True  # whether its models take images by their address; if not, only as data
+    remote_mcp: bool = False  # whether it connects to MCP servers itself, if it is asked in its own dialect
+    web_search: bool = False  # whether its server can search the web by itself
 
     @property
     def is_local(self) -> bool:
@@ -137,6 +139,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variable="OPENAI_BASE_URL",
         model="gpt-6.1-terra",
         web_search=True,
+        remote_mcp=True,
     ),
     "openrouter": Provider(
         "https://openrouter.ai/api/v1", key_variables=("OPENROUTER_API_KEY",), model="anthropic/claude-sonnet-5.5"
@@ -174,7 +177,7 @@ def provider_of(name: str) -> Provider:
 
 
 def endpoint_of(name: str, variables: Mapping[str, str], **fields: Any) -> Endpoint:
-    """The endpoint of a known provider, with its key and address from these variables; fields given here win."""
+    """Return the endpoint of a known provider, with its key and address from these variables; `fields` come first."""
     provider = provider_of(name)
     base_url = variables.get(provider.base_url_variable, "").strip() or provider.base_url
     key = next((found for v in provider.key_variables if (found := variables.get(v, "").strip())), "")
@@ -191,7 +194,7 @@ def endpoint_of(name: str, variables: Mapping[str, str], **fields: Any) -> Endpo
 
 
 def _model(window: int | None, abilities: str = "", output: int | None = None, **more: bool) -> ModelFacts:
-    """One row's facts; `abilities` are initials: i(mages), f(iles), t(hinking), s(chema of the output)."""
+    """Make the facts of one row. `abilities` are initials: i(mages), f(iles), t(hinking), s(chema of the output)."""
     return ModelFacts(
         window_tokens=window,
         output_tokens_max=output,
@@ -203,8 +206,8 @@ def _model(window: int | None, abilities: str = "", output: int | None = None, *
     )
 
 
-# How thinking is asked of a Claude: up to 4.5 with a budget, since 4.7 with an effort, and 4.6 takes both. None takes
-# sampling options or a demanded call while it thinks; since 4.7 none takes sampling options at all.
+# Claude models up to 4.5 take a budget for thinking, since 4.7 an effort, and 4.6 takes both. No Claude takes sampling
+# options or a required call while it thinks; since 4.7 none takes sampling options at all.
 _BUDGET = {"thinking_strict": True, "thinking_effort": False}
 _BUDGET_OR_EFFORT = {"thinking_strict": True}
 _EFFORT = {"thinking_strict": True, "thinking_budget": False, "sampling": False}
@@ -259,28 +262,32 @@ FACTS: tuple[tuple[str, ModelFacts], ...] = (
     ("llava*", _model(None, "is", tools=False)),
     ("gemma3*", _model(None, "is", tools=False)),
 )
-"""Patterns of models' names and what is known of them; the first that fits counts.
+"""Patterns of model names, and what is known about the models; the first match counts.
 
-A name is compared in lower case, without what is before its last slash, and with its dots as dashes, because the same
-model is `claude-sonnet-4-5` here and `anthropic/claude-sonnet-4.5` there. A region and a vendor before it, as Bedrock
-writes them, are left out, too: `us.anthropic.claude-sonnet-4-5-20250929-v1:0`.
+Names are compared in lower case, without anything before the last slash, and with dashes for dots, because the same
+model is called `claude-sonnet-4-5` and `anthropic/claude-sonnet-4.5`. The region and the vendor that Bedrock puts first
+are left out, too: `us.anthropic.claude-sonnet-4-5-20250929-v1:0`.
 """
 _VENDOR = re.compile(r"(?:[a-z]+\.)?(?:anthropic|openai|deepseek|mistral)\.")
 
 
 def facts_of(provider: str, model: str) -> ModelFacts:
-    """What is known about a model; permissive where nothing is. On a local server the window is the server's own."""
+    """Return what is known about a model; permissive if nothing is. A local server sets the window itself."""
     name = _VENDOR.sub("", model.lower().rpartition("/")[2], count=1).replace(".", "-")
     facts = next((facts for pattern, facts in FACTS if _fits(name, pattern)), ModelFacts())
     if (known := PROVIDERS.get(provider)) is None:
         return facts
     window_tokens = None if known.is_local else facts.window_tokens
     return msgspec.structs.replace(
-        facts, window_tokens=window_tokens, image_urls=known.image_urls, web_search=known.web_search
+        facts,
+        window_tokens=window_tokens,
+        image_urls=known.image_urls,
+        remote_mcp=known.remote_mcp,
+        web_search=known.web_search,
     )
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """How it begins tells most patterns apart: to compile all of them takes longer than to read the configuration."""
+    # Comparing the beginning first avoids compiling most patterns, which takes longer than reading the configuration.
     begins = pattern.partition("*")[0].partition("[")[0]
     return name.startswith(begins) and fnmatchcase(name, pattern)

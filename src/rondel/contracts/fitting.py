@@ -1,9 +1,9 @@
-"""Fits the options of a prompt to what its model is known to take.
+"""Fits the options of a prompt to what its model accepts.
 
-Programs ask every model for what their own has: more tokens than it can write, thinking, and thinking in a form that
-this model refuses. A server rejects the whole request for that. Where nothing is known of a model, nothing is left out
-but a foreign program's wish that it should not think: its own model can be told so, and many servers refuse the very
-word. Pure; knows no wire format but which of them have two forms for thinking.
+Programs send every model the options that their usual model takes: too many tokens, thinking, or thinking in another
+form. A server rejects the whole request for that. For an unknown model only one option is dropped, a gateway caller's
+`thinking: off`, because many servers reject the field itself. Pure; of wire formats it knows only which have two forms
+for thinking.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TWO_FORMS = ("anthropic",)
 """Dialects that ask for thinking with an effort or with a budget of tokens. The others have efforts only."""
 _BUDGETS: dict[str, int] = {"minimal": THINKING_TOKENS_MIN, "low": 2_048, "medium": 8_192, "high": 16_384}
 _LEVELS: tuple[tuple[int, ThinkingLevel], ...] = ((4_096, "low"), (16_384, "medium"))
-"""Below so many tokens of thinking it is this level."""
+"""The level for fewer tokens of thinking than this."""
 _TOP_P_MIN = 0.95  # what a model that takes no sampling while it thinks still accepts as `top_p`
 
 
@@ -32,7 +32,7 @@ def level_of(tokens_max: int) -> ThinkingLevel:
 
 
 def fitted(prompt: Prompt, facts: ModelFacts, dialect: str) -> Prompt:
-    """`dialect` is the model's: what was said in it is what its server expects."""
+    """Return the prompt with options that the model accepts. `dialect` is the model's."""
     options, most = prompt.options, facts.output_tokens_max
     thinks = facts.thinking
     if thinks is None and options.thinking == "off" and prompt.model and dialect not in prompt.opaque:
@@ -69,7 +69,7 @@ def _without_sampling(options: Options, facts: ModelFacts) -> Options:
 
 
 def _capped(options: Options, most: int) -> Options:
-    """Thinking is a part of the answer, and has at most half of what is left."""
+    """Cap the tokens of an answer; thinking is part of it and gets at most half."""
     budget = options.thinking_tokens_max
     if budget is not None and budget >= most:
         budget = most // 2
@@ -80,7 +80,7 @@ def _capped(options: Options, most: int) -> Options:
 
 
 def _in_its_form(options: Options, facts: ModelFacts, prompt: Prompt, dialect: str) -> Options:
-    """Thinking as the model takes it: with an effort, or with a budget of tokens."""
+    """Return the options with thinking in the form that the model takes: an effort, or a budget of tokens."""
     budget = options.thinking_tokens_max
     if not facts.thinking_effort:
         if _lost_its_thinking(prompt.messages, dialect):
@@ -94,7 +94,7 @@ def _in_its_form(options: Options, facts: ModelFacts, prompt: Prompt, dialect: s
 
 
 def _budget(options: Options) -> int | None:
-    """The budget of a level: at most half of the answer, and less than all of it. None where even the least is more."""
+    """Return the budget of a level: at most half of the answer. None if even the smallest budget is too large."""
     budget, most = _BUDGETS[options.thinking or "high"], options.tokens_max
     if most is None:
         return budget
@@ -102,10 +102,10 @@ def _budget(options: Options) -> int | None:
 
 
 def _lost_its_thinking(messages: Iterable[Message], dialect: str) -> bool:
-    """Whether the newest results belong to calls before which nothing of the model's own thinking is there.
+    """Whether the thinking before the newest calls is missing.
 
-    A model that takes a budget must be given its own thinking before its calls; where that is lost (another model made
-    the calls, or the caller could not keep it), the request is refused unless it goes without thinking.
+    A model that takes a budget requires its own thinking before its calls. If that is missing (another model made the
+    calls, or the caller could not keep it), the request is refused unless thinking is off.
     """
     answered = called = False
     for message in reversed(tuple(messages)):

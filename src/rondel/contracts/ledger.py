@@ -7,7 +7,10 @@ None, never 0. Knows no store, no engine and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import add
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec.structs import astuple
 
 from ..charge import ALL, BETWEEN, DIMENSIONS, EACH, NANO, Charge, Scope
 from ..errors import RondelError, nearest
@@ -43,33 +46,15 @@ class Totals(Value, frozen=True):
         return self.cost_nanousd / NANO
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.calls + other.calls,
-            self.tokens_in + other.tokens_in,
-            self.tokens_out + other.tokens_out,
-            self.tokens_cached + other.tokens_cached,
-            self.tokens_cache_written + other.tokens_cache_written,
-            self.tokens_reasoning + other.tokens_reasoning,
-            self.cost_nanousd + other.cost_nanousd,
-            self.unpriced + other.unpriced,
-            self.estimated + other.estimated,
-            max(self.updated_at, other.updated_at),
-        )
+        *mine, at = astuple(self)
+        *theirs, later = astuple(other)
+        return Totals(*map(add, mine, theirs), updated_at=max(at, later))
 
-    def plus(self, charge: Charge) -> Totals:
-        usage, cost = charge.usage, charge.cost_nanousd
-        return Totals(
-            self.calls + 1,
-            self.tokens_in + usage.tokens_in,
-            self.tokens_out + usage.tokens_out,
-            self.tokens_cached + usage.tokens_cached,
-            self.tokens_cache_written + usage.tokens_cache_written,
-            self.tokens_reasoning + usage.tokens_reasoning,
-            self.cost_nanousd + (cost or 0),
-            self.unpriced + (cost is None),
-            self.estimated + usage.estimated,
-            max(self.updated_at, charge.at),
-        )
+    @classmethod
+    def of(cls, charge: Charge) -> Totals:
+        *tokens, estimated = astuple(charge.usage)
+        cost, at = charge.cost_nanousd, charge.at
+        return cls(1, *tokens, cost_nanousd=cost or 0, unpriced=cost is None, estimated=int(estimated), updated_at=at)
 
 
 class Row(Value, frozen=True):
@@ -132,10 +117,12 @@ class Rule(Value, frozen=True):
 
     @property
     def dimensions(self) -> tuple[str, ...]:
+        """The dimensions that it names, in their usual order."""
         return tuple(dimension for dimension in DIMENSIONS if dimension in self.scope)
 
     @property
     def cost_nanousd(self) -> int | None:
+        """The money in billionths of a dollar, or None."""
         return None if self.money is None else round(self.money * NANO)
 
     def accounts_of(self, scope: Scope) -> tuple[tuple[str, str], ...]:
@@ -252,13 +239,15 @@ class LedgerStore(Protocol):
         accounts: Sequence[Account] = (),
         told: Told | None = None,
     ) -> None:
-        """Store a charge and release a reservation, soon and without waiting. The same id is stored once.
+        """Store a charge and release its reservation, soon and without waiting. A reservation is settled once: what
+        comes later, or after it was taken for lost, is not stored. Without a reservation, settle each call once.
 
         When that is written, `told` is called with the balances of `accounts`.
         """
 
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
-        """Store a charge. Returns the balances of the accounts when the charge would survive `kill -9`."""
+        """Store a charge, unless one with this id was recorded before. Returns the balances of the accounts when the
+        charge would survive `kill -9`."""
         ...
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:

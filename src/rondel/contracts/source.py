@@ -1,4 +1,4 @@
-"""The contract of a source: something that is searched for passages. Knows no plugin, and not how one is found."""
+"""The contract of a source, which is searched for passages. Knows no plugin."""
 
 from __future__ import annotations
 

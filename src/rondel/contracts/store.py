@@ -18,9 +18,11 @@ from ..events import (
     Event,
     MessageAdded,
     Outcome,
+    Renamed,
     RoundFinished,
     TurnFinished,
     TurnStarted,
+    TurnsUndone,
 )
 from ..values import Usage, Value
 from .runtime import JobQueue
@@ -64,6 +66,10 @@ class ConversationInfo(Value, frozen=True):
                 state = event.outcome.value
             elif isinstance(event, CallHeld):
                 state = Outcome.WAITING.value
+            elif isinstance(event, TurnsUndone):
+                state = Outcome.DONE.value
+            elif isinstance(event, Renamed):
+                title = event.title[:TITLE_CHARS_MAX]
         last = entries[-1]
         created = self.created_at if self.seq else entries[0].at
         return ConversationInfo(self.id, agent, title, state, last.seq, messages, usage, created, last.at)
@@ -127,7 +133,9 @@ class Log(Protocol):
         previous page."""
         ...
 
-    async def info(self, conversation: str) -> ConversationInfo | None: ...
+    async def info(self, conversation: str) -> ConversationInfo | None:
+        """Return what the list of conversations has about one, or None if it is unknown."""
+        ...
 
     async def delete(self, conversation: str) -> bool:
         """Delete a conversation and its children. Return False if it does not exist."""
@@ -200,9 +208,13 @@ class Store(Log, KeyValueStore, JobQueue, Protocol):
     """Everything that an app stores, in one object."""
 
     @property
-    def ledger_store(self) -> LedgerStore: ...
+    def ledger_store(self) -> LedgerStore:
+        """Where the ledger keeps what was spent."""
+        ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Write what is queued, and close."""
+        ...
 
 
 async def tail(log: Log, conversation: str, after: int) -> AsyncGenerator[Entry, None]:

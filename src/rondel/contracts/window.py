@@ -64,7 +64,7 @@ def start_of_key(window: Window, key: str) -> int:
     """Return the first day of the window with this key. Raises ValueError if there is none."""
     if window == "lifetime":
         if key != LIFETIME:
-            raise ValueError(f"{key!r} is no key of the window 'lifetime'; there is only {LIFETIME!r}")
+            raise ValueError(f"{key!r} is not a key of the window 'lifetime'; use {LIFETIME!r}")
         return 0
     try:
         if window == "week":
@@ -77,7 +77,7 @@ def start_of_key(window: Window, key: str) -> int:
         start = -1
     if not -3 <= start <= DAY_MAX or key_of(window, start) != key:
         example = {"day": "2026-02-28", "week": "2026-W09", "month": "2026-02"}[window]
-        raise ValueError(f"{key!r} is no {window}: write it like {example}")
+        raise ValueError(f"{key!r} is not a {window}; write it as {example}")
     return start
 
 

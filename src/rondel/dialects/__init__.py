@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 
 from ..contracts.dialect import Dialect
 
 
-def _openai_chat() -> Dialect:
-    from .openai_chat import OpenAIChat
-
-    return OpenAIChat()
-
-
-def _openai_responses() -> Dialect:
-    from .openai_responses import OpenAIResponses
-
-    return OpenAIResponses()
-
-
-def _anthropic() -> Dialect:
-    from .anthropic import Anthropic
-
-    return Anthropic()
+def _make(module: str, name: str) -> Dialect:
+    return getattr(import_module(f".{module}", __name__), name)()
 
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {
-    "openai-chat": _openai_chat,
-    "openai-responses": _openai_responses,
-    "anthropic": _anthropic,
+    "openai-chat": partial(_make, "openai_chat", "OpenAIChat"),
+    "openai-responses": partial(_make, "openai_responses", "OpenAIResponses"),
+    "anthropic": partial(_make, "anthropic", "Anthropic"),
 }

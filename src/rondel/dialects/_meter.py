@@ -100,7 +100,7 @@ class EventMeter:
         if not self.token_seen or every:
             return self._look(data, every=every)
         for mark in self.marks:
-            if mark in data:
+            if data.find(mark) >= 0:  # `in` is slower for bytes: it first tries them as a number
                 return self._look(data)
         return data
 
@@ -111,7 +111,7 @@ class EventMeter:
             return False
         events = data[begin.end() : -2]
         try:
-            if b"\n\n" not in events:
+            if events.find(b"\n\n") < 0:
                 self.piece.decode(events)
                 return True
             joined, count = _BETWEEN.subn(b",", events)

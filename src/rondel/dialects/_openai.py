@@ -28,13 +28,7 @@ _LEVELS: dict[str, ThinkingLevel] = {
     "xhigh": "high",
     "max": "high",
 }
-_EFFORTS: dict[ThinkingLevel | None, str] = {
-    "off": "none",
-    "minimal": "minimal",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-}
+_EFFORTS: dict[ThinkingLevel | None, str] = {level: word for word, level in reversed(_LEVELS.items())}
 _ERRORS = {
     401: "authentication_error",
     403: "permission_error",

@@ -48,10 +48,10 @@ class EventReader:
     # --- bytes --------------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> list[Delta]:
-        return self._read(self._sse.feed_data(data))
+        return self._read(self._sse.feed(data))
 
     def finish(self) -> list[Delta]:
-        deltas = self._read(self._sse.finish_data())
+        deltas = self._read(self._sse.finish())
         if not self._done and self.failure is None:
             self._missing_end(deltas)
         return deltas

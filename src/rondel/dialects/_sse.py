@@ -5,8 +5,6 @@ Follows the WHATWG rules for event streams, for bytes that are split anywhere. K
 
 from __future__ import annotations
 
-import msgspec
-
 from ..errors import EngineGarbled
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
@@ -15,19 +13,11 @@ EVENT_BYTES_MAX = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
-class SseEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event. `event` is empty when the stream named none; `id` is the last id that the stream named."""
-
-    event: str
-    data: str
-    id: str = ""
-    retry: int | None = None
-
-
 class SseDecoder:
-    """Reads events from bytes. What is not a whole event yet is kept, up to `bytes_max`."""
+    """Reads the data of events from bytes: the data itself says what it is, so names and ids are skipped. What is not a
+    whole event yet is kept, up to `bytes_max`."""
 
-    __slots__ = ("_after_cr", "_bytes_max", "_last_byte", "_last_id", "_pending", "_size", "_started")
+    __slots__ = ("_after_cr", "_bytes_max", "_last_byte", "_pending", "_size", "_started")
 
     def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -36,13 +26,9 @@ class SseDecoder:
         self._last_byte = b""
         self._after_cr = False
         self._started = False
-        self._last_id = ""
 
-    def feed(self, data: bytes) -> list[SseEvent]:
-        return [event for block in self._blocks(data) if (event := self._event(block)) is not None]
-
-    def feed_data(self, data: bytes) -> list[bytes]:
-        """The data of the events that these bytes complete: for formats whose data says by itself what it is."""
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the data of the events that these bytes complete."""
         if data[:6] == b"data: " and not self._pending and len(data) <= self._bytes_max:
             lines = data[6:-2].split(b"\n\ndata: ")
             if data[-2:] == b"\n\n" and data.count(b"\n") == 2 * len(lines) and b"\r" not in data:
@@ -57,12 +43,9 @@ class SseDecoder:
                 found.append(b"\n".join(lines))
         return found
 
-    def finish(self) -> list[SseEvent]:
-        """The stream closed: the last event, where a server left out the blank line after it."""
+    def finish(self) -> list[bytes]:
+        """Return the last event after the stream closed, if the server left out the blank line after it."""
         return self.feed(b"\n\n") if self._pending else []
-
-    def finish_data(self) -> list[bytes]:
-        return self.feed_data(b"\n\n") if self._pending else []
 
     def _blocks(self, data: bytes) -> list[bytes]:
         """The lines of each event that these bytes complete."""
@@ -122,21 +105,6 @@ class SseDecoder:
                 f"the answer has one event of more than {self._bytes_max} bytes, which is too long; "
                 "check that the address is that of a model server"
             )
-
-    def _event(self, block: bytes) -> SseEvent | None:
-        name, retry = b"", None
-        for field, value in map(_field, block.split(b"\n")):
-            if field == b"event":
-                name = value
-            elif field == b"id" and b"\0" not in value:
-                self._last_id = value.decode("utf-8", "replace")
-            elif field == b"retry" and value.isdigit():
-                retry = int(value)
-        lines = _data_lines(block)
-        if not lines:
-            return None
-        data = b"\n".join(lines).decode("utf-8", "replace")
-        return SseEvent(name.decode("utf-8", "replace"), data, self._last_id, retry)
 
 
 def _data_lines(block: bytes) -> list[bytes]:

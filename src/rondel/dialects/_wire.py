@@ -87,16 +87,16 @@ def each(raws: object, where: str, read: Callable[[Json], T]) -> list[T]:
 
 @contextmanager
 def reading_prompt(dialect: str) -> Generator[None]:
-    """Blame the sender of a prompt for what is wrong in it."""
+    """Turn errors into PromptRejected: the sender of the prompt made the mistake."""
     try:
         yield
     except WireError as error:
-        raise PromptRejected(f"this is no {dialect} request: {error}", code="invalid_request") from None
+        raise PromptRejected(f"this is not a valid {dialect} request: {error}", code="invalid_request") from None
 
 
 @contextmanager
 def reading_reply(dialect: str) -> Generator[None]:
-    """Blame the model server for what is wrong in a reply."""
+    """Turn errors into EngineGarbled: the model server made the mistake."""
     try:
         yield
     except WireError as error:
@@ -104,7 +104,7 @@ def reading_reply(dialect: str) -> Generator[None]:
 
 
 def shown(value: object) -> str:
-    """A value for an error message: short."""
+    """Return a value for an error message, cut to 80 characters."""
     text = repr(value[:80] if isinstance(value, (str, bytes)) else value)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -7,13 +7,13 @@ from typing import cast
 
 import msgspec
 
-from ..engine import Engine, Relayed, Relays, close, dialect_of
+from ..engine import Engine, Relayed, Relays, Wrapper, close, dialect_of
 from ..errors import EngineError
 from ..prompt import Prompt
-from ..values import Delta, ModelFacts, Notice, ReplyStarted
+from ..values import Delta, Notice, ReplyStarted
 
 
-class Fallback:
+class Fallback(Wrapper):
     """Calls engines in order until one answers. Any failure before the first token moves on to the next engine, also a
     refused key or prompt: another provider has another key and may accept the prompt. If all fail, the error of the
     wanted engine is raised, with the others in its notes. `ReplyStarted.model` says which model answered."""
@@ -25,18 +25,10 @@ class Fallback:
         and the error of each engine that fails."""
         if not engines:
             raise ValueError("Fallback() has no engine; give it at least one")
-        self._engines, self._wanted, self._on_failure = engines, wanted, on_failure
+        self._engine, self._engines, self._wanted, self._on_failure = engines[0], engines, wanted, on_failure
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self._engines))})"
-
-    @property
-    def name(self) -> str:
-        return self._engines[0].name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engines[0].facts
 
     @property
     def dialect(self) -> str:

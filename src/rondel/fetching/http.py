@@ -16,11 +16,11 @@ from .. import __version__
 from ..values import Media
 from . import FetchError, not_fetched
 from .address import as_address, why_not_public
-from .image import KINDS, image_type
 from .url import Url
 
 if TYPE_CHECKING:
     from ..http import Answer
+
 
 BYTES_MAX = 10_000_000
 SECONDS_MAX = 15.0
@@ -49,6 +49,7 @@ class HttpFetcher:
         self._bytes_max, self._seconds_max = bytes_max, seconds_max
 
     async def image(self, url: str) -> Media:
+        """Fetch an image. Raises FetchError with a sentence if it is refused."""
         data = await self._bytes(url)
         if not (mime := image_type(data)):
             raise self._error(url, f"it is not an image that models can see ({KINDS})")
@@ -144,3 +145,19 @@ async def _resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+KINDS = "PNG, JPEG, GIF and WebP"  # the kinds that models can see
+
+
+def image_type(data: bytes) -> str:
+    """Return the media type of an image that models can see, or an empty text."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return ""

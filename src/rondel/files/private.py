@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def state_folder(env: Mapping[str, str]) -> Path:
+    """Return `rondel` in the user's state folder: for history, logs, logins and the list of trusted folders."""
+    xdg = env.get("XDG_STATE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
 
 
 def private_folder(path: Path) -> None:
@@ -24,3 +31,18 @@ def write_private(path: Path, text: str) -> None:
         if stat.S_ISREG(os.fstat(file).st_mode) and hasattr(os, "fchmod"):  # not a device, such as /dev/stdout
             os.fchmod(file, 0o600)
         opened.write(text)
+
+
+def save_new(folder: Path, name: str, text: str) -> Path:
+    """Write a text to a new file that only this user can read: `name`, or `name-2` and so on if that exists."""
+    wanted = Path(name)
+    for number in range(1, 1_000):
+        path = folder / (name if number == 1 else f"{wanted.stem}-{number}{wanted.suffix}")
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
+            opened.write(text)
+        return path
+    raise FileExistsError(f"{name} exists already, and so do 998 more")

@@ -100,23 +100,24 @@ class Answer:
                 raise self._failure
             await self._wait()
 
-    async def _wait(self) -> None:
+    def _wait(self) -> asyncio.Future[None]:
+        """Return what `wake` ends."""
         connection = self._connection
-        self._waiter = connection.loop.create_future()
-        self.waiting_since = connection.time()
-        if not self.at and (due := self._due(self.waiting_since)) != FOREVER:
+        waiter = self._waiter = connection.loop.create_future()
+        since = self.waiting_since = connection.time()
+        if not self.at and (due := self._due(since)) != FOREVER:
             self.at = due
             connection.deadlines.add(self)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = self.waiting_since = None
+        return waiter
 
     # --- called by the connection -------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = self.waiting_since = None
+            if not waiter.done():  # its reader may have been cancelled
+                waiter.set_result(None)
 
     def take(self, piece: bytes) -> bool:
         """Buffer a piece. Returns whether to pause reading."""
@@ -153,7 +154,7 @@ class Answer:
         """Called by the deadlines. One timer serves the whole answer: when it goes off, it checks since when a read has
         been waiting. So a piece costs two assignments, and a slow reader is not mistaken for a silent server."""
         self.at = 0.0
-        if self.waiting_since is None or self.ended:
+        if self.waiting_since is None or self.ended or (self._waiter is not None and self._waiter.cancelled()):
             return  # no read is waiting; the next one sets the deadline
         connection = self._connection
         due = self._due(self.waiting_since)

@@ -18,7 +18,7 @@ from ..contracts.store import Store
 from ..errors import RondelError
 from ..machine.services import Services
 from ..text.schedule import Schedule
-from ..values import Value, user
+from ..values import Person, Value, user
 
 logger = logging.getLogger("rondel.timetable")
 
@@ -41,6 +41,7 @@ class Scheduled(Value, frozen=True):
     made_by: Maker = "person"
     made_at: float = 0.0
     last_turn: str = ""  # the turn that it started last
+    person: Person = Person("")  # who made it, if known
 
 
 class Timetable:
@@ -48,7 +49,14 @@ class Timetable:
         self._services = services
 
     async def add(
-        self, agent: str, schedule: Schedule, *, conversation: str, id: str, made_by: Maker = "person"
+        self,
+        agent: str,
+        schedule: Schedule,
+        *,
+        conversation: str,
+        id: str,
+        made_by: Maker = "person",
+        person: Person | None = None,
     ) -> Scheduled:
         """Add a schedule. Adding the same id again changes nothing."""
         now = self._services.clock.now()
@@ -62,7 +70,8 @@ class Timetable:
                 f"this conversation has {PER_CONVERSATION_MAX} schedules, which is the limit; "
                 "cancel one that is not needed"
             )
-        scheduled = Scheduled(id, agent, conversation, schedule, next_at, made_by, now)
+        whose = person or Person("")
+        scheduled = Scheduled(id, agent, conversation, schedule, next_at, made_by, now, person=whose)
         await self._arm(scheduled)
         return scheduled
 
@@ -134,7 +143,8 @@ class Timetable:
 
     async def _speak(self, scheduled: Scheduled, turn: str) -> None:
         message = user(scheduled.schedule.say, id=f"say:{turn}", author=f"schedule:{scheduled.id}")
-        await self._services.turns.start(scheduled.conversation, scheduled.agent, message, turn=turn)
+        conversation, person = scheduled.conversation, scheduled.person
+        await self._services.turns.start(conversation, scheduled.agent, message, turn=turn, person=person)
 
     async def _arm(self, scheduled: Scheduled) -> None:
         # Submit the job first: a crash must not leave a schedule that is listed and never runs. A job that runs before

@@ -28,6 +28,7 @@ OUT_TOKENS = 1_024  # tokens reserved for an answer if the prompt sets no limit,
 OUT_TOKENS_MAX = 4_096  # tokens reserved for an answer at most: few answers use all that the prompt allows
 SLACK = 4  # how many times `tokens_max` a reply may have by our estimate, which differs from the model's own count
 SLACK_TOKENS = 4_096  # tokens that a reply may have beyond that, because thinking may not count towards `tokens_max`
+MEASURED_BYTES = 4_096  # bytes of a relayed answer that are measured together at most
 EVENT_BYTES = 1_024  # bytes of a relayed event beside its text: an upper bound of the average
 _OUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
@@ -213,10 +214,12 @@ class ChargedAnswer:
     def __init__(self, relayed: Relayed, call: _Call, bound: ReplyBound) -> None:
         self._relayed, self._call = relayed, call
         self.status, self.headers, self.lost = relayed.status, relayed.headers, relayed.lost
-        self.tokens = 0  # the tokens passed on so far, by estimate
-        self._events = self._bytes = 0
+        self._tokens = self._events = self._bytes = 0
+        self._unmeasured: list[bytes] = []
+        self._unmeasured_bytes = 0
         self._check_at, self._events_max = call.check_at, call.count_max
         self._bytes_max = bound.bytes + EVENT_BYTES * bound.tokens
+        self._measure_at = self._next_measure()
 
     @property
     def model(self) -> str:
@@ -234,29 +237,48 @@ class ChargedAnswer:
     def failure(self) -> EngineError | None:
         return self._relayed.failure
 
+    @property
+    def tokens(self) -> int:
+        """The tokens passed on so far: by estimate, until the upstream reports them with the end."""
+        reported = self._relayed.usage.tokens_out if self._relayed.finished else 0
+        if not reported:
+            self._measure()
+        return max(self._tokens, reported)
+
     def fail(self, error: EngineError) -> bytes:
         return self._relayed.fail(error)
 
     async def read(self) -> bytes:
-        if self.tokens > self._check_at or self._events > self._events_max or self._bytes > self._bytes_max:
-            self._check_at = await self._check()
+        if self._unmeasured_bytes > self._measure_at:
+            await self._check()
         data = await self._relayed.read()
-        if not data:
+        if data:
+            self._unmeasured.append(data)
+            self._unmeasured_bytes += len(data)
+        else:
             self._settle()
-            return data
-        relayed = self._relayed
-        if relayed.finished and (reported := relayed.usage.tokens_out):  # nothing is left to measure
-            self.tokens = max(self.tokens, reported)
-            return data
-        self._events += data.count(b"\n\n") or 1
-        self._bytes += len(data)
-        self.tokens += json_tokens(data) if data[:1] == b"{" else event_tokens(data)
         return data
 
-    async def _check(self) -> int:
+    async def _check(self) -> None:
         if self._relayed.finished:  # its length does not matter any more
-            return self._check_at
-        return await self._call.check(self.tokens, self._events, self._bytes, self._bytes_max)
+            return
+        self._measure()
+        if self._tokens > self._check_at or self._events > self._events_max or self._bytes > self._bytes_max:
+            self._check_at = await self._call.check(self._tokens, self._events, self._bytes, self._bytes_max)
+        self._measure_at = self._next_measure()
+
+    def _measure(self) -> None:
+        if data := b"".join(self._unmeasured):
+            self._unmeasured.clear()
+            self._unmeasured_bytes = 0
+            self._events += data.count(b"\n\n") or 1
+            self._bytes += len(data)
+            self._tokens += json_tokens(data) if data[:1] == b"{" else event_tokens(data)
+
+    def _next_measure(self) -> int:
+        """How many more bytes cannot pass a limit, since a token has at least four: one by one, events would cost more
+        to measure than to pass on."""
+        return min(MEASURED_BYTES, 4 * (self._check_at - self._tokens))
 
     def close(self) -> None:
         self._relayed.close()

@@ -74,6 +74,8 @@ SCOPE_CHARS_MAX = 4096  # a longer scope is not cached, because its names come f
 
 
 class Ledger:
+    """Admits and charges every engine call, and knows what was spent."""
+
     def __init__(
         self,
         ledger_store: LedgerStore,
@@ -111,6 +113,7 @@ class Ledger:
         on_write_failure: OnWriteFailure = "allow",
         unknown_price: UnknownPrice = "block",
     ) -> None:
+        """Replace the rules."""
         self.rules = tuple(rules)
         self.unknown_price: UnknownPrice = unknown_price
         self.on_write_failure: OnWriteFailure = on_write_failure
@@ -343,6 +346,7 @@ class Ledger:
         return states
 
     async def will_exceed(self, scope: Scope | str, tokens: int, window: Window | None = None) -> bool:
+        """Return whether so many more tokens would exceed a limit of a scope, or of a model."""
         states = await self.limit_state(scope)
         return any(
             state.remaining_tokens is not None and tokens > state.remaining_tokens
@@ -351,6 +355,7 @@ class Ledger:
         )
 
     async def assert_within_limit(self, scope: Scope | str, kind: str = "") -> None:
+        """Raise TokenLimitError if a limit blocks this scope, or this model."""
         scope = _scope_of(scope)
         for state in await self.limit_state(scope):
             if state.blocked:
@@ -414,6 +419,7 @@ class Ledger:
         return (await self._store.totals([account]))[0]
 
     async def lifetime_totals(self, model: str = "") -> Totals:
+        """Return all that was ever spent, or only what one model did."""
         return await self.totals(by="model" if model else ALL, value=model)
 
     async def charges_of_day(self, day: str, *, cursor: str = "", limit: int = PAGE_MAX) -> ChargePage:
@@ -425,13 +431,15 @@ class Ledger:
     # --- listeners -------------------------------------------------------------------------------------------------
 
     def on(self, event: EventName, listener: Listener) -> None:
-        """Call the listener for each event. It cannot be async: nothing waits for it."""
+        """Call the listener for each event. If it is async, calls do not wait for it; closing the ledger does."""
         self._listeners.add(event, listener, once=False)
 
     def once(self, event: EventName, listener: Listener) -> None:
+        """Call the listener for the next event only."""
         self._listeners.add(event, listener, once=True)
 
     def off(self, event: EventName, listener: Listener) -> None:
+        """Stop calling the listener."""
         self._listeners.remove(event, listener)
 
     def _watched_by(self, scope: Scope, tell: Tell | None) -> AppliedRules | None:
@@ -510,6 +518,7 @@ class Ledger:
         """Pass charges that wait for their price to the store."""
         if self._loading is not None:
             await asyncio.wait((self._loading,))
+        await self._listeners.aclose()
 
 
 def _scope_of(scope: Scope | str) -> Scope:

@@ -84,18 +84,12 @@ class Prices:
     def lists(self, provider: str) -> bool:
         return not self.without_lists and provider in LISTS
 
-    def do_without_lists(self) -> None:
-        self.without_lists = True
-
     def load(self) -> None:
         from genai_prices import __version__
         from genai_prices.data_snapshot import get_snapshot
 
         self._snapshot = get_snapshot()
         self.version = f"genai-prices {__version__}"
-
-    def cost_nanousd(self, provider: str, model: str, usage: Usage, at: float) -> int | None:
-        return self.charged(provider, model, usage, at)[0]
 
     def charged(self, provider: str, model: str, usage: Usage, at: float) -> tuple[int | None, str]:
         """Return what a call cost, in billionths of a dollar, and the name of the price list; None if unknown."""

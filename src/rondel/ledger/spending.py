@@ -140,9 +140,7 @@ def cost_text(totals: Totals) -> str:
 
 def cost_line(charges: Iterable[Charge]) -> str:
     """Return the tokens and the cost of some calls on one line; empty if there were none."""
-    totals = Totals()
-    for charge in charges:
-        totals = totals.plus(charge)
+    totals = sum(map(Totals.of, charges), Totals())
     if not totals.calls:
         return ""
     cached = f" ({totals.tokens_cached:,} cached)" if totals.tokens_cached else ""

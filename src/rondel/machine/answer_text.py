@@ -27,6 +27,7 @@ class AnswerText:
         self._lagged = False
 
     def feed(self, event: Event) -> str:
+        """Return the next piece of the answer, which may be empty."""
         if type(event) is PartDelta:
             return self._more(event.index, event.text) if event.index in self._chars else ""
         if isinstance(event, PartStarted):

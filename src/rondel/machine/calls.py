@@ -12,7 +12,7 @@ from ..events import CallFinished, CallHeld, CallStarted
 from ..question import Hold
 from ..text.template import is_directive
 from ..tool import CallContext, Tool, error_of, explain, result_of
-from ..values import ToolCall, ToolResult
+from ..values import Handoff, ToolCall, ToolResult
 from .replies import ARGUMENTS_LEVELS_MAX, TOO_DEEP, own_message
 from .turn import Turn
 
@@ -118,6 +118,8 @@ async def _perform(turn: Turn, ready: Ready, deadline: float) -> None:
     try:
         with limit:
             value = await tool.run(arguments, CallContext(call, turn, turn.answer_to(call.id)))
+        if isinstance(value, Handoff) and not turn.services.registry.knows_agent(value.agent):
+            raise ToolError(f"no agent is named {value.agent!r}, so none takes over")
         value = value if isinstance(value, Hold) else result_of(call, value, chars_max=turn.limits.result_chars)
     except AgentFailed:
         raise

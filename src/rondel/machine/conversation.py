@@ -13,12 +13,15 @@ import msgspec
 
 from ..charge import Scope
 from ..contracts.runtime import Signal
+from ..contracts.store import TITLE_CHARS_MAX
 from ..engine import EngineInfo
-from ..events import STATES, EngineChanged, Entry, Event, MessageQueued, TurnFinished, TurnStarted
+from ..errors import RondelError, TurnFailed
+from ..events import STATES, EngineChanged, Entry, Event, MessageQueued, Renamed, TurnFinished, TurnStarted
 from ..question import Answer, Question
-from ..values import AgentResult, Media, Message, Person, Played, Text, user
+from ..values import AgentResult, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
 from .journal import Journal, Watcher
+from .runner import SAID_MEANWHILE, Undo
 from .transcript import Transcript
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class Conversation:
 
     @property
     def engine(self) -> EngineInfo:
+        """The engine that answers the next message."""
         return self.app.registry.resolve(self.agent, self.chosen_engine).engine
 
     async def use_engine(self, name: str) -> None:
@@ -70,17 +74,45 @@ class Conversation:
         person: Person | None = None,
         id: str = "",
         scope: Scope | None = None,
+        before: Sequence[Message] = (),
     ) -> TurnView:
         """Send a message: it starts a turn, behind those that are queued or running in this process and in others.
 
         A message with a known `id` adds nothing: the view ends as the turn that answers the first one does. `person` is
-        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both.
+        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
+        are messages that the model must know first, such as what others said in the channel.
         """
         message = _as_message(content, person, id or self.app.new_id("msg"))
         journal = await self.app.journals.open(self.id)
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
-        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person)
+        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person, before=before)
         return view
+
+    async def ask(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        check: bool = True,
+    ) -> AgentResult:
+        """Send a message and wait for the answer. Raises TurnFailed as `TurnView.result` does."""
+        return await (await self.send(content, person=person, id=id)).result(check=check)
+
+    async def stream_text(
+        self,
+        content: str | Message | Sequence[str | Text | Media],
+        *,
+        person: Person | None = None,
+        id: str = "",
+        check: bool = True,
+    ) -> AsyncIterator[str]:
+        """Send a message and yield the text of the answer as it streams. Raises TurnFailed at its end, as
+        `TurnView.result` does. The turn continues if you stop iterating."""
+        view = await self.send(content, person=person, id=id)
+        async for text in view.text_stream():
+            yield text
+        await view.result(check=check)
 
     async def _start_turn(
         self,
@@ -91,11 +123,77 @@ class Conversation:
         again: str = "",
         scope: Scope | None = None,
         person: Person | None = None,
+        undo: Undo | None = None,
+        before: Sequence[Message] = (),
     ) -> None:
         agent = self._agent_in(journal)
         await self.app.turns.start(
-            self.id, agent, message, turn=turn, again=again, scope=scope, person=person, named=self._agent
+            self.id,
+            agent,
+            message,
+            turn=turn,
+            again=again,
+            scope=scope,
+            person=person,
+            named=self._agent,
+            undo=undo,
+            before=before,
         )
+
+    async def undo(self, turns: int = 1, *, by: str = "") -> tuple[Message, ...]:
+        """Undo the last turns, and return the messages that no longer count. The journal and the trace keep them."""
+        undo, undone = self._undoing(await self.app.journals.current(self.id), turns, by)
+
+        async def change(journal: Journal) -> None:
+            if journal.transcript.turn != undo.last:
+                raise RondelError(SAID_MEANWHILE)
+            await self.app.turns.undo(journal, undo)
+
+        await self.app.journals.change(self.id, change)
+        return undone
+
+    async def retry(self, *, person: Person | None = None) -> TurnView:
+        """Undo the last turn and send its message again."""
+        return await self._send_instead(None, person)
+
+    async def edit(self, text: str, *, person: Person | None = None) -> TurnView:
+        """Undo the last turn and send its message again with another text; what was attached stays."""
+        if not text.strip():
+            raise RondelError("the new text is empty; `undo` takes the message back")
+        return await self._send_instead(text, person)
+
+    async def _send_instead(self, text: str | None, person: Person | None) -> TurnView:
+        journal = await self.app.journals.current(self.id)
+        undo, undone = self._undoing(journal, 1, person.id if person else "")
+        said = undone[0] if undone else Message("system")
+        if said.role != "user" or said.author.startswith(("plugin:", "job:")):
+            raise RondelError("the last turn did not start with a message of a person, so it cannot be sent again")
+        parts = said.parts
+        if text is not None:
+            parts = (Text(text), *(part for part in parts if not isinstance(part, Text)))
+        message = msgspec.structs.replace(said, parts=parts, id=self.app.new_id("msg"))
+        view = TurnView(self, journal.watch(), self.app.new_id("t"))
+        scope, who = journal.transcript.scope, person or journal.transcript.person
+        await self._start_turn(journal, message, turn=view.id, scope=scope, person=who, undo=undo)
+        return view
+
+    def _undoing(self, journal: Journal, turns: int, by: str) -> tuple[Undo, tuple[Message, ...]]:
+        transcript = journal.transcript
+        if self.app.turns.running(self.id) is not None:
+            raise RondelError("a turn is running; stop it first")
+        if (start := transcript.start_of(turns)) is None:
+            raise RondelError("nothing has been said here yet" if turns == 1 else f"there are no {turns} turns to undo")
+        return Undo(start.turn, transcript.turn, by), tuple(transcript.messages[start.messages :])
+
+    async def rename(self, title: str) -> None:
+        """Give the conversation a title; an empty one is replaced by the next message."""
+
+        async def change(journal: Journal) -> None:
+            if journal.seq == 0:
+                raise RondelError("nothing has been said here yet, so there is nothing to name")
+            await journal.append(Renamed(" ".join(title.split())[:TITLE_CHARS_MAX]))
+
+        await self.app.journals.change(self.id, change)
 
     async def steer(self, content: str | Message, *, person: Person | None = None) -> None:
         """Send a message to the running turn, which reads it between two rounds."""
@@ -161,15 +259,19 @@ class Conversation:
         return await self.app.journals.change(self.id, partial(self.app.turns.close_questions, turn=turn))
 
     async def is_at_work(self) -> bool:
+        """Return whether a turn is running, in whatever process."""
         return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)
 
     async def questions(self) -> list[Question]:
+        """Return the questions that wait for an answer."""
         return (await self.app.journals.current(self.id)).transcript.questions
 
     async def transcript(self) -> Transcript:
+        """Return what was said so far."""
         return (await self.app.journals.current(self.id)).transcript
 
     async def entries(self, after: int = 0) -> list[Entry]:
+        """Return the journal's entries after a position."""
         return await self.app.store.read(self.id, after)
 
     async def watch(self, after: int | None = None) -> Watcher:
@@ -191,12 +293,18 @@ class TurnView:
         self.conversation = conversation
         self._watcher = watcher
         self._goes_on = goes_on
-        self._result = conversation.app.turns.result_of(id)
+        self._end = conversation.app.turns.end_of(id)
 
-    async def result(self) -> AgentResult:
-        """Wait for the result. If the turn waits for an answer, `error` says so."""
+    async def result(self, *, check: bool = True) -> AgentResult:
+        """Wait for the result. Raises TurnFailed if the turn failed or a limit ended it, unless `check` is False.
+
+        A turn that was stopped, or that waits for the answer of a person, has a result whose `outcome` says so.
+        """
         self.close()
-        return await self._result
+        result, cause = await self._end
+        if check and result.outcome in (Outcome.FAILED, Outcome.LIMITED):
+            raise TurnFailed(result.error, result) from cause
+        return result
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         ours = self._goes_on

@@ -83,7 +83,7 @@ class Journal:
             self._awaited -= wait
         if wait:  # everything that was appended earlier is on disk, too
             self._tell(self.seq + 1 if self._awaited == 0 else seq + len(events))
-            for landed in [place for place in self._on_their_way if place < seq + len(events)]:
+            for landed in [position for position in self._on_their_way if position < seq + len(events)]:
                 del self._on_their_way[landed]
 
     async def read_on(self, last: int) -> bool:

@@ -29,7 +29,7 @@ async def append_reply(
 ) -> None:
     """Append a reply and where control goes next, all or nothing.
 
-    Its calls are answered first: a handoff or a message in the user's place takes effect after them.
+    Its calls are answered first: a handoff or a message for the user takes effect after them.
     """
     message, target = _with_ids(turn, reply.message), reply.next
     calls = () if target == "again" else message.calls  # calls of a reply that is thrown away are not made

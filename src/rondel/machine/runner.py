@@ -6,19 +6,19 @@ Opens the turn of a job, runs the loop, and sets the result; stops turns, and re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from ..agent import Agent
 from ..charge import Scope
 from ..contracts.runtime import Job, Signal
-from ..errors import QuestionError, StoreConflict
-from ..events import Failure, MessageQueued, Outcome, QuestionAnswered, TurnFinished
+from ..errors import QuestionError, RondelError, StoreConflict
+from ..events import Failure, MessageQueued, Outcome, QuestionAnswered, TurnFinished, TurnsUndone
 from ..question import Answer, Hold, Question, check_answer
 from ..tool import CallContext
-from ..values import AgentResult, Message, Person, Played
+from ..values import AgentResult, Message, Person, Played, Value
 from .ending import close_waiting_turn
 from .journal import EphemeralJournal, Journal
 from .loop import run_turn
@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SAID_MEANWHILE = "something else was said here meanwhile, so nothing was undone; look at it and try again"
+
+
+class Undo(Value, frozen=True):
+    """Undo the turns from `turn` to `last`, which must be the newest."""
+
+    turn: str
+    last: str
+    by: str = ""
+
+
+class TurnEnd(NamedTuple):
+    """The result of a turn, and the exception behind it if this process saw one."""
+
+    result: AgentResult
+    cause: BaseException | None = None
+
 
 class TurnRunner:
     def __init__(self, services: Services) -> None:
@@ -41,7 +58,7 @@ class TurnRunner:
         """The turn whose job runs in each conversation, also before the turn is open and after it has ended."""
         self._stopped: set[str] = set()
         """Claimed turns that are to be stopped: as soon as they are open, or when they wait for an answer."""
-        self._results: dict[str, asyncio.Future[AgentResult]] = {}
+        self._ends: dict[str, asyncio.Future[TurnEnd]] = {}
         self._messages: dict[str, Message] = {}
         self._resuming: set[str] = set()  # turns whose resumption is queued here
 
@@ -59,17 +76,23 @@ class TurnRunner:
         scope: Scope | None = None,
         person: Person | None = None,
         named: str | None = None,
+        undo: Undo | None = None,
+        before: Sequence[Message] = (),
     ) -> bool:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
         A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
-        With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have changed it.
+        With `undo`, it first undoes other turns, unless something else was said meanwhile: then it fails and changes
+        nothing. With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have
+        changed it. The messages in `before` are added to the transcript ahead of `message`.
         """
         turn = turn or self._services.new_id("t")
-        self.result_of(turn)
+        self.end_of(turn)
         payload: dict[str, Any] = {"turn": turn, "agent": agent}
-        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person}
+        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
         payload |= {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
+        if before:
+            payload["before"] = msgspec.to_builtins(tuple(before))
         if message is not None:
             self._messages[turn] = message
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
@@ -88,15 +111,15 @@ class TurnRunner:
     def running(self, conversation: str) -> Turn | None:
         return self._running.get(conversation)
 
-    def result_of(self, turn: str) -> asyncio.Future[AgentResult]:
-        return self._results.setdefault(turn, asyncio.get_running_loop().create_future())
+    def end_of(self, turn: str) -> asyncio.Future[TurnEnd]:
+        return self._ends.setdefault(turn, asyncio.get_running_loop().create_future())
 
     def is_under_way(self, turn: str) -> bool:
-        return turn in self._results
+        return turn in self._ends
 
     @property
-    def waiting(self) -> Iterable[asyncio.Future[AgentResult]]:
-        return self._results.values()
+    def waiting(self) -> Iterable[asyncio.Future[TurnEnd]]:
+        return self._ends.values()
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -127,7 +150,8 @@ class TurnRunner:
             await journal.append(finished)
         except StoreConflict:  # another process works on the conversation; without its job, this turn is gone anyway
             journal.repeat(finished)
-        self._settle(turn, AgentResult(error=why, agent=journal.transcript.starting_agent, ran=False))
+        agent = journal.transcript.starting_agent
+        self._settle(turn, AgentResult(error=why, agent=agent, ran=False, outcome=Outcome.STOPPED))
         return True
 
     async def handle_signal(self, signal: Signal) -> bool:
@@ -177,6 +201,13 @@ class TurnRunner:
         if turn.outcome is Outcome.WAITING and turn.id in self._stopped:
             await close_waiting_turn(turn)
 
+    # --- undoing ------------------------------------------------------------------------------------------------------
+
+    async def undo(self, journal: Journal, undo: Undo, *, wait: bool = True) -> None:
+        """Undo turns. A question that one of them asked is closed first."""
+        await self.close_questions(journal)
+        await journal.append(TurnsUndone(undo.turn, undo.by), wait=wait)
+
     # --- running ------------------------------------------------------------------------------------------------------
 
     async def run_job(self, job: Job) -> None:
@@ -205,7 +236,7 @@ class TurnRunner:
         except Exception as error:
             self._fail(conversation, id, job.payload["agent"], error)
             raise
-        self._settle(id, turn.result())
+        self._settle(id, turn.result(), turn.error)
         await self._after_turn(turn)
         await self._stop_if_waiting(turn)
 
@@ -222,6 +253,12 @@ class TurnRunner:
         if journal.seq != await services.store.last_seq(job.key):
             journal = await services.journals.current(job.key)
         transcript = journal.transcript
+        undo = _given(job, "undo", Undo)
+        if undo is not None and undo.turn not in transcript.undone and transcript.turn != id:
+            if transcript.turn != undo.last:
+                self._fail(job.key, id, agent, RondelError(SAID_MEANWHILE))
+                return None
+            await self.undo(journal, undo, wait=False)
         if "named" in job.payload:
             agent = self.who_answers(transcript, job.payload["named"])
         agent = services.registry.agent(agent).name
@@ -235,7 +272,8 @@ class TurnRunner:
             return None
         scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
         resolved = services.registry.resolve(agent, transcript.engine) if transcript.engine else None
-        messages = (message,) if message else ()
+        before = msgspec.convert(job.payload.get("before", ()), tuple[Message, ...])
+        messages = (*before, message) if message else before
         return Turn(
             services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person
         )
@@ -260,12 +298,12 @@ class TurnRunner:
         failure = Failure(type(error).__name__, str(error), agent=agent)
         if journal := self._services.journals.get(conversation):
             journal.repeat(TurnFinished(turn, Outcome.FAILED, failure=failure))
-        self._settle(turn, AgentResult(error=str(error), ran=False, agent=agent))
+        self._settle(turn, AgentResult(error=str(error), ran=False, agent=agent, outcome=Outcome.FAILED), error)
 
-    def _settle(self, turn: str, result: AgentResult) -> None:
-        future = self._results.pop(turn, None)
-        if future is not None and not future.done():
-            future.set_result(result)
+    def _settle(self, turn: str, result: AgentResult, cause: BaseException | None = None) -> None:
+        end = self._ends.pop(turn, None)
+        if end is not None and not end.done():
+            end.set_result(TurnEnd(result, cause))
 
     async def _after_turn(self, turn: Turn) -> None:
         conversation = turn.conversation
@@ -281,6 +319,7 @@ class TurnRunner:
         self, parent: Turn, agent: Agent, arguments: dict[str, Any], context: CallContext
     ) -> AgentResult | Hold | Any:
         self._services.registry.add_agent(agent)
+        await self._services.registry.choose_engine(agent)
         return await recruit(self._services, parent, agent, arguments, context)
 
     # --- questions ----------------------------------------------------------------------------------------------------

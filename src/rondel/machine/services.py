@@ -39,6 +39,9 @@ class Agents(Protocol):
     def add_agent(self, agent: Agent) -> None:
         """Make an agent known. Raises RondelError if another one has its name."""
 
+    async def choose_engine(self, *agents: Agent) -> None:
+        """Choose a default engine, if one of these agents has none and may need one."""
+
     def knows_agent(self, name: str) -> bool: ...
 
     def agent(self, name: str = "") -> Agent:

@@ -70,14 +70,15 @@ def _scope(turn: Turn, kind: str) -> Scope:
         given = given.over(scope_of(turn.parent, kind))
     else:
         top, person = turn.conversation.partition("/")[0], turn.person
-        author = given.person or _newest_author(turn.transcript.messages)
+        author = given.person or _newest_author(turn.transcript.messages, person.id)
         given = given.over(Scope(conversation=top, person=author, roles=person.roles if author == person.id else ()))
     return msgspec.structs.replace(given, kind=kind, agent=turn.agent.name)
 
 
-def _newest_author(messages: list[Message]) -> str:
-    """Return the person who spoke last; plugins and agents may have written user messages, too."""
+def _newest_author(messages: list[Message], starter: str) -> str:
+    """Return the person who spoke last; plugins and agents may have written user messages, too. A job or a schedule
+    speaks for the person who started it."""
     for message in reversed(messages):
         if message.role == "user" and not message.author.startswith(("plugin:", "agent:")):
-            return message.author
+            return starter if message.author.startswith(("job:", "schedule:")) else message.author
     return ""

@@ -7,7 +7,7 @@ applied once, so an answer costs the same after ten entries and after ten thousa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -38,10 +38,24 @@ from ..events import (
     Spent,
     TurnFinished,
     TurnStarted,
+    TurnsUndone,
 )
 from ..question import Answer, Question, is_always
 from ..text.template import MARK, is_directive, said_before
-from ..values import NO_USAGE, Citation, Message, Messages, Part, Person, Text, ToolCall, ToolResult, Usage, Value
+from ..values import (
+    NO_USAGE,
+    Citation,
+    Handoff,
+    Message,
+    Messages,
+    Part,
+    Person,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    Value,
+)
 from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
@@ -58,6 +72,20 @@ class CarriedOut(Value, frozen=True):
     def lasts(self) -> bool:
         """Whether it applies to the whole turn, as an author's text does, and not to one answer only."""
         return "words" in self.message.calls[0].opaque[MARK]
+
+
+class TurnStart(NamedTuple):
+    """The state of a conversation when a turn began, to which undoing it returns."""
+
+    turn: str
+    messages: int
+    rounds: int
+    owed: bool
+    agent: str
+    current_agent: str
+    inputs: dict[str, InputsRead]
+    facts: dict[str, Learned]
+    old_facts: dict[str, Any]
 
 
 class OpenCall:
@@ -91,6 +119,8 @@ def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tup
 
 
 class Transcript:
+    """A conversation's entries, folded into what was said and what the loop asks."""
+
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         self.messages: list[Message] = []
         self._born: list[int] = []
@@ -118,6 +148,9 @@ class Transcript:
         self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
         self.person = _NOBODY  # who started the newest turn
         self.turns_done: set[str] = set()
+        self.undone: set[str] = set()  # the turns that no longer count
+        self._starts: list[TurnStart] = []
+        self._removed = 0  # how many messages undoing has removed
         self.ids: set[str] = set()
         self.inputs: dict[str, InputsRead] = {}  # the inputs that were last read from a text, by agent
         self.facts: dict[str, Learned] = {}
@@ -145,7 +178,7 @@ class Transcript:
         self._spent_below = _NO_SPENT
         self.offered: dict[str, None] = {}  # the agents that answers of this turn suggested
         self.handoffs = 0
-        self.handing_off = ""  # the agent that takes over when all calls of the round are answered
+        self.handing_off: Handoff | None = None  # who takes over when all calls of the round are answered
         self.rerolls = 0
         self._heard_a_person()
 
@@ -157,10 +190,12 @@ class Transcript:
 
     @property
     def unanswered(self) -> list[ToolCall]:
+        """The calls that have no result and wait for nobody."""
         return [c.call for c in self.calls.values() if c.result is None and c.question is None]
 
     @property
     def questions(self) -> list[Question]:
+        """The questions that wait for an answer."""
         return [c.question for c in self.calls.values() if c.question is not None]
 
     @property
@@ -172,23 +207,35 @@ class Transcript:
 
     @property
     def offers(self) -> tuple[str, ...]:
+        """The agents that the newest message suggests."""
         parts = self.messages[-1].parts if self.messages else ()
         marks = (part.opaque.get(MARK, {}) for part in parts if isinstance(part, Text))
         return tuple(name for mark in marks for name in mark.get("offers", ()))
 
     @property
     def turn_spent(self) -> Spent:
+        """What this turn used, with the agents that work for it."""
         usage = self.turn_usage
         return Spent(self.turn_rounds, self.turn_calls, usage.tokens_in + usage.tokens_out) + self._spent_below
 
     @property
     def has_asked(self) -> bool:
+        """Whether this turn has asked a model."""
         return self.turn_spent.rounds > 0
 
     @property
     def is_spoken_to(self) -> bool:
         """Whether a message in the inbox asks for a reply by itself; a digest does not."""
         return len(self.inbox) > len(self._quiet)
+
+    @property
+    def index(self) -> int:
+        """How many messages were ever added, also those that no longer count: a number that never comes again."""
+        return len(self.messages) + self._removed
+
+    def start_of(self, turns: int = 1) -> TurnStart | None:
+        """Return where the last turns began; None if there are fewer."""
+        return self._starts[-turns] if 0 < turns <= len(self._starts) else None
 
     def history(self) -> Messages:
         """Return the messages for models. A message with a duration of n is sent for n rounds only.
@@ -206,6 +253,7 @@ class Transcript:
     # --- what happened ------------------------------------------------------------------------------------------------
 
     def apply(self, event: DurableEvent) -> None:
+        """Fold one more event."""
         if handler := self._handlers.get(type(event)):
             handler(self, event)
 
@@ -213,6 +261,7 @@ class Transcript:
         self.outcome = None
         self.starting_agent = self.starting_agent or event.agent
         if event.turn != self.turn:
+            self._starts.append(self._start(event.turn))
             self._begin_turn(event.turn)
             self.agent = event.agent
             self.scope, self.person = event.scope, event.person
@@ -292,7 +341,8 @@ class Transcript:
         self.called.update(self.calls)
         self._open = len(self.calls)
         self._directing = event if calls and is_directive(calls[0]) else None
-        self.handing_off = event.next.removeprefix("agent:") if calls and event.next.startswith("agent:") else ""
+        hands_off = calls and event.next.startswith("agent:")
+        self.handing_off = Handoff(event.next.removeprefix("agent:")) if hands_off else None
         self.owed = event.next == "self" and not calls
         if event.next == "self" and not calls:
             self.continuations += 1
@@ -322,6 +372,7 @@ class Transcript:
         if call is None or call.result is not None:
             return
         call.result, call.question = event.result, None
+        self.handing_off = self.handing_off or event.result.handoff
         if not is_directive(call.call):
             self.repetition.add(call.call, event.result, self.rounds)
         self._spent_below += event.spent
@@ -343,7 +394,7 @@ class Transcript:
             self.owed = False
 
     def _handed_off(self, event: HandedOff) -> None:
-        self.handing_off = ""
+        self.handing_off = None
         self.agent = event.agent
         self.handoffs += 1
         self.owed = True
@@ -354,13 +405,46 @@ class Transcript:
     def _engine_changed(self, event: EngineChanged) -> None:
         self.engine = event.engine
 
+    def _turns_undone(self, event: TurnsUndone) -> None:
+        index = next((n for n, start in enumerate(self._starts) if start.turn == event.turn), None)
+        if index is None:
+            return
+        start, undone = self._starts[index], [start.turn for start in self._starts[index:]]
+        del self._starts[index:]
+        self._removed += len(self.messages) - start.messages
+        del self.messages[start.messages :]
+        del self._born[start.messages :]
+        self.rounds, self.owed, self.agent = start.rounds, start.owed, start.agent
+        self.current_agent = start.current_agent
+        self.inputs, self.facts, self.old_facts = start.inputs, start.facts, start.old_facts
+        self.calls, self._open, self._directing, self._after_calls = {}, 0, None, []
+        self.turns_done.update(undone)
+        self.undone.update(undone)
+        self._begin_turn(self._starts[-1].turn if self._starts else "")
+        self.outcome, self.reason, self.failure = Outcome.DONE, "", None
+
+    def _start(self, turn: str) -> TurnStart:
+        # The dicts are replaced and never changed, so keeping them costs no copy.
+        return TurnStart(
+            turn,
+            len(self.messages),
+            self.rounds,
+            self.owed,
+            self.agent,
+            self.current_agent,
+            self.inputs,
+            self.facts,
+            self.old_facts,
+        )
+
     def _inputs_read(self, event: InputsRead) -> None:
-        self.inputs[event.agent] = event
+        self.inputs = {**self.inputs, event.agent: event}
         self._spent(event.usage)
 
     def _facts_learned(self, event: FactsLearned) -> None:
         self.turns_learned.add(event.turn)
         self._spent(event.usage)
+        self.facts, self.old_facts = dict(self.facts), dict(self.old_facts)
         for fact in event.facts:
             known = self.facts.get(fact.name)
             if known is not None and known.value != fact.value:
@@ -404,6 +488,7 @@ class Transcript:
         HandedOff: _handed_off,
         AgentChanged: _agent_changed,
         EngineChanged: _engine_changed,
+        TurnsUndone: _turns_undone,
         InputsRead: _inputs_read,
         FactsLearned: _facts_learned,
         JobStarted: _job_started,

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from random import Random
-from typing import cast
 
 import msgspec
 
+from ..engine import ask
 from ..errors import RondelError
 from ..plugin import Key
 from ..prompt import Prompt
-from ..values import Delta, Options, ReplyBuilder, Value, system, user
+from ..values import Options, Value, system, user
 from .turn import Turn
 
 INPUT = "<<input>>"  # replaced by the text in what an author wrote
@@ -105,7 +104,7 @@ async def _ask(turn: Turn, question: ModelQuestion, text: str, by: str) -> bool:
         return False
     try:
         async with asyncio.timeout(question.timeout_s):
-            said = await _said(turn, question, text)
+            said = (await ask(turn.engine_named(question.engine, kind="question"), question.prompt(text))).text
     except Exception as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         await turn.warn(by, f"the model of its trigger could not be asked, so it is not triggered: {why}")
@@ -113,15 +112,6 @@ async def _ask(turn: Turn, question: ModelQuestion, text: str, by: str) -> bool:
     if (answer := yes_or_no(said)) is None:
         await turn.warn(by, f"the model of its trigger said neither yes nor no, so it is not triggered: {said[:80]!r}")
     return answer or False
-
-
-async def _said(turn: Turn, question: ModelQuestion, text: str) -> str:
-    builder = ReplyBuilder()
-    stream = turn.engine_named(question.engine, kind="question").stream(question.prompt(text))
-    async with aclosing(cast(AsyncGenerator[Delta], stream)) as deltas:
-        async for delta in deltas:
-            builder.add(delta)
-    return builder.reply().text
 
 
 _VERDICT = re.compile(

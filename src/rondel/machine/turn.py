@@ -1,13 +1,14 @@
 """A turn: from one input to rest. The only mutable object of the machine, passed by hand.
 
 Holds the state of a turn, and what plugins and tools may ask of it. The parts of a turn's work are modules beside this
-one: loop.py, prompting.py, replies.py, calls.py, spending.py and ending.py.
+one: loop.py, replies.py, calls.py, spending.py and ending.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,24 +16,21 @@ import msgspec
 from ..agent import Agent
 from ..charge import Scope
 from ..engine import Engine
-from ..events import CallProgressed, DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
+from ..events import DurableEvent, Event, Failure, HandedOff, InboxTaken, Outcome, Spent, Warned
 from ..limits import Limits
 from ..plugin import Chain, Plugin, State, report
-from ..prompt import Prompt
+from ..prompt import HISTORY, Prompt
 from ..question import Answer, Question
 from ..text.citations import with_markers
 from ..tool import CallContext, Tool
 from ..values import AgentResult, Citation, Message, Person, Played, ReplyBuilder, Text, ToolCall
 from .citing import CitingEngine, Sources
 from .journal import Journal
-from .prompting import first_prompt, offer_suggested_agents
 from .resolved import BoundEngine, Caller, ResolvedAgent
 from .spending import Budget, charged_engine
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from ..jobs.background import Background
-    from ..jobs.timetable import Timetable
     from .services import Services
 
 SHOWN_CHARS_MAX = 120  # characters of a call's arguments in an error that shows the calls above it
@@ -45,6 +43,8 @@ def caller_conversation(request: str) -> str:
 
 
 class Turn:
+    """One turn of a conversation: what plugins and tools may ask of it."""
+
     def __init__(
         self,
         services: Services,
@@ -75,6 +75,8 @@ class Turn:
         """The program that sent this turn's request to the gateway; None in every other turn."""
         self.inputs = inputs or {}
         self.state = State()
+        self.watching: deque[tuple[Plugin, Event, Awaitable[None]]] = deque()
+        """What async `on_event` hooks returned, until something can wait for it."""
         self.previewing = False  # the prompt is only shown: no model is asked
 
         self.outcome: Outcome | None = None
@@ -93,6 +95,7 @@ class Turn:
 
         self._given_scope, self._given_person = scope, person
         self._warned: set[tuple[str, str]] = set()
+        self._offered: dict[str, Mapping[str, Tool]] = {}
         self._starting_agent = agent
         self._given_agent = resolved
         self.transcript: Transcript = journal.transcript
@@ -122,7 +125,8 @@ class Turn:
         self.engine: Engine = self.words or CitingEngine(charged_engine(self, resolved.engine), self)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
-        offer_suggested_agents(self)
+        self._offered.clear()
+        self._offer_suggested_agents()
         self.limits: Limits = resolved.agent.limits
         self._left_out: list[tuple[Plugin, Exception]] = []
         self.plugins: Chain = resolved.chain.for_turn(self, self._left_out)
@@ -134,10 +138,12 @@ class Turn:
 
     @property
     def conversation(self) -> str:
+        """The id of the conversation."""
         return self.journal.conversation
 
     @property
     def level(self) -> int:
+        """How many agents are above this one."""
         return len(self.path)
 
     @property
@@ -166,6 +172,7 @@ class Turn:
 
     @property
     def branch(self) -> str:
+        """The conversation in which agents that work for this turn keep theirs."""
         is_callers = self.caller is not None and self.parent is None
         return caller_conversation(self.id) if is_callers else self.conversation
 
@@ -178,6 +185,7 @@ class Turn:
 
     @property
     def person(self) -> Person:
+        """Who started it."""
         if self.parent is not None:
             return self.parent.person
         if self._given_person is not None:
@@ -186,17 +194,11 @@ class Turn:
 
     @property
     def environment(self) -> dict[str, str]:
+        """The variables for processes that tools start, without secrets."""
         return self.services.environment
 
-    @property
-    def background(self) -> Background:
-        return self.services.background
-
-    @property
-    def timetable(self) -> Timetable:
-        return self.services.timetable
-
     def new_id(self, prefix: str) -> str:
+        """Return a unique id."""
         return self.services.new_id(prefix)
 
     def engine_named(self, name: str, *, kind: str = "") -> Engine:
@@ -209,13 +211,16 @@ class Turn:
     # --- what the loop asks -------------------------------------------------------------------------------------------
 
     def unanswered_calls(self) -> list[ToolCall]:
+        """Return the calls that must be answered now."""
         return self.transcript.unanswered if self.transcript.calls else []
 
     @property
     def held(self) -> list[Question]:
+        """The questions that this turn waits for."""
         return self.transcript.questions if self.transcript.calls else []
 
     def answer_to(self, call_id: str, question_id: str = "") -> Answer | None:
+        """Return the person's answer to a call that was held, or None."""
         call = self.transcript.calls.get(call_id)
         if call is None or not call.answers:
             return None
@@ -238,18 +243,52 @@ class Turn:
         return True
 
     async def _follow_hand_off(self) -> None:
-        if agent := self.transcript.handing_off:
-            await self.append(HandedOff(agent, by=self.agent.name), wait=False)
+        if handoff := self.transcript.handing_off:
+            await self.append(HandedOff(handoff.agent, by=self.agent.name, reason=handoff.reason), wait=False)
         if self.transcript.agent != self.agent.name:
             self._bind(self.transcript.agent)
             await self.report_left_out()
 
     def awaits_reply(self) -> bool:
+        """Return whether an engine owes a reply."""
         return self.transcript.owed
 
+    def offer(self, plugin: str, tools: Mapping[str, Tool]) -> None:
+        """Let calls of this turn find these tools, too, in place of those that the plugin offered before. The agent's
+        own tool of the same name wins. The plugin adds what models are told about them to the prompt."""
+        if self._offered.get(plugin) is not tools:
+            self._offered[plugin] = tools
+            self._collect_tools()
+
+    def _collect_tools(self) -> None:
+        offered = {name: tool for tools in self._offered.values() for name, tool in tools.items()}
+        self.tools = {**offered, **self.suggested, **self.resolved.tools}
+
     def prompt(self) -> Prompt:
-        """Return the prompt of the next round before the plugins edit it."""
-        return first_prompt(self)
+        """Return the prompt of the next round before the plugins edit it: the author's, with the conversation in it."""
+        resolved = self.resolved
+        self._offer_suggested_agents()
+        new = tuple(
+            tool.spec
+            for name, tool in self.suggested.items()
+            if name not in resolved.tools or name in resolved.unoffered
+        )
+        history = self.transcript.history()
+        written = resolved.nodes if self.words is None else self.words.fill(resolved.nodes)
+        nodes = [
+            msgspec.structs.replace(node, children=node.children + history if node.children else history)
+            if node.id == HISTORY
+            else node
+            for node in written or ()
+        ]
+        return Prompt(tuple(nodes), resolved.specs + new, resolved.options, opaque=resolved.opaque)
+
+    def _offer_suggested_agents(self) -> None:
+        names, registry = self.transcript.offered, self.services.registry
+        if len(self.suggested) != len(names):
+            tools = [registry.tool_of(name) for name in names if registry.knows_agent(name)]
+            self.suggested = {tool.name: tool for tool in tools}
+            self._collect_tools()
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
@@ -261,14 +300,13 @@ class Turn:
         if self.plugins.watches:
             for event in events:
                 self.plugins.watch(self, event)
+            if self.watching:
+                await self.plugins.finish_watching(self)
         await self.journal.append(*events, wait=wait)
 
     def _emit_watched(self, event: Event) -> None:
         self.plugins.watch(self, event)
         self.journal.emit(event)
-
-    def progress(self, call_id: str, text: str, progress: float | None = None) -> None:
-        self.emit(CallProgressed(call_id, text, progress))
 
     async def warn(self, plugin: str, message: str) -> None:
         """Warn of something that its author did not mean, once in a turn."""
@@ -276,16 +314,19 @@ class Turn:
             await self.append(Warned(plugin, message), wait=False)
 
     def is_first_warning(self, source: str, message: str) -> bool:
+        """Return whether this turn has not warned of this yet."""
         is_first = (source, message) not in self._warned
         self._warned.add((source, message))
         return is_first
 
     async def report_left_out(self) -> None:
+        """Report plugins that could not say whether they apply."""
         left_out, self._left_out = self._left_out, []
         for plugin, error in left_out:
             await report(self, plugin, "applies", error)
 
     async def recruit(self, agent: Agent, arguments: dict[str, Any], context: CallContext) -> Any:
+        """Run an agent for a call, and return its answer."""
         return await self.services.turns.recruit(self, agent, arguments, context)
 
     def stop(self, played: Played | None = None) -> None:
@@ -308,7 +349,12 @@ class Turn:
         """Return how the turn ended: what it said, and why it said no more."""
         if self.outcome is Outcome.WAITING:
             asked = "; ".join(question.text for question in self.held)
-            return AgentResult(error=f"waiting for an answer: {asked}", agent=self.agent.name)
+            return AgentResult(
+                error=f"waiting for an answer: {asked}",
+                agent=self.agent.name,
+                outcome=Outcome.WAITING,
+                usage=self.transcript.turn_usage,
+            )
         transcript, failure, why = self.transcript, self.failure, self.reason
         output = "" if self.outcome is Outcome.FAILED else transcript.output
         if self.outcome is Outcome.STOPPED:
@@ -320,6 +366,8 @@ class Turn:
             failure.agent if failure and failure.agent else self._starting_agent,
             _data(output) if self.agent.output else None,
             transcript.limit,
+            self.outcome or Outcome.FAILED,
+            transcript.turn_usage,
             self.cited()[1] if output else (),
         )
 

@@ -44,6 +44,7 @@ class ApprovalGate(Plugin):
 
     @property
     def named(self) -> frozenset[str]:
+        """The tools that it has rules for."""
         return frozenset(self._tools)
 
     def check(self, agent: Agent) -> None:

@@ -22,12 +22,13 @@ import msgspec
 
 from ..contracts.endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
 from ..engine import Engine, Wrapper, close
-from ..errors import ConfigError
+from ..errors import ConfigError, NotTrusted, nearest
 from ..prompt import Prompt
-from ..values import Delta, Notice
-from .config import engine_problem
+from ..values import Delta, ModelFacts, Notice
+from .config import engine_problem, load
 from .lookup import import_attribute
-from .settings import Config, EngineSettings, TransformEntry
+from .settings import Config, EngineSettings, FactSettings, RetrySettings, TransformEntry, shown_url
+from .trust import trust_list
 
 if TYPE_CHECKING:
     from ..engines.local.weights import Progress, Weights
@@ -78,6 +79,34 @@ def make_engine(
     from ..engines.fallback import Fallback
 
     return Fallback(engine, *(_single(other, config, env, key_may_miss=True) for other in settings.fallback))
+
+
+def engine_at(
+    base_url: str,
+    model: str,
+    *,
+    key: str = "",
+    dialect: str = "openai-chat",
+    name: str = "",
+    headers: Mapping[str, str] | None = None,
+    attempts: int = RetrySettings().attempts,
+    facts: ModelFacts | None = None,
+) -> Engine:
+    """Return the engine for a model at a base URL, such as `http://127.0.0.1:8000/v1`. Temporary errors are retried.
+
+    `dialect` is `openai-chat`, `openai-responses` or `anthropic`. `name` is shown for its provider, and is the host if
+    it is empty. `facts` say what the model can do, if Rondel does not know it.
+    """
+    from ..dialects import DIALECTS
+
+    if dialect not in DIALECTS:
+        raise ConfigError(f"there is no dialect {dialect!r}{nearest(dialect, tuple(DIALECTS))}")
+    if not model:
+        raise ConfigError(f"the engine at {shown_url(base_url)!r} needs the name of a model")
+    provider = name or urlsplit(base_url).hostname or "custom"
+    endpoint = Endpoint(provider, base_url, dialect, key, headers=dict(headers or {}))
+    given = FactSettings() if facts is None else FactSettings(**msgspec.structs.asdict(facts))
+    return _over_http(endpoint, model, EngineSettings(retry=RetrySettings(attempts=attempts), facts=given))
 
 
 def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: bool) -> Engine:
@@ -152,11 +181,17 @@ def _over_http(endpoint: Endpoint, model: str, settings: EngineSettings) -> Engi
 
     known = {key: v for key, v in msgspec.structs.asdict(settings.facts).items() if v is not None}
     facts = msgspec.structs.replace(facts_of(endpoint.provider, model), **known)
+    if endpoint.dialect != "openai-responses":
+        facts = msgspec.structs.replace(facts, remote_mcp=False)  # only that dialect can say it
     dialect = DIALECTS[endpoint.dialect]()
     engine: Engine = HttpEngine(endpoint, dialect, model, facts)
     retry = settings.retry
     if retry.attempts > 1:
         engine = Retry(engine, retry.attempts, retry.base_s, retry.cap_s)
+    if facts.remote_mcp:
+        from ..engines.remote_mcp import RemoteMcp
+
+        engine = RemoteMcp(engine)
     if facts.image_urls:
         return engine
     from ..fetching.engine import FetchImages
@@ -290,7 +325,7 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
     if not has_runtime():
         raise ConfigError(
             "there is no engine: set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or install the "
-            "embedded model with pip install 'rondel[local]'"
+            "embedded model with pip install '.[local]' in a checkout"
         )
     from ..engines.local.weights import CATALOG, DEFAULT
 
@@ -309,6 +344,28 @@ def _picked(name: str, why: str, config: Config, env: Mapping[str, str], hints: 
     engine = make_engine(name, config, env=env)
     needs = engine.weights if isinstance(engine, PullFirst) else None
     return Picked(engine, name, why, hints, needs)
+
+
+async def default_engine(*, env: Mapping[str, str] | None = None) -> Engine:
+    """Return the engine that the command line would choose in this folder."""
+    config = load(env=env, trusts=trust_list().trusts)
+    if not config.is_trusted:
+        raise NotTrusted(
+            f"the project in {str(config.project)!r} chooses the engine here, and it is not trusted; review its files "
+            "and run `rondel trust` there, or give the agent an engine"
+        )
+    picked = await pick(config, env=env)
+    refuse_download(picked)
+    return picked.engine
+
+
+def refuse_download(picked: Picked) -> None:
+    """Raise if the engine must be downloaded first: nothing is downloaded that nobody asked for."""
+    if (weights := picked.needs_pull) is not None:
+        raise ConfigError(
+            f"there is no engine, and the embedded model is not downloaded; run `rondel model pull {weights.name}` "
+            f"({_size(weights.size_bytes)}), set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), or name an engine"
+        )
 
 
 # --- asking servers ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import ConfigError, NotTrusted
+from ..files import private
 from ..files.private import private_folder
 from ..files.regular import read_regular
 
@@ -89,6 +90,14 @@ class TrustList:
             return msgspec.json.decode(read_regular(file, RECORD_BYTES_MAX), type=Record)
         except (ConfigError, msgspec.DecodeError):
             return None
+
+
+def state_folder() -> Path:
+    return private.state_folder(os.environ)
+
+
+def trust_list() -> TrustList:
+    return TrustList(state_folder(), os.environ)
 
 
 def _given(env: Mapping[str, str]) -> list[Path]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..app.app import App
-from ..contracts.command import Chat, Choices, Command, Option, Output, Table
+from ..contracts.command import Chat, Choices, Clip, Command, Draft, Option, Output, Table
 from ..contracts.store import Store
 from ..errors import RondelError, nearest
 from ..machine.conversation import Conversation
+from ..text.printable import one_line
 from .views import conversations_table, jobs_table, plugins_table, tools_table
 
 LISTED_MAX = 20
@@ -143,11 +144,58 @@ async def _tokens(chat: Chat, rest: str) -> Output:
     return f"This conversation used {tokens_text(usage) or 'no tokens, as far as known'}."
 
 
+async def _retry(chat: Chat, rest: str) -> None:
+    if rest:
+        raise RondelError(f"/retry takes nothing, not {rest!r}; /edit sends another text")
+    await chat.retry()
+
+
+async def _undo(chat: Chat, rest: str) -> Output:
+    turns = int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 9 else 0 if rest else 1
+    if turns < 1:
+        raise RondelError(f"/undo takes the number of turns to undo, not {rest!r}")
+    undone = await chat.conversation.undo(turns, by=chat.person.id)
+    said = next((one_line(message.text, 60) for message in undone if message.role == "user"), "")
+    which = "The last turn" if turns == 1 else f"The last {turns} turns"
+    return f"{which} no longer count{'s' if turns == 1 else ''}{f': {said}' if said else '.'}"
+
+
+async def _edit(chat: Chat, rest: str) -> Output | None:
+    if rest:
+        await chat.edit(rest)
+        return None
+    transcript = await chat.conversation.transcript()
+    start = transcript.start_of()
+    said = transcript.messages[start.messages :] if start else []
+    return Draft(f"/edit {said[0].text}" if said and said[0].role == "user" else "/edit ")
+
+
+async def _copy(chat: Chat, rest: str) -> Output:
+    if rest:
+        raise RondelError(f"/copy takes nothing, not {rest!r}")
+    messages = (await chat.conversation.transcript()).messages
+    text = next((m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip()), "")
+    if not text:
+        raise RondelError("there is no answer to copy yet")
+    return Clip(text)
+
+
+async def _export(chat: Chat, rest: str) -> Output:
+    from .export import export
+
+    return await export(chat.app.store, chat.conversation.id, rest or "markdown")
+
+
 COMMANDS: tuple[Command, ...] = (
     Command("help", "show this list", _help),
     Command("new", "start a new conversation", _new),
     Command("conversations", "list the newest conversations", _conversations),
     Command("resume", "continue a conversation, also one that a crash interrupted", _resume, "[ID]"),
+    Command("retry", "undo the last turn and send its message again", _retry),
+    Command("undo", "take back the last turn, or several", _undo, "[NUMBER]"),
+    Command("edit", "undo the last turn and send another text instead of its message", _edit, "[TEXT]"),
+    Command("copy", "copy the last answer", _copy),
+    Command("export", "save this conversation as Markdown or JSON", _export, "[markdown|json]"),
     Command("agent", "list the agents, or switch to another", _agent, "[NAME]"),
     Command("model", "show which model answers and why, or switch to another", _model, "[NAME]"),
     Command("tools", "list what the agent can do", _tools),
@@ -161,9 +209,9 @@ ALIASES = {"exit": "quit", "cost": "tokens", "?": "help"}
 
 
 def is_command(line: str) -> bool:
-    """`/help` is a command; `/etc/hosts is wrong` is a message."""
+    """`/help` is a command; `/etc/hosts is wrong` is a message, and so are several lines unless they edit one."""
     word = line.partition(" ")[0]
-    return word.startswith("/") and len(word) > 1 and "/" not in word[1:] and "\n" not in line
+    return word.startswith("/") and len(word) > 1 and "/" not in word[1:] and ("\n" not in line or word == "/edit")
 
 
 async def run_command(chat: Chat, line: str) -> Output | None:
@@ -187,6 +235,7 @@ def completions(chat: Chat, text: str) -> Iterator[tuple[str, str]]:
         "/agent": {agent.name: agent.description for agent in chat.app.registry.agents},
         "/model": dict(chat.models.offered),
         "/thinking": {"on": "", "off": ""},
+        "/export": {"markdown": "", "json": ""},
         "/resume": {info.id: info.title for info in chat.recent},
     }
     if space:

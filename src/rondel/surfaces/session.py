@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
+from typing import Any
 
 from ..app.app import App
 from ..contracts.command import Command, Models
@@ -18,14 +20,17 @@ from ..events import Event, MessageAdded, Outcome, QuestionAnswered, TurnFinishe
 from ..machine.conversation import Conversation, TurnView
 from ..machine.journal import Watcher
 from ..question import NO, YES, Question
-from ..values import Person
+from ..values import Media, Message, Person, user
 from .commands import COMMANDS, is_command, run_command
 
 STOP_S = 5.0
+ATTACHED_MAX = 20  # files that one message takes
 WORKING_ELSEWHERE = "Another process is answering in this conversation. Your messages wait until it is done."
 
 
 class Session:
+    """One person's chat on one surface, in one conversation at a time."""
+
     def __init__(self, app: App, surface: Surface, *, models: Models | None = None, model_line: str = "") -> None:
         self.app = app
         self.conversation = app.conversation()
@@ -41,6 +46,7 @@ class Session:
         leaves no conversation behind."""
         self._own: TurnView | None = None
         """The turn that this session started last, while it runs. Other processes may run turns here too."""
+        self._attached: list[Media] = []  # what the next message brings
         self._typed: list[str] = []  # messages that were typed here and have not come back as events
         self.idle = asyncio.Event()  # set while nothing is running
         self._group: asyncio.TaskGroup | None = None
@@ -54,11 +60,13 @@ class Session:
         await self.switch(conversation or self.conversation, resumes=resumes)
 
     def close(self) -> None:
+        """Stop watching the conversation."""
         if self._watching is not None:
             self._watching.cancel()
 
     @property
     def person(self) -> Person:
+        """Who types here."""
         return self._surface.person
 
     @property
@@ -72,6 +80,7 @@ class Session:
 
     @property
     def tips(self) -> tuple[tuple[str, str], ...]:
+        """What `/help` says about the surface itself."""
         return self._surface.tips
 
     # --- what the person does -----------------------------------------------------------------------------------------
@@ -88,6 +97,7 @@ class Session:
             await self._say(text)
 
     async def answer(self, text: str) -> None:
+        """Answer the open question."""
         question = self.question
         if question is None:
             raise RondelError("no question is open")
@@ -102,18 +112,49 @@ class Session:
 
     async def _say(self, text: str) -> None:
         self._typed.append(text)
+        message = user(text, *self._attached, author=self.person.id)
         if self.busy:
-            await self.conversation.steer(text, person=self.person)
+            await self.conversation.steer(message, person=self.person)
+            self._attached.clear()
             return
+        await self._start(self._send(message))
+        self._attached.clear()
+
+    async def _send(self, message: Message) -> TurnView:
+        if self._engine:
+            await self.conversation.use_engine(self._engine)
+            self._engine = ""
+        return await self.conversation.send(message, person=self.person)
+
+    async def _start(self, turn: Coroutine[Any, Any, TurnView]) -> None:
         self._set_busy(True)
         try:
-            if self._engine:
-                await self.conversation.use_engine(self._engine)
-                self._engine = ""
-            self._follow(await self.conversation.send(text, person=self.person))
+            self._follow(await turn)
         except BaseException:
             self._set_busy(False)
             raise
+
+    async def retry(self) -> None:
+        """Undo the last turn and send its message again."""
+        self._check_idle()
+        await self._start(self.conversation.retry(person=self.person))
+
+    async def edit(self, text: str) -> None:
+        """Undo the last turn and send this instead of its message."""
+        self._check_idle()
+        self._typed.append(text)
+        await self._start(self.conversation.edit(text, person=self.person))
+
+    def _check_idle(self) -> None:
+        self.question = None
+        if self.busy:
+            raise RondelError("a turn is running; /stop it first")
+
+    def attach(self, media: Media) -> None:
+        """Send this with the next message."""
+        if len(self._attached) == ATTACHED_MAX:
+            raise RondelError(f"a message takes at most {ATTACHED_MAX} files; send it first")
+        self._attached.append(media)
 
     def _follow(self, view: TurnView | None) -> None:
         """Remember our own turn. Its view is only used to stop it: the whole conversation is watched."""
@@ -138,10 +179,12 @@ class Session:
 
     @property
     def chosen_engine(self) -> str:
+        """The engine that was chosen for this conversation; empty if its agent uses its own."""
         return self._engine or self.conversation.chosen_engine
 
     @property
     def engine(self) -> EngineInfo:
+        """The engine that answers in this conversation."""
         return self.app.registry.resolve(self.conversation.agent, self.chosen_engine).engine
 
     async def use_engine(self, name: str) -> None:
@@ -161,6 +204,7 @@ class Session:
         same = conversation.id == self.conversation.id
         self.conversation, self.question, self._own = conversation, None, None
         self._engine = self._engine if same else ""
+        self._attached.clear()
         self._set_busy(False)
         self.close()
         watcher = await conversation.watch()

@@ -5,18 +5,17 @@ The text is data: it is a message of its own, and the answer is checked against 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 
-from ..engine import Engine
+from ..engine import Engine, ask
 from ..errors import EngineGarbled, ToolError
 from ..prompt import Prompt
 from ..text.inputs import coerce, typed
 from ..text.lenient import parse_object, relaxed, repaired
-from ..values import Delta, Options, OutputSchema, ReplyBuilder, Usage, Value, system, user
+from ..values import Options, OutputSchema, Usage, Value, system, user
 
 TRIES = 2
 TOKENS_MAX = 1_000  # the length of an answer: a longer one is cut off, and what has come is read
@@ -43,11 +42,7 @@ async def extract(
     usage, model, problem = Usage(), "", ""
     for _ in range(TRIES):
         prompt = _prompt(fields, text, task, problem, options or Options())
-        builder = ReplyBuilder()
-        async with aclosing(cast(AsyncGenerator[Delta], engine.stream(prompt))) as deltas:
-            async for delta in deltas:
-                builder.add(delta)
-        reply = builder.reply()
+        reply = await ask(engine, prompt)
         usage, model = usage + reply.usage, reply.model
         try:
             return Extraction(_values(reply.text, fields), usage, engine.name, model)

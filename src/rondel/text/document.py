@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from ..errors import ConfigError, RondelError, nearest
+from ..errors import ConfigError, RondelError, cut, nearest
 from ..files.regular import read_regular
 from ..values import Value
 from .redaction import is_secret, looks_secret
@@ -332,11 +332,6 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]
 
 def _at(path: KeyPath) -> str:
     return f"in {dotted(path)!r}, " if path else ""
-
-
-def cut(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _shape(kind: Any) -> type | None:

@@ -12,10 +12,8 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from ..errors import ToolError, nearest
+from ..errors import ToolError, cut, nearest
 from ..tool import tool
-from .document import cut
-from .lenient import parse_object
 
 Fields: TypeAlias = Mapping[str, Any]  # inputs by name, each a property of a JSON schema with `required`
 
@@ -99,6 +97,8 @@ def validator(agent: str, fields: Fields) -> Callable[[dict[str, Any]], dict[str
 def from_text(fields: Fields, text: str) -> dict[str, Any] | None:
     """Return the values if the text is a JSON object of these inputs, or if there is only one input. None if a model
     has to extract them."""
+    from .lenient import parse_object  # which compiles many patterns
+
     if not fields:
         return {}
     if (found := parse_object(text)) is not None and found.keys() <= fields.keys():

@@ -64,7 +64,7 @@ class Redactor:
 
     def data(self, data: bytes) -> bytes:
         for secret in self._data:
-            if secret in data:
+            if data.find(secret) >= 0:  # `in` is slower for bytes: it first tries them as a number
                 data = data.replace(secret, HIDDEN.encode())
         return data
 

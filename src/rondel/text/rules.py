@@ -196,7 +196,7 @@ def _parts(pattern: str, *, resolve: bool) -> list[str]:
     if pattern.startswith(ANY_FOLDERS):
         pattern = f"/{pattern}"
     parts = list(PurePath(os.path.abspath(os.path.expanduser(pattern))).parts)
-    fixed = next((place for place, part in enumerate(parts) if ANY in part), len(parts))
+    fixed = next((index for index, part in enumerate(parts) if ANY in part), len(parts))
     if resolve and fixed:
         return [*PurePath(os.path.realpath(os.path.join(*parts[:fixed]))).parts, *parts[fixed:]]
     return parts
@@ -227,4 +227,4 @@ def _path_matches(pattern: Sequence[str], path: Sequence[str], *, fold: bool = F
 
 
 def _matches_at(group: Sequence[Sequence[str]], path: Sequence[str], at: int) -> bool:
-    return all(_matches(pieces, path[at + place]) for place, pieces in enumerate(group))
+    return all(_matches(pieces, path[at + index]) for index, pieces in enumerate(group))

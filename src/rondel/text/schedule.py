@@ -59,6 +59,7 @@ class Schedule(Value, frozen=True):
         return None
 
     def is_active(self, moment: float) -> bool:
+        """Return whether a moment is within `hours`."""
         if not self.hours:
             return True
         start, end = _minutes(self.hours)
@@ -67,6 +68,7 @@ class Schedule(Value, frozen=True):
         return start <= minute < end if start < end else minute >= start or minute < end
 
     def active_from(self, moment: float) -> float:
+        """Return this moment, or the next one within `hours`."""
         return moment if self.is_active(moment) else self._opening_after(moment) or moment
 
     def _opening_after(self, moment: float) -> float | None:

@@ -12,7 +12,7 @@ LISTED_MAX = 50
 @tool(name="list_jobs", idempotent=True)
 async def list_jobs(context: CallContext) -> str:
     """List the background jobs of this conversation, the newest first, with their status."""
-    jobs = await context.turn.background.jobs(_conversation(context))
+    jobs = await context.turn.services.background.jobs(_conversation(context))
     return "\n".join(_line(job) for job in jobs[::-1][:LISTED_MAX]) or "no background jobs"
 
 
@@ -24,7 +24,7 @@ async def cancel_job(job_id: str, context: CallContext) -> str:
         job_id: as it was given when the job was started
     """
     try:
-        cancelled = await context.turn.background.cancel(_conversation(context), job_id)
+        cancelled = await context.turn.services.background.cancel(_conversation(context), job_id)
     except RondelError as error:
         raise ToolError(f"{error}; list_jobs lists them") from error
     return f"{job_id} is being cancelled" if cancelled else f"{job_id} had already finished"

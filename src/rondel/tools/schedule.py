@@ -32,12 +32,13 @@ async def schedule(
         )
     given = {"say": say, "every": every, "at": at, "cron": cron, "zone": zone, "hours": hours}
     try:
-        made = await turn.timetable.add(
+        made = await turn.services.timetable.add(
             turn.agent.name,
             parse(given, now=turn.now()),
             conversation=turn.conversation,
             id=scheduled_id(turn.conversation, turn.id, str(turn.transcript.rounds), context.call.id),
             made_by="agent",
+            person=turn.person,
         )
     except RondelError as error:
         raise ToolError(str(error)) from error
@@ -58,7 +59,7 @@ async def cancel_schedule(schedule_id: str, context: CallContext) -> str:
     Args:
         schedule_id: as `schedule` and `list_schedules` give it
     """
-    if any(made.id == schedule_id for made in await _here(context)) and await context.turn.timetable.cancel(
+    if any(made.id == schedule_id for made in await _here(context)) and await context.turn.services.timetable.cancel(
         schedule_id
     ):
         return f"{schedule_id} is cancelled"
@@ -66,7 +67,7 @@ async def cancel_schedule(schedule_id: str, context: CallContext) -> str:
 
 
 async def _here(context: CallContext) -> list[Scheduled]:
-    return await context.turn.timetable.schedules(context.turn.conversation.partition("/")[0])
+    return await context.turn.services.timetable.schedules(context.turn.conversation.partition("/")[0])
 
 
 def _described(made: Scheduled) -> str:

@@ -6,6 +6,7 @@ them to `drafts`, which become a tree of `node`; `text`, `markdown` and `page` (
 
 from .markdown import markdown
 from .node import TraceNode
+from .provenance import sent_messages
 from .text import CUT_OFF, arguments_text, details, facts_text, note_text, round_text, seconds_text, tokens_text
 from .tree import build, only_turn, read
 
@@ -22,5 +23,6 @@ __all__ = [
     "read",
     "round_text",
     "seconds_text",
+    "sent_messages",
     "tokens_text",
 ]

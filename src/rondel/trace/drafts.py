@@ -12,7 +12,7 @@ from ..text.template import MARK, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
 from .node import Price, TraceNode
-from .text import CUT_OFF, DISCARDED, ERROR, NO_RESULT, OWN_WORDS, RESUMED
+from .text import CUT_OFF, DISCARDED, ERROR, NO_RESULT, OWN_WORDS, RESUMED, UNDONE
 
 _FOUND_NOTHING = str(NoResult())
 
@@ -182,7 +182,7 @@ class TurnDraft:
         self.finished: TurnFinished | None = None
         self.ended_at: float | None = None
         self.seconds = 0.0
-        self.output, self.ran = "", True
+        self.output, self.ran, self.undone = "", True, False
 
     def note(self, name: str, text: str, at: float) -> None:
         self.steps.append(TraceNode("note", name, at=at, output=text))
@@ -217,7 +217,7 @@ class TurnDraft:
             error_type=failure.name if failure else "",
             reason=finished.reason if finished else "",
             ran=self.ran,
-            outcome=finished.outcome.value if finished else CUT_OFF,
+            outcome=UNDONE if self.undone else finished.outcome.value if finished else CUT_OFF,
             facts=self.facts,
             children=tuple(nodes),
             **totals(inside),

@@ -28,10 +28,12 @@ from ..events import (
     MessageQueued,
     PluginFailed,
     QuestionAnswered,
+    Renamed,
     RoundFinished,
     Trimmed,
     TurnFinished,
     TurnStarted,
+    TurnsUndone,
     Warned,
 )
 from ..values import Message, ToolCall, Usage, Value
@@ -93,6 +95,8 @@ class Folder:
                 self._history_given(self.turns[-1], event, at)
             case InputsRead() | FactsLearned():
                 self._read(event, at)
+            case TurnsUndone():
+                self._undone(event, at)
             case JobStarted() | JobFinished():
                 self._job_changed(event, at)
             case _:
@@ -116,6 +120,15 @@ class Folder:
             return
         turn.finished, turn.ended_at = event, at
         turn.seconds += event.seconds
+
+    def _undone(self, event: TurnsUndone, at: float) -> None:
+        first = next((n for n, turn in enumerate(self.turns) if turn.id == event.turn and not turn.undone), None)
+        if first is None:
+            self._add(self._note_of(event, at))
+            return
+        for turn in self.turns[first:]:
+            turn.undone = True
+        self.turns[-1].note("undone", f"by {event.by}" if event.by else "", at)
 
     def _message_added(self, turn: TurnDraft, message: Message, at: float) -> None:
         if message.role == "user" and not turn.steps:
@@ -209,6 +222,8 @@ class Folder:
             case EngineChanged(engine=engine):
                 name = "model changed"
                 said = f"{engine} answers from here on" if engine else "each agent uses its own engine again"
+            case Renamed(title=title):
+                name, said = "renamed", title or "its first message is its title again"
             case Trimmed(messages=count):
                 name, said = "trimmed", f"the oldest {count} messages were left out of the prompt"
             case PluginFailed(plugin=plugin, hook=hook, message=message):

@@ -8,16 +8,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from ..values import Usage
 from .drafts import totals
 from .node import TraceNode
-from .scale import Scale, interval
 from .text import (
     answered_by,
     arguments_text,
@@ -36,6 +37,7 @@ Element = ElementTree.Element
 OPEN_NODES_MAX = 400  # a trace with at most this many steps is open; in a longer one only the last turn is
 TEXT_CHARS_MAX = 50_000  # how many characters of one text are shown; JSON has all of them
 INLINE_CHARS_MAX = 90  # a line that is not longer is shown without folding
+PAUSE_SHARE = 0.04  # the longest pause that is drawn, as a share of the total working time
 BAR_MIN = 4  # the smallest width of a bar, of 500
 
 _KINDS = {"turn": "agent", "round": "asked", "call": "called", "job": "job", "note": ""}
@@ -267,3 +269,51 @@ def _field(box: Element, name: str, text: str) -> None:
     _add(folded, "pre", text, dir="auto", tabindex="0", aria_label=name, role="region")
     if left > 0:
         _add(folded, "p", f"{left:,} more characters are left out here; rondel trace --json has them.", css="cut")
+
+
+# --- a time line on which long pauses between steps are drawn short ---------------------------------------------------
+
+
+def interval(node: TraceNode) -> tuple[float, float] | None:
+    """Return when a node worked, without the time that a call waited for a person."""
+    if node.ended_at is None or node.seconds is None or node.kind in ("conversation", "turn"):
+        return None
+    return node.ended_at - max(0.0, node.seconds), node.ended_at
+
+
+class Scale:
+    """Maps times to positions between 0 and 1."""
+
+    def __init__(self, intervals: Iterable[tuple[float, float]]) -> None:
+        busy = _merged(sorted(intervals))
+        work_s = sum(end - start for start, end in busy)
+        pause_s = work_s * PAUSE_SHARE
+        self._moments: list[float] = []
+        self._positions: list[float] = []
+        position = 0.0
+        for (start, end), (after, _) in pairwise((*busy, (float("inf"), 0.0))):
+            self._moments += [start, end]
+            self._positions += [position, position + end - start]
+            position += end - start + (min(pause_s, after - end) if after != float("inf") else 0.0)
+        self._whole = self._positions[-1] if self._positions else 0.0
+
+    def position(self, at: float) -> float:
+        """Return the position of a time; times outside are at the edge."""
+        if not self._whole or at <= self._moments[0]:
+            return 0.0
+        if at >= self._moments[-1]:
+            return 1.0
+        index = bisect_right(self._moments, at) - 1
+        start, end = self._moments[index : index + 2]
+        share = (at - start) / (end - start) if end > start else 0.0
+        return (self._positions[index] + share * (self._positions[index + 1] - self._positions[index])) / self._whole
+
+
+def _merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    merged: list[tuple[float, float]] = []
+    for start, end in intervals:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged

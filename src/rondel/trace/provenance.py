@@ -1,14 +1,14 @@
-"""Shows where a prompt came from: what an edit changed in its tree, and which pieces each message was made of."""
+"""Shows how a prompt is made: step by step, what each edit changed in its tree, and which pieces make each message."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import AsyncIterator, Iterator
 from typing import Literal, TypeAlias
 
 from ..machine.tokens import estimate_tokens, message_tokens, tools_tokens
-from ..prompt import Child, Prompt, runs, walk
+from ..machine.turn import Turn
+from ..prompt import Child, Prompt, runs, source_path, walk
 from ..values import Message, Value
 
 Ids: TypeAlias = tuple[str, ...]
@@ -38,7 +38,7 @@ class Change(Value, frozen=True):
     tokens: int
     text: str = ""
     source: tuple[str, ...] = ()
-    place: str = ""  # where a new piece is: `in system`, `before history`, `after history`
+    position: str = ""  # where a new piece is: `in system`, `before history`, `after history`
 
 
 class SentMessage(Value, frozen=True):
@@ -58,15 +58,11 @@ def pieces(prompt: Prompt) -> Iterator[Piece]:
 
 
 def _piece(ids: Ids, child: Child) -> Piece:
-    depth, source = len(ids) - 1, _path(ids)
+    depth, source = len(ids) - 1, source_path(ids)
     if isinstance(child, Message):
         return Piece(child.id, "message", child.role, child.text, message_tokens(child), source, depth)
     tokens, source = estimate_tokens(child.text), child.source or source
     return Piece(child.id, "node", child.role or "", child.text, tokens, source, depth, child.enabled, child.caption)
-
-
-def _path(ids: Ids) -> Ids:
-    return ("prompts", *chain.from_iterable((id, "children") for id in ids[:-1]), ids[-1])
 
 
 def changes(before: Prompt, after: Prompt) -> tuple[Change, ...]:
@@ -169,3 +165,27 @@ def _pieces_of_messages(prompt: Prompt) -> Iterator[tuple[Piece, ...]]:
             yield from ((piece,) for piece in pieces)
         elif node.role is not None or "".join(piece.text for piece in pieces).strip():
             yield (pieces[0], *(piece for piece in pieces[1:] if piece.text.strip()))
+
+
+class PreviewStep(Value, frozen=True):
+    """`prompt` is the tree after this step, `messages` the flattened tree; `progress` goes from 0 to 1."""
+
+    step: Literal["plugin", "finalize", "flatten", "complete"]
+    progress: float
+    prompt: Prompt
+    messages: tuple[Message, ...]
+    plugin: str = ""
+    source: str = ""  # the entry, if the agent has several of one plugin
+
+
+async def assemble(turn: Turn) -> AsyncIterator[PreviewStep]:
+    """Yield a step for each plugin that edits prompts, then `finalize`, `flatten` and `complete`."""
+    prompt = turn.prompt()
+    plugins = turn.plugins.editors
+    total = len(plugins) + 2
+    for number, (plugin, edit) in enumerate(plugins, 1):
+        prompt = await edit(turn, prompt)
+        yield PreviewStep("plugin", number / total, prompt, prompt.messages, plugin.name, plugin.entry)
+    yield PreviewStep("finalize", (total - 1) / total, prompt, prompt.messages)
+    yield PreviewStep("flatten", 1.0, prompt, prompt.messages)
+    yield PreviewStep("complete", 1.0, prompt, prompt.messages)

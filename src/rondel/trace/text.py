@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CUT_OFF = "cut off"  # the outcome of a turn that has not finished and does not wait: it is running, or it crashed
 NO_RESULT = "no result"  # the outcome of a call that ran and found nothing: a soft failure
 DISCARDED = "discarded"  # the outcome of a round whose reply was discarded
+UNDONE = "undone"  # the outcome of a turn that a person undid: the conversation continues without it
 PLUGIN_FAILED, WARNING, LIMIT, ERROR = "plugin failed", "warning", "limit reached", "error"
 WRONG = frozenset(("failed", "limited", CUT_OFF, NO_RESULT, PLUGIN_FAILED, WARNING, LIMIT, ERROR))
 """Outcomes and names of notes that count as problems."""
@@ -72,8 +73,8 @@ def money_text(cost: Decimal | None, unpriced: int = 0) -> str:
     """Return `$0.0123`: at least two significant digits, because a round often costs less than a cent."""
     if cost is None:
         return ""
-    places = 2 if cost == 0 or cost >= 1 else max(2, 1 - cost.adjusted())
-    return f"{'at least ' if unpriced else ''}${cost:,.{places}f}"
+    digits = 2 if cost == 0 or cost >= 1 else max(2, 1 - cost.adjusted())
+    return f"{'at least ' if unpriced else ''}${cost:,.{digits}f}"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -7,12 +7,13 @@ Foreign.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from ...contracts.dialect import SIGNED_BY, Json, seal, unseal
 from ...text.attached import text_in
 from ...values import Citation, Foreign, Handoff, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._images import Edit, edit_blocks, objects_in
 from .._names import name_sent
 from .._wire import (
     as_object,
@@ -308,3 +309,18 @@ def short(blocks: list[Json]) -> str | list[Json]:
 
 def _plain_text(text: str) -> Json:
     return {"type": "text", "text": text}
+
+
+# --- the images of a body that is relayed -----------------------------------------------------------------------------
+
+
+def edit_images(messages: object, edit: Edit) -> None:
+    edit_blocks(_image_blocks(messages), edit, "image", read_block, lambda media: write_block(media, replay=True))
+
+
+def _image_blocks(messages: object) -> Iterator[Json]:
+    for message in objects_in(messages):
+        for block in objects_in(message.get("content")):
+            yield block
+            if block.get("type") == "tool_result":
+                yield from objects_in(block.get("content"))

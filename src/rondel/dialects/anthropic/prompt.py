@@ -44,6 +44,7 @@ from .._wire import (
     object_field,
     opaque,
     own,
+    reading_prompt,
     shown,
     strings,
     text_field,
@@ -66,7 +67,7 @@ _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
+def write_prompt(prompt: Prompt, *, model: str, stream: bool = True) -> Json:
     kept, options = own(prompt, NAME), prompt.options
     system, rest = _hoist(prompt.messages)
     body: Json = {
@@ -192,6 +193,7 @@ def _plain_thinking(level: ThinkingLevel | None, tokens_max: int | None) -> tupl
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@reading_prompt(NAME)
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     read = each(list_field(body, "messages"), "messages", _read_message)
@@ -215,7 +217,11 @@ def _read_message(raw: Json) -> list[Message]:
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(content)
-    kept = {} if len(raw) == 2 else opaque(NAME, extras(raw, "role", "content"))
+    if len(raw) == 2 and len(parts) == 1 and role == "user":  # nearly all that users send, and results of tools
+        return [Message("tool" if type(parts[0]) is ToolResult else "user", parts)]
+    if len(raw) == 2 and role == "assistant":
+        return [Message("assistant", parts)]
+    kept = opaque(NAME, extras(raw, "role", "content"))
     if role == "assistant":
         return [Message("assistant", parts, opaque=kept)]
     if role == "user":
@@ -227,8 +233,6 @@ def _read_message(raw: Json) -> list[Message]:
 
 def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
     """Split what a user sent: results of tools are messages of their own, in the order of the blocks."""
-    if len(parts) == 1:
-        return [Message("tool" if type(parts[0]) is ToolResult else "user", parts, opaque=kept)]
     runs = groupby(parts, lambda part: type(part) is ToolResult)
     return [Message("tool" if are_results else "user", tuple(run), opaque=kept) for are_results, run in runs]
 

@@ -8,14 +8,12 @@ import msgspec
 
 from ...contracts.dialect import Json, ReplyReader
 from ...prompt import Prompt
-from ...values import Media, ModelFacts, ToolSpec
-from .._images import Edit
+from ...values import ModelFacts, ToolSpec
 from .._names import reader_for
 from .._openai import HEADERS, TOOL_NAME_MAX, customs_of
-from .._wire import object_field, own, reading_prompt
-from .images import edit_images
+from .._wire import object_field, own
 from .meter import Meter, ask_for_usage
-from .parts import NAME, carries
+from .parts import NAME, carries, edit_images
 from .prompt import read_prompt, write_prompt
 from .reader import Reader
 from .writer import Writer
@@ -34,9 +32,8 @@ class OpenAIChat:
     def __init__(self, *, tokens_max_field: str = "max_completion_tokens") -> None:
         self.tokens_max_field = tokens_max_field
 
-    def read_prompt(self, body: Json) -> Prompt:
-        with reading_prompt(NAME):
-            return read_prompt(body)
+    read_prompt = staticmethod(read_prompt)
+    carries = staticmethod(carries)
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
         return write_prompt(prompt, model=model, stream=stream, tokens_max_field=self.tokens_max_field)
@@ -52,9 +49,6 @@ class OpenAIChat:
         with_usage = asked.get("include_usage", True)
         return Writer(model=model, id=id, created_s=created_s, with_usage=with_usage, customs=customs_of(prompt, NAME))
 
-    def carries(self, media: Media) -> bool:
-        return carries(media)
-
     # --- Passthrough --------------------------------------------------------------------------------------------------
 
     def meter(self, fields: dict[str, msgspec.Raw]) -> Meter:
@@ -63,5 +57,4 @@ class OpenAIChat:
     def takes(self, fields: Mapping[str, msgspec.Raw], facts: ModelFacts) -> bool:
         return True
 
-    def edit_images(self, messages: object, edit: Edit) -> None:
-        edit_images(messages, edit)
+    edit_images = staticmethod(edit_images)

@@ -51,7 +51,7 @@ class Meter(EventMeter):
     name = NAME
     ends_with = "finish reason"
     marks = (
-        *(_DONE, b'"error"', b'"finish_reason":"', b'"usage":{'),
+        *(b'"error"', b'"finish_reason":"', b'"usage":{'),
         *(b'"finish_reason": "', b'"usage": {'),  # as some servers write JSON
     )
 

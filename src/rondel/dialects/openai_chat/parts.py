@@ -15,6 +15,7 @@ import msgspec
 from ...contracts.dialect import Json
 from ...text.attached import as_text, text_in
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall
+from .._images import Edit, edit_blocks, objects_in
 from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
     WireError,
@@ -262,3 +263,11 @@ def write_citations(text: Text, base: int) -> list[Json]:
         elif kept:
             written.append(kept)
     return written
+
+
+# --- the images of a body that is relayed -----------------------------------------------------------------------------
+
+
+def edit_images(messages: object, edit: Edit) -> None:
+    parts = (part for message in objects_in(messages) for part in objects_in(message.get("content")))
+    edit_blocks(parts, edit, "image_url", read_part, write_part)

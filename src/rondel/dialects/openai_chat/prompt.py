@@ -56,6 +56,7 @@ from .._wire import (
     object_field,
     opaque,
     own,
+    reading_prompt,
     shown,
     strings,
     text_field,
@@ -233,6 +234,7 @@ def _write_result(result: ToolResult, moved: list[Json]) -> Json:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@reading_prompt(NAME)
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     messages: list[Message] = []

@@ -111,7 +111,7 @@ class Reader(EventReader):
         if data == b"[DONE]":
             self._stop(out)
         else:
-            self._chunk(parse_object(data.decode("utf-8", "replace")), out)
+            self._chunk(parse_object(data if data.isascii() else data.decode("utf-8", "replace")), out)
 
     def _chunk(self, raw: Json, out: list[Delta]) -> None:
         if raw.get("error"):

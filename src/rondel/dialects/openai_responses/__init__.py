@@ -6,16 +6,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ...contracts.dialect import Json, ReplyReader
+from ...contracts.dialect import ReplyReader
 from ...prompt import Prompt
-from ...values import Media, ModelFacts, ToolSpec
-from .._images import Edit
+from ...values import ModelFacts, ToolSpec
 from .._names import reader_for
 from .._openai import HEADERS, TOOL_NAME_MAX
-from .._wire import reading_prompt
-from .images import edit_images
 from .meter import Meter
-from .parts import NAME, carries
+from .parts import NAME, carries, edit_images
 from .prompt import read_prompt, write_prompt
 from .reader import Reader
 from .writer import Writer
@@ -29,12 +26,9 @@ class OpenAIResponses:
     messages_field = "input"
     headers = HEADERS
 
-    def read_prompt(self, body: Json) -> Prompt:
-        with reading_prompt(NAME):
-            return read_prompt(body)
-
-    def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json:
-        return write_prompt(prompt, model=model, stream=stream)
+    carries = staticmethod(carries)
+    read_prompt = staticmethod(read_prompt)
+    write_prompt = staticmethod(write_prompt)
 
     def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
         return reader_for(Reader(), tools, TOOL_NAME_MAX)
@@ -45,9 +39,6 @@ class OpenAIResponses:
         """`prompt` is the caller's, whose settings every response repeats."""
         return Writer(model=model, id=id, prompt=prompt, created_s=created_s)
 
-    def carries(self, media: Media) -> bool:
-        return carries(media)
-
     # --- Passthrough --------------------------------------------------------------------------------------------------
 
     def meter(self, fields: dict[str, msgspec.Raw]) -> Meter:
@@ -56,5 +47,4 @@ class OpenAIResponses:
     def takes(self, fields: Mapping[str, msgspec.Raw], facts: ModelFacts) -> bool:
         return True
 
-    def edit_images(self, messages: object, edit: Edit) -> None:
-        edit_images(messages, edit)
+    edit_images = staticmethod(edit_images)

@@ -7,7 +7,7 @@ texts of one item are written as one item again. Encrypted reasoning rides whole
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from ...contracts.dialect import Json, seal, unseal
 from ...text.attached import as_text, text_in
 from ...values import Citation, Foreign, Media, Part, Text, Thinking, ToolCall, ToolResult
+from .._images import Edit, edit_blocks, objects_in
 from .._openai import AUDIO_FORMATS, AUDIO_MIMES, custom_input
 from .._wire import (
     at,
@@ -313,3 +314,16 @@ def reasoning_item(part: Thinking, id: str) -> Json:
         return {"summary": [], **kept, "type": "reasoning", "id": kept.get("id", id)}
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
     return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": seal(part.opaque, NAME)}
+
+
+# --- the images of a body that is relayed -----------------------------------------------------------------------------
+
+
+def edit_images(messages: object, edit: Edit) -> None:
+    edit_blocks(_image_parts(messages), edit, "input_image", lambda raw: read_input_content([raw])[0], write_input_part)
+
+
+def _image_parts(messages: object) -> Iterator[Json]:
+    for item in objects_in(messages):
+        yield from objects_in(item.get("content"))
+        yield from objects_in(item.get("output"))

@@ -37,6 +37,7 @@ from .._wire import (
     object_field,
     opaque,
     own,
+    reading_prompt,
     shown,
     text_field,
     write_tools,
@@ -67,7 +68,7 @@ _OF_CALLERS = (ADDED, "item_reference", "mcp_approval_response", "computer_call_
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_prompt(prompt: Prompt, *, model: str, stream: bool) -> Json:
+def write_prompt(prompt: Prompt, *, model: str, stream: bool = True) -> Json:
     instructions, messages = _instructions(prompt.messages)
     alone = not _is_stored(own(prompt, NAME))
     body: Json = {"model": model, "input": _write_items(messages, alone=alone)}
@@ -198,6 +199,7 @@ def _can_replay(kept: Json, *, alone: bool) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@reading_prompt(NAME)
 def read_prompt(body: Json) -> Prompt:
     kept = extras(body, *_KNOWN)
     messages: list[Message] = []

@@ -68,9 +68,9 @@ def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec
 def with_names_of(tools: Iterable[ToolSpec], messages: list[Message]) -> list[Message]:
     """The messages with each call that was made into a namespace named as its tool is, where that is another name."""
     names = {
-        (place.get("namespace"), place["name"]): spec.name
+        (inside.get("namespace"), inside["name"]): spec.name
         for spec in tools
-        if (place := own(spec, NAME).get(INSIDE)) and place["name"] != spec.name
+        if (inside := own(spec, NAME).get(INSIDE)) and inside["name"] != spec.name
     }
     return [_with_names(message, names) for message in messages] if names else messages
 
@@ -110,8 +110,8 @@ def _tools_of(raw: Json) -> list[ToolSpec]:
 
 
 def _marked(tool: ToolSpec, namespace: str = "") -> ToolSpec:
-    place = {"name": tool.name, "namespace": namespace} if namespace else {"name": tool.name}
-    return msgspec.structs.replace(tool, opaque={NAME: {**own(tool, NAME), INSIDE: place}})
+    inside = {"name": tool.name, "namespace": namespace} if namespace else {"name": tool.name}
+    return msgspec.structs.replace(tool, opaque={NAME: {**own(tool, NAME), INSIDE: inside}})
 
 
 def _read_tool(raw: Json) -> ToolSpec:
@@ -176,9 +176,9 @@ def calls_wanted(prompt: Prompt | None) -> Mapping[str, Called]:
     for spec in () if prompt is None else prompt.tools:
         kept = own(spec, NAME)
         if kept.get("type") == "custom" or INSIDE in kept:
-            place: Json = kept.get(INSIDE, {})
+            inside: Json = kept.get(INSIDE, {})
             kind: Json = {"type": CUSTOM_CALL} if kept.get("type") == "custom" else {}
-            wanted[spec.name] = Called(place.get("name", spec.name), {**kind, **extras(place, "name")})
+            wanted[spec.name] = Called(inside.get("name", spec.name), {**kind, **extras(inside, "name")})
     return wanted
 
 

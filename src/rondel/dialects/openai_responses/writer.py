@@ -91,9 +91,9 @@ class Writer(EventWriter):
     def _new_id(self, part: Part) -> str:
         return item_id(part, self._id, len(self._output))
 
-    def _shape_of(self, kind: str, **place: object) -> bytes:
+    def _shape_of(self, kind: str, **at: object) -> bytes:
         """The bytes of a delta event, with room for its number and its text."""
-        raw = encode_json({"type": kind, **self._at_item(), **place}).replace(b"%", b"%%")
+        raw = encode_json({"type": kind, **self._at_item(), **at}).replace(b"%", b"%%")
         return b"event: %b\ndata: %b" % (kind.encode(), raw[:-1]) + b',"sequence_number":%d,"delta":%b}\n\n'
 
     def _start_part(self, index: int, part: Part) -> bytes:
@@ -124,10 +124,10 @@ class Writer(EventWriter):
     def _start_text(self, part: Text) -> bytes:
         begun = self._open_message(part)
         assert self._message is not None
-        place = {**self._at_item(), "content_index": len(self._message["content"])}
+        at = {**self._at_item(), "content_index": len(self._message["content"])}
         raw = write_output_part(Text("", part.refusal))
-        begun += self._event("response.content_part.added", **place, part=raw)
-        number = place["content_index"]
+        begun += self._event("response.content_part.added", **at, part=raw)
+        number = at["content_index"]
         if part.refusal:
             self._shape = self._shape_of("response.refusal.delta", content_index=number)
         else:
@@ -167,27 +167,27 @@ class Writer(EventWriter):
     def _finish_text(self, part: Text) -> bytes:
         assert self._message is not None
         content: list[Json] = self._message["content"]
-        place = {**self._at_item(), "content_index": len(content)}
+        at = {**self._at_item(), "content_index": len(content)}
         raw, written = write_output_part(part), b""
         if part.refusal:
-            written += self._event("response.refusal.done", **place, refusal=part.text)
+            written += self._event("response.refusal.done", **at, refusal=part.text)
         else:
             for number, annotation in enumerate(write_citations(part)):
                 kind = "response.output_text.annotation.added"
-                written += self._event(kind, **place, annotation_index=number, annotation=annotation)
-            written += self._event("response.output_text.done", **place, text=part.text, logprobs=[])
+                written += self._event(kind, **at, annotation_index=number, annotation=annotation)
+            written += self._event("response.output_text.done", **at, text=part.text, logprobs=[])
         content.append(raw)
         self._message_of = own(part, NAME).get("item") or {}
-        return written + self._event("response.content_part.done", **place, part=raw)
+        return written + self._event("response.content_part.done", **at, part=raw)
 
     def _finish_thinking(self, part: Thinking) -> bytes:
-        written, place = b"", self._at_item()
+        written, at = b"", self._at_item()
         if self._length:
             done = "response.reasoning_summary_text.done"
-            written += self._event(done, **place, summary_index=0, text=part.text)
+            written += self._event(done, **at, summary_index=0, text=part.text)
             raw = {"type": "summary_text", "text": part.text}
-            written += self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=raw)
-        return written + self._end(reasoning_item(part, place["item_id"]))
+            written += self._event("response.reasoning_summary_part.done", **at, summary_index=0, part=raw)
+        return written + self._end(reasoning_item(part, at["item_id"]))
 
     def _foreign(self, part: Foreign) -> bytes:
         raw = own(part, NAME)
@@ -195,10 +195,10 @@ class Writer(EventWriter):
             return self._begin(raw) + self._end(raw)
         begun = self._open_message(part)
         assert self._message is not None
-        place = {**self._at_item(), "content_index": len(self._message["content"])}
-        begun += self._event("response.content_part.added", **place, part=raw["part"])
+        at = {**self._at_item(), "content_index": len(self._message["content"])}
+        begun += self._event("response.content_part.added", **at, part=raw["part"])
         self._message["content"].append(raw["part"])
-        return begun + self._event("response.content_part.done", **place, part=raw["part"])
+        return begun + self._event("response.content_part.done", **at, part=raw["part"])
 
     def _close_message(self) -> bytes:
         if self._message is None:

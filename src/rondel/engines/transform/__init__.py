@@ -102,6 +102,7 @@ class Transformed(Wrapper):
 
 
 def transformed(engine: Engine, transforms: Sequence[Transform], dialect: str = "") -> Engine:
+    """Return the engine with these transforms around it; the engine itself if there are none."""
     return Transformed(engine, transforms, dialect) if transforms else engine
 
 

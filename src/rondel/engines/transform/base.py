@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import msgspec
 
-from ...prompt import Child, Prompt
-from ...values import Delta, Message, Value
+from ...prompt import Prompt
+from ...values import Delta, Value
 
 Fields: TypeAlias = dict[str, msgspec.Raw]  # the top level of a caller's body; its values are not decoded
 Editor: TypeAlias = Callable[[Delta], Iterable[Delta]]
@@ -39,19 +39,6 @@ class Transform(Value, frozen=True):
     def editor(self, prompt: Prompt) -> Editor | None:
         """Return what edits the reply to this prompt, which is the prompt before `on_prompt`."""
         return None
-
-
-def with_messages(prompt: Prompt, edit: Callable[[Message], Message]) -> Prompt:
-    """Return the prompt with each message edited, in order."""
-
-    def edited(child: Child) -> Child:
-        if isinstance(child, Message):
-            return edit(child)
-        if not child.children:
-            return child
-        return msgspec.structs.replace(child, children=tuple(map(edited, child.children)))
-
-    return prompt.replace(nodes=tuple(map(edited, prompt.nodes)))
 
 
 def value_of(fields: Fields, name: str) -> Any:

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ...machine.rewriting import rewrite_runs
 from ...prompt import Prompt
 from ...values import Message, Opaque, Part, ToolResult
-from .base import Transform, with_messages
+from .base import Transform
 
 MARK = "cache_control"
 S = TypeVar("S", bound=msgspec.Struct)
@@ -18,7 +19,8 @@ class CleanCache(Transform, frozen=True):
     name = "cleancache"
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
-        return _clean(with_messages(prompt, _message).replace(tools=tuple(map(_clean, prompt.tools))))
+        prompt = rewrite_runs(prompt, lambda run: tuple(map(_message, run)))
+        return _clean(prompt.replace(tools=tuple(map(_clean, prompt.tools))))
 
 
 def _message(message: Message) -> Message:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
 from ...prompt import Prompt
-from ...values import Options
+from ...values import Options, ThinkingLevel
 from .base import ANTHROPIC, CHAT, RESPONSES, TOKENS_MAX_FIELDS, Fields, Transform, merged, put, value_of
 
-Level: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
-_LEVELS: dict[str, Level] = {"none": "off", "minimal": "minimal", "low": "low", "medium": "medium"}
+_LEVELS: dict[str, ThinkingLevel] = {"none": "off", "minimal": "minimal", "low": "low", "medium": "medium"}
 """Efforts by name; others become `high`."""
 
 

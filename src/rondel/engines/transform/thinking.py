@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from ...machine.rewriting import rewrite_runs
 from ...prompt import Prompt
 from ...values import (
     Delta,
@@ -20,7 +21,7 @@ from ...values import (
     Text,
     Thinking,
 )
-from .base import CHAT, Editor, Transform, with_messages
+from .base import CHAT, Editor, Transform
 
 REPLAYED_MAX = 10  # how many of the newest thoughts are sent back to a model
 OPEN, CLOSE = "<reasoning_content>", "</reasoning_content>"
@@ -81,7 +82,8 @@ class ForceReasoning(Transform, frozen=True):
         options = msgspec.structs.replace(prompt.options, thinking=None, thinking_tokens_max=None)
         parts = (part for message in prompt.messages for part in message.parts)
         thoughts = sum(isinstance(part, Thinking) and bool(part.text) for part in parts)
-        edited = with_messages(prompt.replace(options=options), _WrittenThoughts(thoughts - REPLAYED_MAX))
+        written = _WrittenThoughts(thoughts - REPLAYED_MAX)
+        edited = rewrite_runs(prompt.replace(options=options), lambda run: tuple(map(written, run)))
         return edited.instruct(INSTRUCTION, id="forcereasoning")
 
     def editor(self, prompt: Prompt) -> Editor:
@@ -114,7 +116,7 @@ class _TaggedThinking:
 
     def __init__(self) -> None:
         self._count = 0
-        self._places: dict[int, int] = {}
+        self._indexes: dict[int, int] = {}
         self._texts: dict[int, _TaggedText] = {}
 
     def __call__(self, delta: Delta) -> Iterable[Delta]:
@@ -123,14 +125,14 @@ class _TaggedThinking:
         if isinstance(delta, PartDelta):
             if (text := self._texts.get(delta.index)) is not None:
                 return text.feed(delta.text)
-            return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+            return (msgspec.structs.replace(delta, index=self._indexes[delta.index]),)
         if isinstance(delta, MediaDelta):
-            return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+            return (msgspec.structs.replace(delta, index=self._indexes[delta.index]),)
         if isinstance(delta, PartFinished):
             if (text := self._texts.pop(delta.index, None)) is not None:
                 assert isinstance(delta.part, Text)
                 return text.finish(delta.part)
-            return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+            return (msgspec.structs.replace(delta, index=self._indexes[delta.index]),)
         if isinstance(delta, ReplyFinished):
             return [*(d for text in self._texts.values() for d in text.finish(None)), delta]
         return (delta,)
@@ -139,8 +141,8 @@ class _TaggedThinking:
         if isinstance(delta.part, Text):
             text = self._texts[delta.index] = _TaggedText(self._next)
             return text.feed(delta.part.text)
-        self._places[delta.index] = self._next()
-        return (msgspec.structs.replace(delta, index=self._places[delta.index]),)
+        self._indexes[delta.index] = self._next()
+        return (msgspec.structs.replace(delta, index=self._indexes[delta.index]),)
 
     def _next(self) -> int:
         self._count += 1

@@ -7,7 +7,7 @@ the caller's name for it, unless Rondel honours it in another way or its value i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 from ...contracts.fitting import fitted
@@ -44,7 +44,8 @@ def dropped(prompt: Prompt, caller: str, model: str, facts: ModelFacts, *, has_a
     if caller != model:
         names.update(set(_fields(prompt.opaque.get(caller))).difference(_HONOURED.get(caller, ())))
         names.update(f"tools.{spec.name}" for spec in prompt.tools if not spec.schema and _is_server_tool(spec.opaque))
-        if has_audio and any(map(_is_audio, _parts(prompt))):
+        parts = (part for message in prompt.messages for part in message.parts) if has_audio else ()
+        if any(isinstance(part, Media) and part.kind == "audio" for part in parts):
             names.add("input_audio")
     if not names:
         return ()
@@ -82,11 +83,3 @@ def _thinks(options: Options) -> bool:
 def _is_server_tool(opaque: dict[str, Any]) -> bool:
     kinds = [cast("dict[str, Any]", fields).get("type") for fields in opaque.values() if isinstance(fields, dict)]
     return any(kind not in (None, "namespace") for kind in kinds)
-
-
-def _parts(prompt: Prompt) -> Iterable[object]:
-    return (part for message in prompt.messages for part in message.parts)
-
-
-def _is_audio(part: object) -> bool:
-    return isinstance(part, Media) and part.kind == "audio"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...errors import RondelError, nearest
+from ...errors import RondelError
 from ...plugin import Plugin
 from ...tool import Tool
 
 
 class Registry:
+    """The gateway's plugins, by name and in order."""
+
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self._plugins: dict[str, Plugin] = {}
         for plugin in plugins:
@@ -34,27 +36,19 @@ class Registry:
         self._plugins[name] = plugin
         return plugin
 
-    def unregister(self, name: str) -> Plugin:
-        if name not in self._plugins:
-            raise RondelError(f"no agent behind the gateway is named {name!r}{nearest(name, list(self._plugins))}")
-        return self._plugins.pop(name)
-
     def get(self, name: str) -> Plugin | None:
+        """Return the plugin of this name, or None."""
         return self._plugins.get(name)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the plugins, in order."""
         return tuple(self._plugins)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
+        """The tools that they inject."""
         return tuple(tool for plugin in self for tool in plugin.tools)
 
     def __iter__(self) -> Iterator[Plugin]:
-        return iter(tuple(self._plugins.values()))
-
-    def __len__(self) -> int:
-        return len(self._plugins)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._plugins
+        return iter(self._plugins.values())

@@ -35,15 +35,15 @@ class Responses:
         self._store, self._clock = store, clock
 
     async def knows(self, key: str, id: str) -> bool:
-        return await self._store.get(NAMESPACE, _store_key(key, id)) is not None
+        return await self._store.get(NAMESPACE, callers_key(key, id)) is not None
 
     async def keep(self, key: str, id: str, said: Prompt, reply: Message, previous: str) -> None:
         messages = tuple(message for message in said.messages if not _is_instructions(message))
         kept = msgspec.json.encode(StoredResponse((*messages, reply), previous))
-        await self._store.put(NAMESPACE, _store_key(key, id), kept, until=self._clock.now() + KEPT_S)
+        await self._store.put(NAMESPACE, callers_key(key, id), kept, until=self._clock.now() + KEPT_S)
 
     async def forget(self, key: str, id: str) -> bool:
-        return await self._store.remove(NAMESPACE, _store_key(key, id))
+        return await self._store.remove(NAMESPACE, callers_key(key, id))
 
     async def continued(self, key: str, prompt: Prompt, *, required: bool) -> Prompt:
         """Return the prompt with the conversation that it continues in front. If it is not `required`, an unknown id is
@@ -56,7 +56,7 @@ class Responses:
             raise PromptRejected(f"`{PREVIOUS}` is longer than {ID_CHARS_MAX} characters", code="bad_body")
         earlier: list[tuple[Message, ...]] = []
         while id and len(earlier) < LINKS_MAX:
-            found = await self._store.get(NAMESPACE, _store_key(key, id))
+            found = await self._store.get(NAMESPACE, callers_key(key, id))
             if found is None:
                 break
             kept = msgspec.json.decode(found, type=StoredResponse)
@@ -83,6 +83,6 @@ def _is_instructions(message: Message) -> bool:
     return bool(message.opaque.get(DIALECT, {}).get("instructions"))
 
 
-def _store_key(key: str, id: str) -> str:
+def callers_key(key: str, id: str) -> str:
     # Callers choose the id: one with a slash must not name a response of the key `key/…`.
     return f"{quote(key, safe='')}/{id}"

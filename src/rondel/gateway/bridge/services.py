@@ -34,6 +34,7 @@ from ...question import Hold, Question
 from ...values import Message, Messages, Options, Person, ToolCall, ToolResult, ToolSpec, Value
 from ..relay.request import Request
 from .questions import Waiting
+from .responses import callers_key
 from .signatures import all_stamped
 
 GATEWAY = "gateway"  # the name of the agent in the turn of a request that names no agent of the project
@@ -296,16 +297,16 @@ class HiddenRounds:
         results = tuple(call.result for call in calls.values() if call.result is not None)
         hidden = HiddenMessages(messages, results)
         for id in callers:
-            self._cache(_store_key(key, id), hidden)
+            self._cache(callers_key(key, id), hidden)
             await self._store.put(
-                NAMESPACE, _store_key(key, id), msgspec.json.encode(hidden), until=self._clock.now() + STORED_S
+                NAMESPACE, callers_key(key, id), msgspec.json.encode(hidden), until=self._clock.now() + STORED_S
             )
 
     async def may_apply(self, request: Request) -> bool:
         """Return whether a request may continue a turn with hidden rounds. Cheap: looks only for the calls' ids."""
         await self._load()
         return bool(self._known) and any(
-            _store_key(request.key, id.decode("utf-8", "replace")) in self._known for id in request.find(_ID)
+            callers_key(request.key, id.decode("utf-8", "replace")) in self._known for id in request.find(_ID)
         )
 
     async def restore(self, key: str, prompt: Prompt) -> Prompt:
@@ -334,7 +335,7 @@ class HiddenRounds:
 
     async def _find(self, key: str, message: Message) -> HiddenMessages | None:
         for call in message.calls:
-            store_key = _store_key(key, call.id)
+            store_key = callers_key(key, call.id)
             if store_key in self._known:
                 if (hidden := self._known[store_key]) is None and (
                     kept := await self._store.get(NAMESPACE, store_key)
@@ -355,11 +356,6 @@ class HiddenRounds:
 
 
 _ID = re.compile(rb'"(?:id|call_id|tool_call_id)"\s*:\s*"([^"]+)"')  # where the dialects write the ids of calls
-
-
-def _store_key(key: str, id: str) -> str:
-    # Callers choose the id: one with a slash must not name a call of the key `key/…`.
-    return f"{quote(key, safe='')}/{id}"
 
 
 def _callers_calls(hidden: HiddenMessages) -> dict[tuple[str, str], dict[str, Any]]:

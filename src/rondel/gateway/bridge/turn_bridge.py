@@ -13,8 +13,8 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from ...app.app import App
-from ...contracts.dialect import UNSIGNED, ReplyWriter, headers_key
-from ...engine import Engine, dialect_of
+from ...contracts.dialect import ReplyWriter, headers_key
+from ...engine import Engine, Wrapper, dialect_of
 from ...engines.fallback import Fallback
 from ...engines.http.headers import for_servers
 from ...errors import EngineError, LimitReached, PromptRejected, RondelError, TokenLimitError
@@ -26,7 +26,6 @@ from ...question import Question
 from ...text.redaction import Redactor
 from ...values import (
     Delta,
-    ModelFacts,
     PartDelta,
     PartFinished,
     PartStarted,
@@ -39,8 +38,7 @@ from ...values import (
 from ..relay.record import Record, tokens_of
 from ..relay.request import Request
 from ..relay.response import Outgoing
-from ..routing.candidate import Candidate
-from ..routing.outages import Outages
+from ..routing.outages import Candidate, Outages
 from .dropped import dropped
 from .questions import Questions, Recorder, Waiting, question_text
 from .reply_merger import Paragraphs, ReplyMerger
@@ -49,7 +47,6 @@ from .responses import PREVIOUS, Responses
 from .services import BEFORE_INJECTED, HiddenRounds, Opening, RequestTurns
 from .signatures import SIGNING, Signatures, signed_by, stamped
 
-_UNSIGNED = UNSIGNED.encode()
 _JSON = [(b"content-type", b"application/json")]
 CHAT = "openai-chat"
 _ID_PREFIXES = {"anthropic": "msg_", CHAT: "chatcmpl-", RESPONSES: "resp_"}
@@ -100,7 +97,7 @@ class TurnBridge:
         plain = not looked_at and asked is request.prompt
         if any(dialect_of(one.engine) in SIGNING for one in candidates):
             asked = await parts.signatures.restore(request.key, request.dialect.name, asked)
-        self.has_signatures = _UNSIGNED in request.without_tools or asked is not request.prompt
+        self.has_signatures = request.has_unsigned or asked is not request.prompt
         # The caller's headers are meant for a bare model's server. Agents send headers of their own.
         if not opening.agent and any(dialect_of(one.engine) == request.dialect.name for one in candidates):
             asked = _with_headers(asked, request)
@@ -111,7 +108,7 @@ class TurnBridge:
             asked,
             engine,
             opening,
-            wrap_engine=self._wrap_engine,
+            wrap_engine=lambda engine: _TurnEngine(engine, self),
             plain=plain,
             kept=parts.traced,
             resumed=resumed,
@@ -175,10 +172,6 @@ class TurnBridge:
         await self._parts.responses.keep(request.key, self._reply_id, request.prompt, reply.message, previous)
 
     @property
-    def _model(self) -> str:
-        return self.record.model or self.record.engine.partition(":")[2] or self.request.model
-
-    @property
     def _reply_id(self) -> str:
         return _ID_PREFIXES[self.request.dialect.name] + self.request.id
 
@@ -194,13 +187,11 @@ class TurnBridge:
         return self.writer
 
     def _new_writer(self) -> ReplyWriter:
-        request = self.request
+        request, record = self.request, self.record
+        model = record.model or record.engine.partition(":")[2] or request.model
         return request.dialect.reply_writer(
-            model=self._model, id=self._reply_id, prompt=request.prompt, created_s=int(self.record.at)
+            model=model, id=self._reply_id, prompt=request.prompt, created_s=int(record.at)
         )
-
-    def _wrap_engine(self, engine: Engine) -> Engine:
-        return _TurnEngine(engine, self)
 
     def asks(self, engine: Engine) -> None:
         """Count a round of the turn's own engine, which differs from the routed one if a plugin handed over."""
@@ -224,20 +215,11 @@ class TurnBridge:
             self.record.attempts += 1
 
 
-class _WatchedEngine:
-    """Wraps an engine and tells the bridge when it is asked."""
+class _TurnEngine(Wrapper):
+    """An engine that a turn asks, of its own agent or of another. It tells the bridge."""
 
     def __init__(self, engine: Engine, bridge: TurnBridge) -> None:
         self._engine, self._bridge = engine, bridge
-        self.name = engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
-
-
-class _TurnEngine(_WatchedEngine):
-    """An engine that a turn asks, of its own agent or of another."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta]:
         self._bridge.asks(self)
@@ -247,16 +229,15 @@ class _TurnEngine(_WatchedEngine):
         async with contextlib.aclosing(stream) as deltas:
             async for delta in deltas:
                 yield delta
-                if request.streams and not _is_edge_of_text(delta):
+                if request.streams and not _is_edge(delta):
                     await outgoing.flush()  # backpressure: a slow caller slows the model down
 
 
-class _CandidateEngine(_WatchedEngine):
+class _CandidateEngine(Wrapper):
     """A candidate. The one that was asked last is the one that answered."""
 
     def __init__(self, engine: Engine, bridge: TurnBridge, account: str) -> None:
-        super().__init__(engine, bridge)
-        self._account = account
+        self._engine, self._bridge, self._account = engine, bridge, account
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._bridge.note_engine(self._account)
@@ -316,9 +297,6 @@ class _Listener:
     def is_silent_at_limit(self) -> bool:
         return self._cut and self._feed is None
 
-    def _charged(self, event: UsageRecorded) -> None:
-        note_charge(self._record, event)
-
     def _warned(self, event: Warned) -> None:
         self._record.warnings += (event.message,)
 
@@ -342,7 +320,7 @@ class _Listener:
 
     def _begin(self) -> Callable[[Delta], bytes]:
         writer = self._bridge.begin()
-        feed = self._feed = _nothing if writer is None else writer.feed
+        feed = self._feed = (lambda _: b"") if writer is None else writer.feed
         if self._say is not None:
             self._say(feed(self._begun))
         return feed
@@ -390,14 +368,17 @@ class _Listener:
         PartFinished: _finished,
         ReplyFinished: _delta,
         LimitHit: _limit,
-        UsageRecorded: _charged,
+        UsageRecorded: lambda self, event: note_charge(self._record, event),
         Warned: _warned,
     }
 
 
-def _is_edge_of_text(delta: Delta) -> bool:
-    """Whether this only begins or ends a text: it is sent with what follows, which comes at once."""
-    return isinstance(delta, (PartStarted, PartFinished)) and isinstance(delta.part, Text)
+def _is_edge(delta: Delta) -> bool:
+    """Whether this only begins or ends a text, or ends a reply that calls nothing: it is sent with what follows, which
+    comes at once."""
+    if isinstance(delta, (PartStarted, PartFinished)):
+        return isinstance(delta.part, Text)
+    return isinstance(delta, ReplyFinished) and delta.stop == "end"
 
 
 def _signer(account: str) -> str:
@@ -415,7 +396,3 @@ def _with_headers(prompt: Prompt, request: Request) -> Prompt:
     if not (sent := for_servers(request.headers)):
         return prompt
     return msgspec.structs.replace(prompt, opaque={**prompt.opaque, headers_key(request.dialect.name): sent})
-
-
-def _nothing(_: Delta) -> bytes:
-    return b""

@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import msgspec
 
-from ...contracts.dialect import Dialect
+from ...contracts.dialect import UNSIGNED, Dialect
 from ...errors import PromptRejected
 from ...prompt import Prompt
 
 _SESSION = re.compile(r'(?:_session_|"session_id"\s*:\s*")([\w-]+)')
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TRUE = msgspec.Raw(b"true")
+_UNSIGNED = UNSIGNED.encode()
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BREAKS = re.compile("[\r\n\0]")
 MODEL_CHARS_MAX = 512  # longer names of models are refused: a name is written to headers, logs and caches
@@ -89,8 +90,13 @@ class Request:
             held = self._held[texts] = bool(texts) and _any_of(texts).search(self._body) is not None
         return held
 
-    def tools_hold(self, *texts: bytes) -> bool:
-        return "tools" in self.fields and _any_of(texts).search(memoryview(self.fields["tools"])) is not None
+    def tools_hold(self, text: bytes) -> bool:
+        return "tools" in self.fields and bytes(self.fields["tools"]).find(text) >= 0
+
+    @cached_property
+    def has_unsigned(self) -> bool:
+        """Whether the conversation has thinking that no provider signed."""
+        return self.without_tools.find(_UNSIGNED) >= 0
 
     def _join_without_tools(self) -> bytes:
         pieces: list[bytes | msgspec.Raw] = []

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from ...engine import Engine
 from ...errors import EngineError, EngineGarbled, EngineOverloaded, EngineTimeout, EngineUnreachable
-from .candidate import Candidate
 
 BASE_S = 5.0
 MAX_S = 300.0  # the default of the first pause, and the longest pause
@@ -25,6 +26,22 @@ _WHY: dict[type[EngineError], str] = {
     EngineGarbled: "answering nonsense",
 }
 """Callers read only the kind of a failure, because a server's own message may contain anything."""
+
+
+class Candidate(NamedTuple):
+    """An engine that may answer a request."""
+
+    engine: Engine
+    account: str
+    """The engine's name in the configuration, and its model: `work:gpt-5`. `engine.name` has the provider's name, which
+    two accounts at one provider share."""
+
+
+def named(name: str, engine: Engine) -> Candidate:
+    """Return the candidate for an engine that the configuration calls `work` or `work:gpt-5`."""
+    head, _, model = name.partition(":")
+    model = engine.name.partition(":")[2] or model
+    return Candidate(engine, f"{head}:{model}" if model else head)
 
 
 class Outage(msgspec.Struct):

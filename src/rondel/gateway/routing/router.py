@@ -23,7 +23,6 @@ from ...threads import in_thread
 from ...values import Value
 from ..relay.request import Request, is_name
 from .counting import Calibration, estimate
-from .kinds import asks_to_think, searches_the_web
 from .names import Names
 from .routes import AGENT, MAIN, Route, Routes, Table
 from .sessions import Sessions, project_named
@@ -32,6 +31,8 @@ from .tag import find_tag
 LAST_TOKENS_MIN = 20_000  # A session whose last prompt was long keeps its route while its prompts are longer than this
 NAMES_MAX = 256
 NAME_MAX = 100  # callers ask for few models, but with every request: that many names, up to this length, are cached
+
+_THINKING = frozenset(("thinking", "reasoning", "reasoning_effort", "enable_thinking"))
 
 Custom: TypeAlias = Callable[..., Any]
 Reason: TypeAlias = str | tuple[str, *tuple[object, ...]]
@@ -287,14 +288,14 @@ class _Decider:
     def web_search(self) -> _Result:
         if (route := self.routes.web_search) is None:
             return None, "there is no route for web search"
-        if not searches_the_web(self.request):
+        if not _searches_the_web(self.request):
             return None, "it has no tool for web search"
         return route, f"it has a tool for web search, and {route.why}"
 
     def think(self) -> _Result:
         if (route := self.routes.think) is None:
             return None, "there is no route for thinking"
-        if not asks_to_think(self.request):
+        if not _asks_to_think(self.request):
             return None, "it does not ask for thinking"
         return route, f"it asks for thinking, and {route.why}"
 
@@ -317,6 +318,33 @@ _RULES: tuple[tuple[str, Callable[[_Decider], _Result | None]], ...] = (
 
 def _text(reason: Reason) -> str:
     return reason if isinstance(reason, str) else reason[0].format(*reason[1:])
+
+
+# --- web search and thinking, from the top level of a body ------------------------------------------------------------
+
+
+def _searches_the_web(request: Request) -> bool:
+    if "web_search_options" in request.fields:
+        return True
+    if not request.tools_hold(b'"web_search'):
+        return False
+    tools: Any = request.field("tools")
+    found = map(_table, cast("list[Any]", tools) if isinstance(tools, list) else ())
+    return any(str(tool.get("type", "")).startswith("web_search") for tool in found)
+
+
+def _asks_to_think(request: Request) -> bool:
+    if _THINKING.isdisjoint(request.fields):
+        return False
+    thinking, reasoning = _table(request.field("thinking")), _table(request.field("reasoning"))
+    if (thinking and thinking.get("type") != "disabled") or reasoning.get("enabled") or reasoning.get("max_tokens"):
+        return True
+    effort = reasoning.get("effort") or request.field("reasoning_effort")
+    return effort not in (None, "", "none") or request.field("enable_thinking") is True
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 # --- the project's own router -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -26,8 +26,11 @@ from ..relay.disconnect import DISCONNECT, DisconnectGuard, Receive
 from ..relay.record import Record, Records
 from ..relay.request import Request
 from ..relay.response import Headers, Outgoing, Send
+from ..routing.routes import AGENT
 from .access import Refused
 from .exchange import Exchange
+from .mcp import PATH as MCP
+from .mcp import McpRoute
 from .models import listing
 from .setup import Setup
 
@@ -64,6 +67,7 @@ class Gateway:
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
+        self._mcp = McpRoute(app, lambda key, agent: self._setup.permit(key).allows(f"{AGENT}{agent}"))
 
     @property
     def clock(self) -> Clock:
@@ -81,6 +85,7 @@ class Gateway:
             self._time = asyncio.get_running_loop().time
             ticker = self._group.create_task(self._keep_alive())
             life.callback(ticker.cancel)
+            life.callback(self._mcp.close)
             self._life = life.pop_all()
         return self
 
@@ -115,17 +120,17 @@ class Gateway:
                 async with asyncio.timeout(seconds):  # not wait_for, which may swallow a cancellation before 3.12
                     await self._is_idle.wait()
 
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncGenerator[None]:
-        """Raises EngineOverloaded in the body of the `with` if the gateway stops before the answer is complete."""
+    async def _until_stopped(self, answer: Coroutine[Any, Any, None]) -> None:
+        """Await an answer. Raises EngineOverloaded if the gateway stops before it is complete."""
         if self._is_stopping:
+            answer.close()
             raise _stopping()
         answering = asyncio.timeout(None)
         self._open.add(answering)
         self._is_idle.clear()
         try:
             async with answering:
-                yield
+                await answer
         except TimeoutError:
             if not answering.expired():
                 raise
@@ -153,6 +158,8 @@ class Gateway:
                 await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
             elif path == EMBEDDINGS and scope["method"] == "POST":
                 await self._serve(self._dialect("openai-chat"), headers, query, receive, out, self._embed)
+            elif path == MCP and scope["method"] in ("DELETE", "GET", "POST"):
+                await self._serve_mcp(scope, headers, receive, send, out)
             elif path == COUNT and scope["method"] == "POST":
                 await self._serve(self._dialect("anthropic"), headers, query, receive, out, self._count)
             else:
@@ -163,6 +170,20 @@ class Gateway:
             record.outcome, record.status, record.error = "refused", error.status, str(error)
             self.records.add(record)
             await self._refuse(out, dialect, error)
+
+    async def _serve_mcp(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, out: Outgoing
+    ) -> None:
+        assert self._group is not None
+        key = self._setup.access.check_key(headers, self.clock.now())
+        if self._is_stopping:
+            await self._say(out, headers, MCP, 503, "the gateway is stopping")
+            return
+        asked = dict(scope)
+        size = self._setup.body_bytes_max
+        problem = await self._mcp.serve(self._group, asked, receive, send, key=key, body_bytes_max=size)
+        if problem:
+            await self._say(out, headers, MCP, 501, problem)
 
     def _record(self, dialect: Dialect, now: float, key: str = "") -> Record:
         return Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key)
@@ -299,8 +320,8 @@ class Gateway:
         try:
             decision = await setup.decide(request)
             record.rule, record.why, record.warnings = decision.rule, decision.why, decision.warnings
-            async with self._answering():
-                await exchange.answer(setup.candidates(request, decision), setup.opening(request, decision))
+            answer = exchange.answer(setup.candidates(request, decision), setup.opening(request, decision))
+            await self._until_stopped(answer)
             setup.learn(record, decision.estimated)
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
@@ -315,8 +336,7 @@ class Gateway:
 
     async def _count(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         try:
-            async with self._answering():
-                await self._counted(setup, request, record, out)
+            await self._until_stopped(self._counted(setup, request, record, out))
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
             await self._refuse(out, request.dialect, error)
@@ -327,10 +347,7 @@ class Gateway:
         record.rule = "embedding"
         exchange = Exchange(setup.parts, request, out, record)
         try:
-            async with self._answering():
-                body = await setup.embeddings.answer(request, record, setup.permit(request.key))
-            record.outcome, record.status = "done", 200
-            await _reply(out, 200, body)
+            await self._until_stopped(self._embedded(setup, request, record, out))
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
             await self._refuse(out, request.dialect, error)
@@ -338,6 +355,11 @@ class Gateway:
             await exchange.report(error)
         except RondelError as error:
             await exchange.report(EngineError(str(error)))
+
+    async def _embedded(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
+        body = await setup.embeddings.answer(request, record, setup.permit(request.key))
+        record.outcome, record.status = "done", 200
+        await _reply(out, 200, body)
 
     async def _counted(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         """Answer with the tokens of a prompt: counted by the upstream if it can, else estimated."""

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from ...contracts.dialect import UNSIGNED, passthrough
+from ...contracts.dialect import passthrough
 from ...engine import dialect_of
 from ...errors import EngineDenied, EngineError
 from ...events import Event, UsageRecorded
@@ -25,10 +25,9 @@ from ..bridge.turn_bridge import SharedState, TurnBridge, note_charge
 from ..relay.record import Record
 from ..relay.request import Request
 from ..relay.response import Headers, Outgoing
-from ..routing.candidate import Candidate
+from ..routing.outages import Candidate
 
 _JSON = [(b"content-type", b"application/json")]
-_UNSIGNED = UNSIGNED.encode()
 _PASSED_ON = frozenset(
     ("request-id", "x-request-id", "retry-after", "retry-after-ms", "openai-processing-ms", "openai-version")
 )
@@ -120,7 +119,7 @@ class Exchange:
         when the next one speaks another dialect or would reject earlier messages; none if the request was answered."""
         request = self.request
         relay = passthrough(request.dialect)
-        if relay is None or _UNSIGNED in request.without_tools:
+        if relay is None or request.has_unsigned:
             return candidates
         path = f"{request.dialect.path}?{request.query}" if request.query else ""
         for index, (engine, account) in enumerate(candidates):

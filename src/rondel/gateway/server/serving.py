@@ -150,22 +150,24 @@ class _Refused(Exception):
 
 
 class _HeadWithBody:
-    """A transport that sends the head of an answer together with the first piece of its body, in one packet."""
+    """Stands in for the transport of a request until its answer has begun: it sends the head of the answer together
+    with the first piece of the body, in one packet."""
 
-    __slots__ = ("_head", "_transport", "close", "is_closing")
+    __slots__ = ("_cycle", "_head", "_transport", "close", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head: bytes | None = None
-        self.close, self.is_closing = transport.close, transport.is_closing
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._transport = cycle, cycle.transport
+        self._head = b""
+        self.close, self.is_closing = cycle.transport.close, cycle.transport.is_closing
 
     def write(self, data: bytes) -> None:
-        if self._head is None and not data.startswith(b"HTTP/1.1 100 "):
-            self._head = data
-            return
         if self._head:
-            data, self._head = self._head + data, b""
-        self._transport.write(data)
+            self._cycle.transport = self._transport
+            self._transport.write(self._head + data)
+        elif data.startswith(b"HTTP/1.1 100 "):
+            self._transport.write(data)
+        else:
+            self._head = data
 
 
 async def _send_unchunked(cycle: RequestResponseCycle, message: Any) -> None:
@@ -296,7 +298,7 @@ class Connection(HttpToolsProtocol):
             raise _Refused
         super().on_headers_complete()
         if self.scope["method"] != "HEAD":
-            self.cycle.transport = cast(asyncio.Transport, _HeadWithBody(self.transport))
+            self.cycle.transport = cast(asyncio.Transport, _HeadWithBody(self.cycle))
         if self.parser.get_http_version() == "1.0":
             self.cycle.send = partial(_send_unchunked, self.cycle)
         self._is_in_body = True

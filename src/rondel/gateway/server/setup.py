@@ -30,8 +30,7 @@ from ..bridge.services import Opening, RequestTurns
 from ..bridge.turn_bridge import SharedState
 from ..relay.record import Record
 from ..relay.request import Request
-from ..routing.candidate import Candidate, named
-from ..routing.outages import Outage, Outages
+from ..routing.outages import Candidate, Outage, Outages, named
 from ..routing.router import Decision, Router
 from ..routing.routes import AGENT, chain_of
 from .access import Access, Permit, Refused
@@ -75,7 +74,8 @@ class Pool:
     async def give_back(self, names: Iterable[str]) -> None:
         for name in names:
             self._takers[name] -= 1
-        while len(self._engines) > self._engines_max and (name := self._spare()):
+        spare = (name for name in tuple(self._engines) if not self._takers[name])
+        while len(self._engines) > self._engines_max and (name := next(spare, "")):
             del self._takers[name]
             await close(self._engines.pop(name))
 
@@ -83,9 +83,6 @@ class Pool:
         engines, self._engines = self._engines, OrderedDict()
         for engine in engines.values():
             await close(engine)
-
-    def _spare(self) -> str:
-        return next((name for name in self._engines if not self._takers[name]), "")
 
 
 class Setup:
@@ -114,7 +111,8 @@ class Setup:
         )
         self._app = app
         self._pool = Pool(make_engine)
-        self.plugins = plugins if plugins is not None else injecting_plugins(config)
+        entries = (entry for entry in gateway.plugins if entry.enabled)
+        self.plugins = Registry(entry.make(config.project) for entry in entries) if plugins is None else plugins
         self._router = Router(
             config,
             default=default,
@@ -170,8 +168,7 @@ class Setup:
 
     async def decide(self, request: Request) -> Decision:
         decision = await self._router.decide(request)
-        if decision.fields:
-            decision.apply(request)
+        decision.apply(request)
         return decision
 
     def count(self, request: Request, engine: str) -> tuple[int, str]:
@@ -281,11 +278,3 @@ def _made(names: Iterable[str], make: Callable[[str], Engine]) -> list[Candidate
     if not made:
         raise EngineDenied(str(failure), code="no_engine")
     return made
-
-
-def injecting_plugins(config: Config) -> Registry:
-    registry = Registry()
-    for entry in config.gateway.plugins:
-        if entry.enabled:
-            registry.register(entry.make(config.project))
-    return registry

@@ -1,16 +1,21 @@
-"""A background job as the runtime stores it, and the messages about its end. Pure."""
+"""A background job as the runtime stores it, the messages about its end, and its engine, which asks no model. Pure."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
 
 import msgspec
 
 from ...charge import Scope
 from ...contracts.runtime import JobInfo
+from ...errors import AgentFailed, ToolError
 from ...events import Digest, JobFinished, JobMode, JobStatus
 from ...machine.turn import Turn
-from ...values import Message, Value, user
+from ...prompt import Prompt
+from ...text.inputs import from_text
+from ...tool import Tool
+from ...values import Delta, Message, ModelFacts, Person, Reply, Text, ToolCall, ToolResult, Value, deltas_of, user
 
 JOBS_AT_ONCE = 8  # how many jobs of one conversation run at the same time; the others wait
 SUMMARY_CHARS_MAX = 200
@@ -34,6 +39,7 @@ class BackgroundJob(Value, frozen=True):
     path: tuple[str, ...] = ()
     input: str = ""
     scope: Scope = Scope("job")  # what it is charged to: the turn that started it
+    person: Person = Person("")  # who started that turn
 
     @property
     def own_conversation(self) -> str:
@@ -92,3 +98,40 @@ def ended(info: JobInfo, status: JobStatus, text: str, at: float) -> JobFinished
     if len(summary) > SUMMARY_CHARS_MAX:
         summary = summary[: SUMMARY_CHARS_MAX - 1] + "…"
     return JobFinished(info.id, status, Digest(info.id, info.name, status == "done", summary, detail, at))
+
+
+class JobEngine:
+    """Calls the job's tools one after the other and answers with the last result."""
+
+    name = "job"
+    facts = ModelFacts()
+    without_model = True
+
+    def __init__(self, job: BackgroundJob, tools: dict[str, Tool]) -> None:
+        self._job, self._tools = job, tools
+
+    async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+        said = [part for message in prompt.messages for part in message.parts if isinstance(part, ToolResult)]
+        for delta in deltas_of(self._next(said)):
+            yield delta
+
+    def _next(self, results: Sequence[ToolResult]) -> Reply:
+        job, done = self._job, len(results)
+        if results and results[-1].is_error:
+            self._give_up(job.steps[done - 1].tool, results[-1].text)
+        text = results[-1].text if results else job.input
+        if done == len(job.steps):
+            return Reply(Message("assistant", (Text(text or "(done, nothing to show)"),)))
+        step = job.steps[done]
+        arguments = step.arguments if step.arguments is not None else _arguments(self._tools[step.tool], text)
+        return Reply(Message("assistant", (ToolCall(job.call_id(done), step.tool, arguments),)), stop="calls")
+
+    def _give_up(self, name: str, text: str) -> None:
+        if len(self._job.steps) > 1 or "agent" in self._tools[name].tags:
+            raise AgentFailed(name, text)
+        raise ToolError(text)
+
+
+def _arguments(tool: Tool, text: str) -> dict[str, Any]:
+    fields = cast("dict[str, Any]", tool.schema.get("properties", {}))
+    return from_text(fields, text) or {"input": text}

@@ -37,8 +37,7 @@ from ...machine.turn import Turn
 from ...plugin import Chain
 from ...tool import CallContext, Tool, job_mode
 from ...values import user
-from .engine import JobEngine
-from .job import JOBS_AT_ONCE, BackgroundJob, JobStep, digest_message, ended, job_id, key_of
+from .job import JOBS_AT_ONCE, BackgroundJob, JobEngine, JobStep, digest_message, ended, job_id, key_of
 from .status import NAMESPACE, mark_alive, publish, read_job
 
 logger = logging.getLogger("rondel.background")
@@ -111,7 +110,8 @@ class Background:
     async def _start(self, turn: Turn, job: BackgroundJob) -> None:
         # Submit first, then write the start: if the turn stops in between, the job itself writes its start.
         root = await turn.root()
-        job = msgspec.structs.replace(job, conversation=root.conversation, path=turn.path, scope=scope_of(turn, "job"))
+        known = {"conversation": root.conversation, "path": turn.path, "person": turn.person}
+        job = msgspec.structs.replace(job, scope=scope_of(turn, "job"), **known)
         jobs = root.transcript.jobs
         if job.id in jobs:
             job = msgspec.structs.replace(job, at=jobs[job.id].started_at)
@@ -185,6 +185,7 @@ class Background:
                 messages=(task,),
                 resolved=resolved,
                 scope=job.scope,
+                person=job.person,
             )
         except RondelError as error:
             return self._ended(job, "failed", str(error))
@@ -270,7 +271,8 @@ class Background:
             digest = Digest(info.id, info.name, info.status == "done", info.summary, info.detail, info.finished_at)
             is_known = self._services.registry.knows_agent(job.agent) and not job.path
             agent = job.agent if is_known else root.transcript.starting_agent
-            await self._services.turns.start(job.conversation, agent, digest_message(digest), turn=f"{job.id}.turn")
+            message, turn = digest_message(digest), f"{job.id}.turn"
+            await self._services.turns.start(job.conversation, agent, message, turn=turn, person=job.person)
 
     # --- what people ask ----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import msgspec
 
 from ...contracts.store import KeyValueStore
+from ...engine import ask
 from ...errors import EngineError, RondelError, ToolError
 from ...fetching import Fetcher, FetchError, fetched, needs_fetching
 from ...machine.rewriting import rewrite_runs
@@ -23,7 +24,7 @@ from ...machine.turn import Turn
 from ...plugin import Key, Plugin
 from ...prompt import Prompt
 from ...tool import CallContext, Tool
-from ...values import Delta, Media, Message, Part, ReplyBuilder, Text, ToolResult, system
+from ...values import Media, Message, Part, Text, ToolResult, system
 from .album import Album, Albums, Pool, digest_of
 from .question import NAME, SCHEMA, ImageQuestion, number_of, question_of
 
@@ -194,7 +195,7 @@ class ImageAgent(Plugin):
                 if m.role == "user" and m.text.strip() and not m.author.startswith("plugin:")
             )
             prompt = _prompt(images, question, next(people, ""))
-            said = await _asked(turn, self._vision_engine(turn), prompt)
+            said = (await ask(turn.engine_named(self._vision_engine(turn), kind="image"), prompt)).text
         except EngineError as error:
             raise ToolError(f"{_named(numbers)} could not be looked at: {error}") from None
         if not said.strip():
@@ -329,15 +330,6 @@ def _prompt(images: Iterable[tuple[int, Media]], question: ImageQuestion, said: 
         parts.append(Text(f"The user said:\n{said.strip()}"))
     parts.append(Text(f"The task:\n{msgspec.json.encode(question).decode()}"))
     return Prompt.of(system(VISION_PROMPT), Message("user", tuple(parts)))
-
-
-async def _asked(turn: Turn, engine: str, prompt: Prompt) -> str:
-    builder = ReplyBuilder()
-    stream = cast(AsyncGenerator[Delta], turn.engine_named(engine, kind="image").stream(prompt))
-    async with contextlib.aclosing(stream) as deltas:
-        async for delta in deltas:
-            builder.add(delta)
-    return builder.reply().text
 
 
 def _named(numbers: Iterable[int]) -> str:

@@ -40,6 +40,7 @@ class TextTools(Plugin):
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
+        """The forms in which calls are found in a text."""
         return tuple(self._patterns.values())
 
     def add_pattern(self, name: str, opening: str, closing: str = "", *, read: ReadBody | None = None) -> None:
@@ -57,6 +58,7 @@ class TextTools(Plugin):
         self._patterns[name] = Pattern(name, opens, closes, read)
 
     def remove_pattern(self, name: str) -> None:
+        """Remove a form."""
         if name not in self._patterns:
             raise RondelError(f"no pattern is named {name!r}{nearest(name, list(self._patterns))}")
         del self._patterns[name]

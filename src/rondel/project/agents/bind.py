@@ -19,8 +19,9 @@ from ...text.inputs import described_by, typed
 from ...text.schedule import Schedule, parse
 from ...tool import CallContext, Tool, is_function
 from ...values import OutputSchema
-from ..config import engine_problem, plugins_of
+from ..config import engine_problem, mcp_plugin, plugins_of
 from ..config.entries import limits_of, options_of
+from ..config.mcp import agent_servers
 from ..lookup import find_tool, import_attribute
 from ..settings import Config
 from .drafts import Draft, with_paths
@@ -73,6 +74,7 @@ def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
         function=function,
         alias=settings.alias,
         listeners=_known(draft, "listeners", settings.listeners),
+        handoffs=_named(draft, "handoffs", settings.handoffs, names),
         expands_output=settings.expands_output,
         recruits=_named(draft, "recruits", settings.recruits, names),
         facts=_facts(draft),
@@ -119,6 +121,11 @@ def _plugins(draft: Draft, config: Config) -> tuple[Plugin, ...]:
         with collecting(draft.mistakes):
             if settings.enabled:
                 own.append(settings.make(config.project, mistakes=draft.mistakes))
+    with collecting(draft.mistakes):
+        settings, checker = draft.settings, draft.checker
+        servers = agent_servers(checker, draft.path, settings.mcp, settings.mcpServers, config.mcp)
+        if servers is not None:
+            own.append(mcp_plugin(config, servers))
     named = {plugin.name for plugin in own}
     # A new instance for each agent: a plugin is opened and closed with its agent.
     return (*(plugin for plugin in plugins_of(config) if plugin.name not in named), *own)

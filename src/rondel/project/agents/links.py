@@ -15,7 +15,9 @@ from ...text.document import KeyPath, Where
 from ...text.template import Directive, Template, TemplateError, parse, scan
 from .drafts import Draft
 
-Relation: TypeAlias = Literal["gets", "offers", "starts", "asks about", "listens to", "calls", "is", "runs", "recruits"]
+Relation: TypeAlias = Literal[
+    "gets", "offers", "starts", "asks about", "listens to", "hands off to", "calls", "is", "runs", "recruits"
+]
 _DIRECTIVES: dict[str, Relation] = {"Get": "gets", "Defer": "offers", "Start": "starts", "Inputs": "asks about"}
 WORKING: tuple[Relation, ...] = ("gets", "offers", "listens to", "is", "runs")
 """The relations in which one agent works for another: a cycle of them does not end by itself."""
@@ -61,6 +63,7 @@ class Links:
         settings, draft = self.draft.settings, self.draft
         named: dict[Relation, tuple[str, tuple[Any, ...]]] = {
             "listens to": ("listeners", settings.listeners),
+            "hands off to": ("handoffs", settings.handoffs),
             "calls": ("tools", settings.tools),
             "runs": ("job", settings.job),
             "recruits": ("recruits", settings.recruits),

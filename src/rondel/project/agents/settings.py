@@ -33,7 +33,11 @@ class AgentSettings(msgspec.Struct, frozen=True):
     engine: str = ""
     tools: tuple[str, ...] = ()  # built-in tools, `module:attribute` of the project, or other agents
     listeners: tuple[str, ...] = ()  # agents that the model may call; each needs a description and inputs
+    handoffs: tuple[str, ...] = ()  # agents that the model may hand the conversation over to
     plugins: tuple[str | dict[str, Any], ...] = ()
+    mcp: tuple[str, ...] | dict[str, Any] | None = None
+    """Which of the project's MCP servers it gets, or its own; without it, all of the project's."""
+    mcpServers: Any = None
     limits: dict[str, Any] = {}
     options: dict[str, Any] = {}
     inputs: dict[str, dict[str, Any]] = {}

@@ -7,34 +7,44 @@ RONDEL_AGENT and RONDEL_STORE override it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from ...errors import ConfigError, NotTrusted
 from ...knowledge.settings import KnowledgeSettings, WebSearchSettings
+from ...mcp.spec import ServerSettings, ServerSpec
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
 from ..lookup import find_plugin
-from ..settings import Config, EngineSettings, StoreSettings, TelemetrySettings, ToolSettings
+from ..settings import (
+    Config,
+    DiscordSettings,
+    EngineSettings,
+    Source,
+    StoreSettings,
+    TelemetrySettings,
+    ToolSettings,
+    shown_url,
+)
 from ..trust import UntrustedFolder
+from .discord import check_discord
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
 from .knowledge import knowledge_mistakes, web_search_mistakes
-from .ledger import ledger_of, rules_of
+from .ledger import configure_ledger, ledger_of, make_ledger, money_warnings, prices_of, rules_of
 from .locate import find_file, home_of, own_file
-from .money import configure_ledger, make_ledger, money_warnings, prices_of
+from .mcp import project_servers
 from .shown import OVERRIDES, explain, literal_secrets, secrets_in, sources_of
-from .telemetry import KEY as TELEMETRY_KEY
-from .telemetry import VARIABLE as TELEMETRY_VARIABLE
-from .telemetry import telemetry_of, telemetry_source
 
 __all__ = [
     "BUILTIN_ENGINES",
+    "MEMORY",
     "OVERRIDES",
     "SAME",
     "canonical_engine",
@@ -44,6 +54,7 @@ __all__ = [
     "find_plugin",
     "load",
     "make_ledger",
+    "mcp_plugin",
     "money_warnings",
     "plugins_of",
     "prices_of",
@@ -54,6 +65,7 @@ __all__ = [
 ]
 
 MEMORY = ":memory:"
+TELEMETRY, TELEMETRY_VARIABLE = "telemetry.endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -72,6 +84,9 @@ class _File(msgspec.Struct, frozen=True):
     tools: ToolSettings = ToolSettings()
     knowledge: dict[str, KnowledgeSettings] = {}
     web_search: WebSearchSettings = WebSearchSettings()
+    discord: DiscordSettings | None = None
+    mcp: dict[str, ServerSettings] = {}
+    mcpServers: Any = None
 
 
 def load(
@@ -124,7 +139,7 @@ def _loaded(
     config = _build(Checker(document, mistakes), path, project, env)
     return msgspec.structs.replace(
         config,
-        warnings=(*warnings, *(sentence for _, sentence in open_secrets)),
+        warnings=(*warnings, *config.warnings, *(sentence for _, sentence in open_secrets)),
         exposed=tuple(sentence for at, sentence in open_secrets if at[:2] == ("gateway", "keys")),
     )
 
@@ -135,10 +150,20 @@ def plugins_of(config: Config) -> list[Plugin]:
     telemetry = config.telemetry
     if telemetry.endpoint and all(plugin.name != "telemetry" for plugin in plugins):
         given = msgspec.structs.asdict(telemetry)
-        if config.source(TELEMETRY_KEY).variables == (TELEMETRY_VARIABLE,):
+        if config.source(TELEMETRY).variables == (TELEMETRY_VARIABLE,):
             given["endpoint"] = ""  # OpenTelemetry reads its own variables
         plugins.append(find_plugin("telemetry", given))
+    if config.mcp and all(plugin.name != "mcp" for plugin in plugins):
+        plugins.append(mcp_plugin(config, config.mcp))
     return plugins
+
+
+def mcp_plugin(config: Config, specs: Sequence[ServerSpec]) -> Plugin:
+    """Make the plugin that connects these servers."""
+    config.check_trusted()
+    from ...mcp.plugin import McpServers
+
+    return McpServers.of(specs, share=config.tools.search_share, project=config.project)
 
 
 def process_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:
@@ -160,6 +185,9 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     file = checker.struct(_File, document.data)
     overrides = {variable: env[variable] for variable in OVERRIDES if env.get(variable)}
     folder = path.parent if path else Path()
+    seen = None if isinstance(project, UntrustedFolder) else env
+    servers, warnings = project_servers(checker, file.mcp, file.mcpServers, path.parent if path else None, seen)
+    _check_share(checker, file.tools)
     config = Config(
         engine=overrides.get("RONDEL_ENGINE", file.engine),
         agent=overrides.get("RONDEL_AGENT", file.agent),
@@ -168,13 +196,16 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         limits=limits_of(checker, file.limits, ("limits",)),
         options=options_of(checker, file.options, ("options",)),
         plugins=plugin_entries(checker, file.plugins, ("plugins",)),
-        telemetry=telemetry_of(checker, file.telemetry, env),
+        telemetry=_telemetry(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
         knowledge=file.knowledge,
         web_search=file.web_search,
+        discord=check_discord(checker, file.discord),
+        mcp=servers,
         path=str(path or ""),
         project=project,
+        warnings=tuple(warnings),
     )
     for mistake in engine_mistakes(document, config, overrides):
         with collecting(checker.mistakes):
@@ -188,8 +219,32 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
             raise mistake
     gateway = gateway_of(checker, file.gateway, engines)
     config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
-    sources = sources_of(document, config, overrides) | telemetry_source(file.telemetry, config.telemetry)
+    sources = sources_of(document, config, overrides)
+    if config.telemetry.endpoint and not file.telemetry.endpoint:
+        sources[TELEMETRY] = Source(variables=(TELEMETRY_VARIABLE,))
     return msgspec.structs.replace(config, sources=sources)
+
+
+def _check_share(checker: Checker, tools: ToolSettings) -> None:
+    if not 0 < tools.search_share <= 1:
+        with collecting(checker.mistakes):
+            message = f"'tools.search_share' is {tools.search_share!r}; it must be more than 0, and at most 1"
+            raise checker.document.error(("tools", "search_share"), message)
+
+
+def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str]) -> TelemetrySettings:
+    """Return the effective settings. The file overrides the variable, which is for all programs on a machine."""
+    if not given.endpoint:
+        # OpenTelemetry has two variables to switch it off.
+        switches = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"))
+        is_off = any(env.get(variable, "").lower() == off for variable, off in switches)
+        return msgspec.structs.replace(given, endpoint="" if is_off else env.get(TELEMETRY_VARIABLE, ""))
+    parts = urlsplit(given.endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        message = f"{shown_url(given.endpoint)!r} is not a web address; write the collector's, such as http://host:port"
+        with collecting(checker.mistakes):
+            raise checker.document.error(("telemetry", "endpoint"), message)
+    return given
 
 
 def _store(given: StoreSettings, folder: Path, env: Mapping[str, str]) -> StoreSettings:

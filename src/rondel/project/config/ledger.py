@@ -1,40 +1,44 @@
-"""Reads `[ledger]`, with the rules of `[[ledger.limits]]` and their lines."""
+"""Reads `[ledger]` and the rules of `[[ledger.limits]]`, sets up the ledger and its prices, warns of unknown prices."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...charge import DIMENSIONS
-from ...contracts.ledger import OnWriteFailure, Rule, UnknownPrice
+from ...charge import DIMENSIONS, EACH
+from ...contracts.endpoint import PROVIDERS, Provider
+from ...contracts.ledger import LedgerStore, Rule, UnknownPrice
 from ...errors import RondelError, nearest
-from ...ledger.prices import Price
+from ...ledger.prices import EMBEDDED, OwnPrices, Price, Prices
 from ...text.document import AlreadyReported, Checker, collecting
-from ..settings import Config, LedgerSettings
-from .engines import price_mistakes
+from ...values import Usage
+from ..settings import SCENARIOS, Config, EngineSettings, LedgerSettings, RouteSettings
+from .engines import canonical_engine, price_mistakes
+from .gateway import SAME
+
+if TYPE_CHECKING:
+    from ...ledger.ledger import Ledger
+
 
 PATH = ("ledger",)
 
 
-class _Table(msgspec.Struct, frozen=True):
-    limits: tuple[dict[str, Any], ...] = ()
-    on_write_failure: OnWriteFailure = "allow"
-    unknown_price: UnknownPrice = "block"
-    estimated_price: Price = LedgerSettings().estimated_price
-
-
 def ledger_of(checker: Checker, table: dict[str, Any]) -> LedgerSettings:
-    given = checker.struct(_Table, table, PATH)
+    entries: Any = table.get("limits", [])
+    listed = {name: value for name, value in table.items() if name != "limits"}
+    settings = LedgerSettings(**checker.fields(LedgerSettings, listed, PATH))
     rules: list[Rule] = []
-    for index, entry in enumerate(given.limits):
-        if entry is not None:  # pyright: ignore[reportUnnecessaryComparison]
+    for index, entry in enumerate(checker.build(tuple[dict[str, Any], ...], entries, (*PATH, "limits"))):
+        if entry is not None:  # one that was left out for a mistake in it
             with collecting(checker.mistakes):
                 rules.append(_rule(checker, entry, index))
-    for mistake in price_mistakes(checker.document, (*PATH, "estimated_price"), given.estimated_price):
+    for mistake in price_mistakes(checker.document, (*PATH, "estimated_price"), settings.estimated_price):
         with collecting(checker.mistakes):
             raise mistake
-    return LedgerSettings(tuple(rules), given.on_write_failure, given.unknown_price, given.estimated_price)
+    return msgspec.structs.replace(settings, limits=tuple(rules))
 
 
 def _rule(checker: Checker, entry: dict[str, Any], index: int) -> Rule:
@@ -61,3 +65,112 @@ def rules_of(config: Config) -> list[Rule]:
         if (budget := key.budget) is not None
     ]
     return [*config.ledger.limits, *budgets]
+
+
+WARNED_MAX = 8
+MEANS: dict[UnknownPrice, str] = {
+    "block": "so calls to it are refused wherever a limit of money blocks",
+    "estimate": "so it is charged by an estimate",
+    "allow": "so no limit of money holds for it",
+}
+
+
+def make_ledger(ledger_store: LedgerStore, config: Config) -> Ledger:
+    from ...ledger.ledger import Ledger
+
+    ledger = Ledger(ledger_store)
+    configure_ledger(ledger, config)
+    return ledger
+
+
+def configure_ledger(ledger: Ledger, config: Config) -> None:
+    """Apply a configuration to a ledger, also over an earlier one."""
+    settings = config.ledger
+    ledger.configure(rules_of(config), on_write_failure=settings.on_write_failure, unknown_price=settings.unknown_price)
+    configure_prices(ledger.prices, config)
+
+
+def prices_of(config: Config) -> Prices:
+    prices = Prices()
+    configure_prices(prices, config)
+    return prices
+
+
+def configure_prices(prices: Prices, config: Config) -> None:
+    settings = config.ledger
+    prices.configure(
+        _own_prices(config),
+        estimate=settings.estimated_price if settings.unknown_price == "estimate" else None,
+        embedded=_has_embedded(config),
+    )
+
+
+def _has_embedded(config: Config) -> bool:
+    # `local` may also be the name of a configured server.
+    return not any(engine.base_url for name, engine in config.engines.items() if EMBEDDED in (name, engine.provider))
+
+
+def _own_prices(config: Config) -> OwnPrices:
+    """Return prices by the name that engines are charged under: the provider's, or else their own."""
+    own: dict[str, dict[str, Price]] = {}
+    for name, engine in config.engines.items():
+        for key in dict.fromkeys((name, engine.provider or name)):
+            if engine.prices:
+                own[key] = {**own.get(key, {}), **engine.prices}
+    return own
+
+
+def money_warnings(config: Config, engines: Iterable[str] = ()) -> list[str]:
+    """Return a warning for each model without a known price that the configuration or these engines can use."""
+    rules = [rule for rule in rules_of(config) if rule.money is not None]
+    if not rules:
+        return []
+    prices = Prices()
+    prices.configure(_own_prices(config), embedded=_has_embedded(config))  # an estimate is not a known price
+    try:
+        prices.load()
+    except ImportError:
+        prices.without_lists = True
+    unknown: dict[str, str] = {}
+    for name in _named(config, engines):
+        head, _, model = name.partition(":")
+        settings = config.engines.get(head, EngineSettings())
+        provider = settings.provider or head
+        model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
+        known = prices.charged(provider, model, Usage(1, 1), time.time())[0] is not None
+        if not known and any(_may_count(rule, provider, model) for rule in rules):
+            unknown[f"{head}:{model}" if model else head] = head
+    means = MEANS[config.ledger.unknown_price]
+    told = [
+        f"{name} has no known price, {means}: "
+        f"give `prices` under [engines.{head}], or set `unknown_price` under [ledger]"
+        for name, head in list(unknown.items())[:WARNED_MAX]
+    ]
+    more = len(unknown) - len(told)
+    return [*told, f"{more} more models have no known price"] if more else told
+
+
+def _may_count(rule: Rule, provider: str, model: str) -> bool:
+    return rule.scope.get("model", EACH) in (EACH, model) and rule.scope.get("engine", EACH) in (
+        EACH,
+        f"{provider}:{model}",
+    )
+
+
+def _named(config: Config, engines: Iterable[str]) -> dict[str, None]:
+    names = [*engines, config.engine]
+    for name, engine in config.engines.items():
+        names += [name] if engine.model or not engine.models else []
+        names += [f"{name}:{model}" for model in engine.models]
+        names += engine.fallback
+    names += _routed(config)
+    found = (canonical_engine(name, config.engines) for name in names if name and name not in SAME)
+    return dict.fromkeys(name for name in found if not name.startswith("agent:"))
+
+
+def _routed(config: Config) -> Iterator[str]:
+    gateway = config.gateway
+    tables: list[RouteSettings] = [gateway.routes, *gateway.projects.values(), *gateway.sessions.values()]
+    for scenario in SCENARIOS:
+        yield from (route for table in tables if (route := getattr(table, scenario)))
+        yield from getattr(gateway.fallback, scenario)

@@ -155,10 +155,10 @@ class _Team:
         kind = draft.kinds[0] if len(draft.kinds) == 1 else "prompt"
         document, who = draft.checker.document, f"agent {draft.name!r}"
         if kind in ("template", "function"):
-            for key in ("listeners", "tools"):
+            for key in ("listeners", "handoffs", "tools"):
                 if getattr(settings, key):
                     where = document.where((*draft.path, key))
-                    yield warning(where, f"{who} is a {kind}: it asks no model, so its {key} are never called")
+                    yield warning(where, f"{who} is a {kind}: it asks no model, so its {key} are never used")
         if settings.expands_output and not settings.recruits:
             where = document.where((*draft.path, "expands_output"))
             yield warning(where, f"{who} expands its output but may not recruit any agent; list agents in 'recruits'")

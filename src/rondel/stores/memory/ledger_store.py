@@ -41,7 +41,7 @@ class MemoryLedgerStore:
         self._clock = clock
         self.charges_max = charges_max
         self._charges: list[Charge] = []
-        self._ids: set[str] = set()
+        self._recorded: set[str] = set()
         self._merged: dict[tuple[Scope, int], Totals] = {}
         """The older charges, by their scope without the conversation and by their day."""
         self._merged_count = 0
@@ -66,15 +66,15 @@ class MemoryLedgerStore:
             told([self._balance(account) for account in accounts])
 
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
-        self._keep(charge)
+        self._keep_once(charge)
         return [self._balance(account) for account in accounts]
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         self._reconcile(dead=False)
-        for place, cap in enumerate(caps):
+        for index, cap in enumerate(caps):
             spent = self._balance(cap.account)
             if not cap.has_room(spent):
-                return Refusal(place, spent)
+                return Refusal(index, spent)
         self._reserved[reserved.charge.id] = reserved
         return None
 
@@ -91,17 +91,17 @@ class MemoryLedgerStore:
         self._roll_up(dimension)
         rows = self._totals.get((dimension, window), {})
         behind = (1 << 60, "") if not cursor else (int(cursor.partition(":")[0]), cursor.partition(":")[2])
-        places = [
+        keys = [
             (start, found)
             for start, found in rows
             if first <= start <= last and value in (None, found) and (-start, found) > (-behind[0], behind[1])
         ]
-        places.sort(key=lambda place: (-place[0], place[1]))
+        keys.sort(key=lambda key: (-key[0], key[1]))
         shown = tuple(
-            Row(dimension, value, window, key_of(window, start), rows[start, value]) for start, value in places[:limit]
+            Row(dimension, value, window, key_of(window, start), rows[start, value]) for start, value in keys[:limit]
         )
-        more = len(places) > limit
-        return Page(shown, f"{places[limit - 1][0]}:{places[limit - 1][1]}" if more else "")
+        more = len(keys) > limit
+        return Page(shown, f"{keys[limit - 1][0]}:{keys[limit - 1][1]}" if more else "")
 
     async def top(self, dimension: str, window: Window, start: int, limit: int) -> list[Row]:
         self._roll_up(dimension)
@@ -126,19 +126,23 @@ class MemoryLedgerStore:
     def reopen(self) -> MemoryLedgerStore:
         """Return what a new process would find: every worker with a reservation is dead."""
         store = MemoryLedgerStore(self._clock, charges_max=self.charges_max)
-        store._charges, store._ids, store._reserved = list(self._charges), set(self._ids), dict(self._reserved)
+        store._charges, store._reserved = list(self._charges), dict(self._reserved)
+        store._recorded = set(self._recorded)
         store._merged, store._merged_count = dict(self._merged), self._merged_count
         store._reconcile(dead=True)
         return store
 
     # --- sums -----------------------------------------------------------------------------------------------------
 
+    def _keep_once(self, charge: Charge) -> None:
+        if charge.id not in self._recorded:
+            self._recorded.add(charge.id)
+            self._keep(charge)
+
     def _keep(self, charge: Charge) -> None:
-        if charge.id not in self._ids:
-            self._ids.add(charge.id)
-            self._charges.append(charge)
-            if len(self._charges) >= self.charges_max + min(_MERGED_AT_ONCE, self.charges_max):
-                self._merge_oldest(len(self._charges) - self.charges_max)
+        self._charges.append(charge)
+        if len(self._charges) >= self.charges_max + min(_MERGED_AT_ONCE, self.charges_max):
+            self._merge_oldest(len(self._charges) - self.charges_max)
 
     def _merge_oldest(self, count: int) -> None:
         self._roll_up(ALL)
@@ -146,15 +150,15 @@ class MemoryLedgerStore:
         self._rolled -= count
         self._merged_count += count
         for charge in old:
-            self._ids.discard(charge.id)
+            self._recorded.discard(charge.id)
             key = msgspec.structs.replace(charge.scope, conversation=""), day_of(charge.at)
-            self._merged[key] = self._merged.get(key, Totals()).plus(charge)
+            self._merged[key] = self._merged.get(key, Totals()) + Totals.of(charge)
         known = {charge.scope.conversation for charge in self._charges}
         for (dimension, _), rows in self._totals.items():
             names = dimensions_in(dimension)
             if "conversation" in names:
-                place = names.index("conversation")
-                for row in [row for row in rows if row[1].split(BETWEEN)[place] not in known]:
+                index = names.index("conversation")
+                for row in [row for row in rows if row[1].split(BETWEEN)[index] not in known]:
                     del rows[row]
 
     def _reconcile(self, *, dead: bool) -> None:
@@ -162,7 +166,7 @@ class MemoryLedgerStore:
         for id, reserved in list(self._reserved.items()):
             if dead or reserved.until <= now:
                 del self._reserved[id]
-                self._keep(reserved.charge)
+                self._keep_once(reserved.charge)
 
     def _balance(self, account: Account) -> Balance:
         totals = self._total(account)
@@ -195,9 +199,9 @@ class MemoryLedgerStore:
             for values in product(*(scope.values_of(name) for name in names)):
                 for window in WINDOWS:
                     rows = self._totals.setdefault((dimension, window), {})
-                    place = (start_of(window, day), BETWEEN.join(values))
-                    rows[place] = rows.get(place, Totals()) + totals
+                    key = (start_of(window, day), BETWEEN.join(values))
+                    rows[key] = rows.get(key, Totals()) + totals
 
 
 def _summed(charge: Charge) -> tuple[Scope, int, Totals]:
-    return charge.scope, day_of(charge.at), Totals().plus(charge)
+    return charge.scope, day_of(charge.at), Totals.of(charge)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,6 +18,7 @@ from ...contracts.runtime import Claim, Job, Signal
 from ...contracts.store import (
     KEYS_MAX,
     ConversationInfo,
+    Live,
     check_key,
     no_events,
     not_json,
@@ -25,10 +27,50 @@ from ...contracts.store import (
     works_elsewhere,
 )
 from ...errors import StoreError
-from ...events import DurableEvent, Entry, Event, Outcome
+from ...events import DurableEvent, Entry, Event, Lagged, Outcome
 from .ledger_store import MemoryLedgerStore
 from .queue import Queue, Worker, wait_for_others
-from .subscriptions import MemorySubscription, Subscriptions
+
+LIVE_EVENTS_MAX = 4_096  # live events that wait for one watcher; more are dropped, and it gets `Lagged`
+
+
+class MemorySubscription:
+    def __init__(
+        self,
+        all: Subscriptions,
+        conversation: str,
+        read: Callable[[str, int], Awaitable[list[Entry]]],
+        worker: Worker,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._all, self._conversation, self._read = all, conversation, read
+        self.worker, self.on_change = worker, on_change
+        self._live: list[tuple[int, Event]] = []
+        all.setdefault(conversation, []).append(self)
+
+    def put(self, seq: int, event: Event) -> None:
+        if len(self._live) >= LIVE_EVENTS_MAX:
+            self._live, event = [], Lagged(seq)
+        self._live.append((seq, event))
+        self.on_change()
+
+    async def read(self, after: int) -> list[Entry | Live]:
+        live, self._live = self._live, []
+        found: list[Entry | Live] = list(await self._read(self._conversation, after))
+        found += [Live(seq, (event,)) for seq, event in live if seq >= after]
+        # The sort is stable: entry 3 comes before the events after it, and those keep their order.
+        return sorted(found, key=lambda one: (one.seq, isinstance(one, Live)))
+
+    def close(self) -> None:
+        subscriptions = self._all.get(self._conversation, [])
+        if self in subscriptions:
+            subscriptions.remove(self)
+            if not subscriptions:
+                del self._all[self._conversation]
+
+
+Subscriptions: TypeAlias = dict[str, list[MemorySubscription]]
+
 
 SWEEP_EVERY = 64  # expired values are removed once in so many puts
 
@@ -219,8 +261,8 @@ class MemoryStore:
         self._puts += 1
         if self._puts % SWEEP_EVERY == 0:
             now = self._clock.now()
-            for place in [place for place, (_, end) in self._key_values.items() if end is not None and end <= now]:
-                del self._key_values[place]
+            for name in [name for name, (_, end) in self._key_values.items() if end is not None and end <= now]:
+                del self._key_values[name]
         self._key_values[namespace, key] = (bytes(value), until)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
@@ -247,6 +289,7 @@ class MemoryStore:
         self._worker.alive = False
 
     def beside(self) -> MemoryStore:
+        """Return what a second process on the same content would have."""
         store = MemoryStore(clock=self._clock, conversations_max=self.conversations_max)
         store._entries, store._infos, store._queue = self._entries, self._infos, self._queue
         store._conversations, store._in_use = self._conversations, self._in_use

@@ -11,10 +11,9 @@ import time
 from collections import deque
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 from ...contracts.ledger import Unwritten
-from .requests import Charged, Charges
+from .requests import Charged
 
 # A logger of its own: the command line shows what it says.
 logger = logging.getLogger("rondel.store.charges")
@@ -23,13 +22,11 @@ KEPT_MAX = 10_000
 RETRY_S = 1.0
 CHUNK = 256  # requests that are tried in one transaction
 
-Late: TypeAlias = Charges | Charged
-
 
 class Backlog:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._requests: deque[Late] = deque()
+        self._requests: deque[Charged] = deque()
         self._retry_at = 0.0
         self.state = Unwritten()  # What waits and what was lost. It is frozen and replaced, so any thread may read it.
 
@@ -40,20 +37,19 @@ class Backlog:
     def is_due(self) -> bool:
         return bool(self._requests) and time.monotonic() >= self._retry_at
 
-    def add(self, request: Late, fault: Exception) -> None:
+    def add(self, request: Charged, fault: Exception) -> None:
         """Keep a request; count it as lost when too many are kept already."""
         if not self._requests:
             logger.error("%s: charges are kept in memory until they can be written: %s", self._path, fault)
         self._retry_at = time.monotonic() + RETRY_S
         request.deferred, request.error = True, None
-        for part in [request] if isinstance(request, Charged) else [Charges([charge]) for charge in request.charges]:
-            if len(self._requests) >= KEPT_MAX:
-                self.lose(part, fault)
-            else:
-                self._requests.append(part)
-                self._count(part, 1, str(fault))
+        if len(self._requests) >= KEPT_MAX:
+            self.lose(request, fault)
+        else:
+            self._requests.append(request)
+            self._count(request, 1, str(fault))
 
-    def first(self) -> list[Late]:
+    def first(self) -> list[Charged]:
         return list(islice(self._requests, CHUNK))
 
     def written(self, count: int) -> None:
@@ -73,9 +69,8 @@ class Backlog:
         self._count(request, -1, self.state.reason)
         self.lose(request, fault)
 
-    def lose(self, request: Late, fault: Exception) -> None:
-        charges, tokens = _spent_by(request)
-        state = self.state
+    def lose(self, request: Charged, fault: Exception) -> None:
+        charges, tokens, state = *_spent_by(request), self.state
         if charges and not state.lost_charges:
             logger.error("%s: charges that cannot be written are lost from now on: %s", self._path, fault)
         self.state = Unwritten(
@@ -95,7 +90,7 @@ class Backlog:
                 state.reason,
             )
 
-    def _count(self, request: Late | None, sign: int, reason: str) -> None:
+    def _count(self, request: Charged | None, sign: int, reason: str) -> None:
         charges, tokens = (0, 0) if request is None else _spent_by(request)
         state = self.state
         charges, tokens = state.charges + sign * charges, state.tokens + sign * tokens
@@ -103,6 +98,5 @@ class Backlog:
         self.state = Unwritten(charges, tokens, state.lost_charges, state.lost_tokens, reason if waits else "")
 
 
-def _spent_by(request: Late) -> tuple[int, int]:
-    charges = request.charges if isinstance(request, Charges) else [request.charge] if request.charge else []
-    return len(charges), sum(charge.tokens for charge in charges)
+def _spent_by(request: Charged) -> tuple[int, int]:
+    return (0, 0) if request.charge is None else (1, request.charge.tokens)

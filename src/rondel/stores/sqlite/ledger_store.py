@@ -37,8 +37,6 @@ class SqliteLedgerStore:
         accounts: Sequence[Account] = (),
         told: Told | None = None,
     ) -> None:
-        if charge is not None and reserved is None and told is None:
-            return self._store.charge(charge)
         request = Charged(charge, reserved, accounts)
         if told is not None:
             tell, request.waiter = told, asyncio.get_running_loop().create_future()

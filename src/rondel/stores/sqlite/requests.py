@@ -46,16 +46,6 @@ class Charged(Request):
         self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
 
 
-class Charges(Request):
-    """Charges without a reservation; no caller waits for them."""
-
-    __slots__ = ("charges",)
-
-    def __init__(self, charges: Sequence[Charge]) -> None:
-        super().__init__()
-        self.charges = charges
-
-
 class Call(Request):
     """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
     transaction of its group; one that is not `small` or may wait is left to the writer thread."""
@@ -67,15 +57,4 @@ class Call(Request):
         self.call, self.small = call, small
 
 
-Write: TypeAlias = Append | FinishJob | Charged | Charges | Call
-
-
-def apart(group: list[Write]) -> list[Write]:
-    """Split requests for several charges, so that one that cannot be written fails alone."""
-    parts: list[Write] = []
-    for request in group:
-        if isinstance(request, Charges):
-            parts += [Charges([charge]) for charge in request.charges]
-        else:
-            parts.append(request)
-    return parts
+Write: TypeAlias = Append | FinishJob | Charged | Call

@@ -13,12 +13,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from ...charge import Charge
 from ...contracts.clock import Clock, SystemClock
 from ...contracts.ledger import Unwritten
 from ...contracts.runtime import Claim, Job, Signal
@@ -31,7 +29,7 @@ from .file import DatabaseFile, Durability
 from .ledger_store import SqliteLedgerStore
 from .queue import has_signal, last_seq
 from .reader import Reader
-from .requests import Append, Call, Charged, Charges, FinishJob, Write
+from .requests import Append, Call, Charged, FinishJob, Write
 from .store_thread import StoreThread
 from .subscriptions import LOOK_S, SqliteSubscription, Subscriptions
 from .writer import AT_ONCE_BYTES_MAX, Writer
@@ -45,7 +43,7 @@ LOOKS_MAX = 5
 """Looks after which `wait_for_others` returns although nothing was written: a worker that died wrote nothing."""
 CHARGES_WAIT_S = 0.05
 """How long a charge may wait, so that many calls cost one commit. `kill -9` can lose the charges of this time."""
-CHARGES_WAIT_MAX = 256  # charges that may wait; with more they are written at once
+CHARGES_WAIT_MAX = 256  # requests that may wait; with more they are written at once
 
 _encode = msgspec.json.Encoder().encode
 _kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(DurableEvent)}
@@ -82,7 +80,6 @@ class SqliteStore:
         self._flushing: asyncio.TimerHandle | None = None
         self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
-        self._charges: list[Charge] = []
         self._claims: dict[str, str] = {}  # the keys of the claimed jobs, by the jobs' ids
         self._held: dict[str, int] = {}  # how many jobs of each key are claimed
         self._seqs: dict[str, int] = {}
@@ -113,7 +110,6 @@ class SqliteStore:
         self._subscriptions.changed(conversation)
         if wait:
             self._posted.pop(conversation, None)
-            self._post_charges()
             await self._writing.ask(Append(conversation, entries, rows))
         else:
             request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
@@ -259,7 +255,6 @@ class SqliteStore:
         self._use()
         self._subscriptions.close()
         self._closed = True
-        self._post_charges()
         if self._flushing is not None:
             self._flushing.cancel()
         if self._retrying is not None:
@@ -271,9 +266,7 @@ class SqliteStore:
     async def __aenter__(self) -> SqliteStore:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     # --- the loop's side ------------------------------------------------------------------------------------------
@@ -289,26 +282,18 @@ class SqliteStore:
             self._writing.start(loop)
             self._reading.start(loop)
 
-    def charge(self, charge: Charge) -> None:
-        """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
-        if not self._charges:
-            self._use()
-            self.write_within(CHARGES_WAIT_S)
-        self._charges.append(charge)
-        if len(self._charges) >= CHARGES_WAIT_MAX:
-            self._post_charges()
-            self._writing.wake()
-
     def post(self, request: Charged) -> None:
-        """Have something written as soon as a charge is."""
+        """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
         self._use()
-        self._post_charges()
         self._writing.post(request)
-        self.write_within(CHARGES_WAIT_S)
+        if self._writing.posted >= CHARGES_WAIT_MAX:
+            self._writing.wake()
+        else:
+            self.write_within(CHARGES_WAIT_S)
 
     async def ask(self, request: Write) -> Any:
+        """Give a request to the writer, and return its result."""
         self._use()
-        self._post_charges()
         return await self._writing.ask(request)
 
     def call(self, call: Callable[[sqlite3.Connection], T], *, small: bool = True) -> Awaitable[T]:
@@ -330,16 +315,20 @@ class SqliteStore:
         self._reading.wake()
 
     async def worker_id(self) -> str:
+        """Return the id of this process in the file."""
         self._worker_id = self._worker_id or await self.call(lambda _: self._writer.worker_id)
         return self._worker_id
 
     def has_claim(self, conversation: str) -> bool:
+        """Return whether this process may append to a conversation."""
         return conversation in self._held
 
     def now(self) -> float:
+        """Return the time of this store's clock."""
         return self._clock.now()
 
     async def reading(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what a function reads from the database, on the reader's thread."""
         self._use()
         return await self._reading.ask(Call(call))
 
@@ -355,6 +344,7 @@ class SqliteStore:
 
     @property
     def unwritten(self) -> Unwritten:
+        """The charges that could not be written yet, or were lost."""
         return self._writer.backlog.state
 
     def _retry_later(self) -> None:
@@ -375,14 +365,8 @@ class SqliteStore:
             self._writing.post(Call(lambda _: None))
             self._writing.wake()
 
-    def _post_charges(self) -> None:
-        if self._charges:
-            self._writing.post(Charges(self._charges))
-            self._charges = []
-
     def _flush(self) -> None:
         self._flushing = None
-        self._post_charges()
         self._subscriptions.flush()
-        if self._writing.has_posted:
+        if self._writing.posted:
             self._writing.wake()

@@ -70,8 +70,8 @@ class StoreThread(Generic[R]):
         self._requests.append(request)
 
     @property
-    def has_posted(self) -> bool:
-        return bool(self._requests)
+    def posted(self) -> int:
+        return len(self._requests)
 
     def wake(self) -> None:
         """Serve the requests as soon as the loop has run every task that is ready, which may add more."""

@@ -15,7 +15,7 @@ from itertools import chain
 
 import msgspec
 
-from ...charge import ALL, Charge
+from ...charge import ALL
 from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved
 from ...contracts.runtime import Claim, Job
 from ...contracts.store import ConversationInfo, not_next, works_elsewhere
@@ -27,7 +27,7 @@ from .claims import Claims
 from .file import DatabaseFile
 from .log import INFO_COLUMNS, EntryRow, row_of, stored_info
 from .queue import Queue
-from .requests import Append, Call, Charged, Charges, FinishJob, Write, apart
+from .requests import Append, Call, Charged, FinishJob, Write
 from .scopes import Scopes
 from .worker import Worker
 
@@ -66,7 +66,6 @@ class Writer:
         # Finished jobs that could not be deleted yet: while they are stored, they block their keys for other workers.
         self._unforgotten: list[FinishJob] = []
         self._charged: list[Charged] = []
-        self._charges: list[Charge] = []
         self._unrolled = 0
         self._scopes = Scopes()
         self.claims = Claims()
@@ -96,12 +95,16 @@ class Writer:
         except Exception as error:
             self._roll_back(connection)
             fault = self._file.fault_of(error)
-            parts = group if isinstance(fault, StoreError) else apart(group)
+            # What the disk refuses, it refuses for all charges: a thousand attempts would only take longer.
+            failed = isinstance(fault, StoreError)
+            charged: list[Write] = [one for one in group if failed and isinstance(one, Charged)]
+            parts = [[one] for one in group if one not in charged] + [charged] * bool(charged)
             if len(parts) == 1 or isinstance(fault, StoreBusy):
                 return self._fail(group, fault)
-            for request in parts:
-                request.error = None
-                self._serve([request])
+            for part in parts:
+                for request in part:
+                    request.error = None
+                self._serve(part)
             return
         if self._eager_commits >= AT_ONCE_COMMITS_MAX:
             self._checkpoint(connection)
@@ -132,8 +135,6 @@ class Writer:
         for request in group:
             if isinstance(request, Append):
                 size += sum(len(row[4]) for row in request.rows)
-            elif isinstance(request, Charges):
-                charges += len(request.charges)
             elif isinstance(request, Charged):
                 charges += 1
             elif isinstance(request, Call) and not request.small:
@@ -168,18 +169,18 @@ class Writer:
                     logger.warning("job %r is finished and cannot be deleted yet: %s", request.id, fault)
                 request.late, request.error = True, None
                 self._unforgotten.append(request)
-            elif isinstance(request, Charges | Charged):
+            elif isinstance(request, Charged):
                 self._keep_late(request, fault)
 
-    def _keep_late(self, request: Charges | Charged, fault: Exception) -> None:
-        """Keep charges for later that no caller waits for. A charge that can never be written is lost."""
-        if isinstance(request, Charged) and request.origin == ledger.GIVEN:
+    def _keep_late(self, request: Charged, fault: Exception) -> None:
+        """Keep a charge for later that no caller waits for. One that can never be written is lost."""
+        charge = request.charge
+        if request.origin == ledger.GIVEN:
             return  # its caller gets the error
         if isinstance(fault, StoreError):
             self.backlog.add(request, fault)
         else:
-            for charge in request.charges if isinstance(request, Charges) else [request.charge]:
-                logger.warning("what the call %r spent could not be written: %s", charge and charge.id, fault)
+            logger.warning("what the call %r spent could not be written: %s", charge and charge.id, fault)
             self.backlog.lose(request, fault)
 
     def _write_backlog(self) -> list[Write]:
@@ -238,8 +239,6 @@ class Writer:
                 self._admit(connection, request)
             elif isinstance(request, FinishJob):
                 self._finished.append(request.id)
-            elif isinstance(request, Charges):
-                self._charges += request.charges
             elif isinstance(request, Charged):
                 self._charged.append(request)
             else:
@@ -256,7 +255,6 @@ class Writer:
         self._rows.clear()
         self._finished.clear()
         self._charged.clear()
-        self._charges.clear()
         self._scopes.forget()
         self.claims.forget()
         self.queue.forget_others()
@@ -324,8 +322,7 @@ class Writer:
             self._rows.clear()
         if self._finished:
             self._forget_jobs(connection)
-        if self._charges or self._charged:
-            self._keep_charges(connection)
+        self.settle(connection)
         self.claims.write(connection)
 
     def _remember(self) -> None:
@@ -380,7 +377,7 @@ class Writer:
     # --- charges --------------------------------------------------------------------------------------------------
 
     def settle(self, connection: sqlite3.Connection) -> None:
-        if self._charges or self._charged:
+        if self._charged:
             self._keep_charges(connection)
 
     def reserve(self, connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
@@ -397,10 +394,8 @@ class Writer:
         ledger.roll_up(connection, dimension)
 
     def _keep_charges(self, connection: sqlite3.Connection) -> None:
-        charges, self._charges = self._charges, []
         charged, self._charged = self._charged, []
-        number_of = self._scopes.number_of
-        rows = [ledger.row_of(charge, number_of(connection, charge.scope)) for charge in charges]
+        number_of, rows = self._scopes.number_of, list[ledger.ChargeRow]()
         for request in charged:
             charge, reserved = request.charge, request.reserved
             lost = reserved is not None and not self.claims.release(connection, reserved)

@@ -131,7 +131,7 @@ def _steps(steps: Sequence[StepView]) -> Table:
 def _change(change: Change) -> Text:
     sign, style = _SIGNS[change.what]
     kind = "" if change.kind == "node" else f"{change.kind} "
-    position = f" {change.place}" if change.place else ""
+    position = f" {change.position}" if change.position else ""
     text = one_line(change.text, TEXT_CHARS_MAX)
     return Text.assemble(
         "      ", (f"{sign} ", style), (kind, "dim"), (one_line(change.id, 64), style), (position, "dim"), "  ", text

@@ -16,16 +16,21 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...app.app import App
-from ...contracts.command import Chat, Command, Models, Output
+from ...contracts.command import Chat, Clip, Command, Document, Draft, Models, Output
 from ...contracts.surface import Level, Surface
 from ...errors import RondelError
 from ...events import Event
+from ...files.media import read_media
+from ...files.private import save_new
+from ...files.regular import size_text
 from ...machine.conversation import Conversation
 from ...question import QUOTE_BAR, Question, is_yes
 from ...text.printable import clean, one_line
+from ...threads import in_thread
 from ...values import Message, ToolCall
 from ..commands import completions, is_command
 from ..session import Session, answer_text
+from . import clipboard
 from .console import SafeConsole
 from .device import USER, console_for
 from .reader import PlainReader, Reader, TerminalReader, is_interactive
@@ -65,6 +70,7 @@ class Terminal(Surface):
     ) -> None:
         self.session = Session(app, self, models=models, model_line=model_line)
         self.commands = (
+            Command("file", "attach a file or an image to the next message", self._attach, "PATH"),
             Command("thinking", "show or hide the model's thinking", self._set_thinking, "on|off"),
             Command("quit", "leave the chat", self._leave),
         )
@@ -146,8 +152,40 @@ class Terminal(Surface):
         self._flush()
 
     def show_output(self, output: Output) -> None:
-        self.screen.print(render(output))
+        match output:
+            case Clip(text=text):
+                self._copy(text)
+            case Document():
+                self._save(output)
+            case Draft(text=text) if isinstance(self._reader, TerminalReader):
+                self._reader.fill(clean(text))
+            case _:
+                self.screen.print(render(output))
         self._flush()
+
+    def _copy(self, text: str) -> None:
+        if isinstance(self._reader, PlainReader) or self._group is None:
+            self.screen.print(render(text))
+            return
+        command, asked = clipboard.program(os.environ), clipboard.request(text)
+        if command is not None:
+            self._group.create_task(self._copy_with(command, text))
+        elif asked is not None:
+            self._reader.write(asked)
+            self.show_note(f"Asked the terminal to copy {len(text):,} characters.")
+        else:
+            self.show_note("The answer is too long for the terminal's clipboard; /export saves it.", "error")
+
+    async def _copy_with(self, command: list[str], text: str) -> None:
+        copied = await clipboard.copy(text, command)
+        failed = f"{command[0]} did not work; /export saves the conversation."
+        self.show_note(f"Copied {len(text):,} characters." if copied else failed)
+
+    def _save(self, document: Document) -> None:
+        try:
+            self.show_note(f"Saved as {save_new(Path.cwd(), document.name, document.text)}.")
+        except OSError as error:
+            self.show_note(f"{document.name} cannot be saved here: {error.strerror or error}", "error")
 
     def show_note(self, text: str, level: Level = "info") -> None:
         self.screen.note(f"✗ {text}" if level == "error" else text, STYLES[level])
@@ -258,6 +296,8 @@ class Terminal(Surface):
         session = self.session
         who = f"{session.conversation.agent} · {session.engine.name}"
         state = "waiting for your answer" if session.question else "working: type to steer" if session.busy else ""
+        if session.busy and session.question is None and (elapsed := self.screen.elapsed):
+            state = f"{elapsed} · {state}"
         room = min(STATUS_CHARS_MAX, shutil.get_terminal_size().columns - 1)
         return f"\x1b[2m{one_line(state or who, room)}\x1b[0m"
 
@@ -300,6 +340,13 @@ class Terminal(Surface):
             raise RondelError(f"/thinking takes 'on' or 'off', not {rest!r}")
         self.screen.thinking = rest == "on"
         return "The model's thinking is shown." if rest == "on" else "The model's thinking is hidden."
+
+    async def _attach(self, chat: Chat, rest: str) -> Output:
+        if not rest:
+            raise RondelError("/file takes the path of a file; a model gets it with the next message")
+        media = await in_thread(read_media, rest)
+        chat.attach(media)
+        return f"{media.name} ({size_text(len(media.data))}) goes with the next message."
 
     async def _leave(self, chat: Chat, rest: str) -> None:
         self.quit()

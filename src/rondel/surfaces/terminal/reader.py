@@ -200,6 +200,11 @@ class TerminalReader:
     def clear(self) -> None:
         self._session.default_buffer.reset()
 
+    def fill(self, text: str) -> None:
+        """Put a text into the input for the person to change, unless something is being typed."""
+        if not self._session.default_buffer.text:
+            self._session.default_buffer.document = Document(text)
+
     def _types_command(self) -> bool:
         text = self._session.default_buffer.text
         return text.startswith("/") and "\n" not in text

@@ -37,6 +37,7 @@ from ...events import (
     Trimmed,
     TurnFinished,
     TurnStarted,
+    TurnsUndone,
     UsageRecorded,
     Warned,
 )
@@ -74,6 +75,7 @@ class Screen:
         self.thinking = False  # show the model's thinking; otherwise one line says how long it took
         self.costs = False  # print tokens and cost after each turn
         self.working = False
+        self._working_since: float | None = None
         self._charges: list[Charge] = []
         self._now = now
         self._rich = rich
@@ -120,7 +122,7 @@ class Screen:
         match event:
             case TurnStarted():
                 self._reset_turn()
-                self.working = True
+                self.working, self._working_since = True, self._now()
             case RoundStarted():
                 self._reset_reply()
             case RoundFinished():
@@ -194,6 +196,8 @@ class Screen:
                 self.note(one_line(digest.line, 200), "" if digest.success else "yellow")
             case SpendingWarned(message=message):
                 self.note(message, "yellow")
+            case TurnsUndone(by=by) if by != self._person:
+                self.note("The last turn was undone elsewhere and no longer counts.", "yellow")
             case Warned(plugin=plugin, message=message):
                 self.note(f"{plugin}: {message}", "yellow")
             case MessageAdded(message=message) | MessageQueued(message=message) if (
@@ -399,7 +403,13 @@ class Screen:
                 _block(open_text) if len(lines) <= LIVE_LINES_MAX else Text("\n".join(lines[-LIVE_LINES_MAX:]))
             )
         shown += [self._live_call(running) for running in self._running.values()]
-        return shown or [Text(f"{self._spin()} working …", "dim")]
+        return shown or [Text(f"{self._spin()} working … {self.elapsed}".rstrip(), "dim")]
+
+    @property
+    def elapsed(self) -> str:
+        """How long the turn has been working, such as `12 s`; empty during the first second."""
+        seconds = 0 if self._working_since is None else int(self._now() - self._working_since)
+        return "" if seconds < 1 else f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
 
     def _live_thinking(self, since: float) -> Text:
         text = "".join(self._thoughts)

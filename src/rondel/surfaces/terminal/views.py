@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from ...contracts.command import Choices, Outline, Output, Table
+from ...contracts.command import Choices, Clip, Document, Draft, Outline, Output, Table
 from ...text.printable import clean
 from .listing import Listing, cut
 
@@ -41,6 +41,8 @@ def render(output: Output) -> RenderableType:
             tree = Tree(_label(output), guide_style="dim")
             _add_children(tree, output)
             return Group(tree)
+        case Clip() | Document() | Draft():  # without a screen there is only the text
+            return Text(clean(output.text))
         case _:
             return Text(clean(output))
 

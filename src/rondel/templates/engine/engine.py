@@ -151,7 +151,7 @@ class TemplateEngine:
         return interrupt(said, "", self._calls(missing, "words"), shown=bool(said))
 
     def _calls(self, directives: Sequence[Directive], stage: Stage) -> list[ToolCall]:
-        index = len(self._turn.transcript.messages)
+        index = self._turn.transcript.index
         return [
             ToolCall(f"d{index}.{n}", *self._call_of(directive), opaque=mark(stage, directive.key))
             for n, directive in enumerate(directives)
@@ -182,7 +182,7 @@ class TemplateEngine:
     def _function_says(self, function: Tool) -> Iterable[Delta]:
         done = self._done("function")
         if not done:
-            index = len(self._turn.transcript.messages)
+            index = self._turn.transcript.index
             arguments = _arguments_of(function, self._turn)
             return interrupt("", "", [ToolCall(f"d{index}.0", function.name, arguments, opaque=mark("function", ()))])
         result = done[-1].results[0]

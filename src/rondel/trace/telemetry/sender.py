@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from ...events import Entry
 from .. import build
-from . import names
 from .spans import Span, spans_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ TURNS_MAX = 200
 """How many turns may wait to be sent. More are dropped, so that a slow collector cannot fill the memory."""
 SPANS_AT_ONCE = 1_000  # the library buffers about twice as many and drops the rest
 PATH = "v1/traces"
-INSTALL = "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
+CONVENTIONS = "https://opentelemetry.io/schemas/1.37.0"
+INSTALL = "telemetry is configured, but OpenTelemetry is not installed: run `pip install '.[otel]'` in a checkout"
 _LOUD = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.exporter.otlp.common.http",
@@ -122,7 +122,7 @@ class _Batches:
         self._resource = Resource.create(
             {"service.name": os.environ.get("OTEL_SERVICE_NAME") or "rondel", "service.version": __version__}
         )
-        self._scope = InstrumentationScope("rondel", __version__, names.CONVENTIONS)
+        self._scope = InstrumentationScope("rondel", __version__, CONVENTIONS)
 
     def add(self, span: Span) -> None:
         self._processor.on_end(self._readable(span))

@@ -1,6 +1,7 @@
 """Makes spans from the trace of a turn: agents, model calls and tool calls. Pure.
 
-The ids derive from the turn's id, so a turn that resumes in another process is one trace.
+Names with `gen_ai` follow OpenTelemetry's semantic conventions for generative AI. What people, models and tools said is
+sent only with `content`. The ids derive from the turn's id, so a turn that resumes in another process is one trace.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import msgspec
 
 from ...values import Usage, Value
 from .. import TraceNode, arguments_text, note_text
-from . import names
+
+_PROVIDERS = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
+"""The conventions' name of a provider, if it differs from ours."""
+_FINISHED = {"end": "stop", "calls": "tool_calls", "stop_sequence": "stop", "refusal": "content_filter"}
+"""The conventions' name of a stop reason, if it differs from ours."""
 
 
 class SpanEvent(Value, frozen=True):
@@ -68,10 +73,10 @@ class _Maker:
         if (make := makers.get(node.kind)) is None or (node.kind == "round" and not node.asked):
             return None
         operation, subject, attributes = make(node, owner)
-        common = {names.OPERATION: operation, names.CONVERSATION: self._conversation}
+        common = {"gen_ai.operation.name": operation, "gen_ai.conversation.id": self._conversation}
         start, failed = node.at or node.ended_at or owner.at, bool(node.error)
         if failed:
-            attributes[names.ERROR_TYPE] = node.error_type or "_OTHER"
+            attributes["error.type"] = node.error_type or "_OTHER"
         return Span(
             name=f"{operation} {subject}" if subject else operation,
             trace_id=self._trace_id,
@@ -89,32 +94,32 @@ class _Maker:
     def _invoke_agent(self, node: TraceNode, owner: TraceNode) -> tuple[str, str, dict[str, Any]]:
         asked = next((inner for _, inner in node.walk() if inner.asked), None)
         attributes: dict[str, Any] = {
-            names.AGENT: node.name,
-            names.PROVIDER: _provider(asked.name) if asked else "",
-            names.TURN: node.id,
-            names.OUTCOME: node.outcome,
-            names.RAN: None if node.ran else False,
+            "gen_ai.agent.name": node.name,
+            "gen_ai.provider.name": _provider(asked.name) if asked else "",
+            "rondel.turn.id": node.id,
+            "rondel.outcome": node.outcome,
+            "rondel.ran": None if node.ran else False,
             **_tokens(node.usage),
         }
         if self._content:
             attributes |= {
-                names.INSTRUCTIONS: _json([_text(node.sent or node.prompt)]) if node.prompt else "",
-                names.INPUT: _json([{"role": "user", "parts": [_text(node.input)]}]) if node.input else "",
-                names.OUTPUT: _json([_answer(node.output, "stop")]) if node.output else "",
+                "gen_ai.system_instructions": _json([_text(node.sent or node.prompt)]) if node.prompt else "",
+                "gen_ai.input.messages": _json([{"role": "user", "parts": [_text(node.input)]}]) if node.input else "",
+                "gen_ai.output.messages": _json([_answer(node.output, "stop")]) if node.output else "",
             }
-        return names.INVOKE_AGENT, node.name, attributes
+        return "invoke_agent", node.name, attributes
 
     def _chat(self, node: TraceNode, owner: TraceNode) -> tuple[str, str, dict[str, Any]]:
         provider, _, model = node.name.partition(":")
-        finish = names.FINISHED.get(node.outcome, node.outcome)
+        finish = _FINISHED.get(node.outcome, node.outcome)
         attributes: dict[str, Any] = {
-            names.PROVIDER: _provider(provider),
-            names.REQUEST_MODEL: model or node.model,
-            names.REQUEST_STREAM: True,
-            names.RESPONSE_MODEL: node.model,
-            names.FINISH_REASONS: [finish] if finish else [],
-            names.FIRST_CHUNK: node.first_token_s,
-            names.AGENT: node.agent or owner.name,
+            "gen_ai.provider.name": _provider(provider),
+            "gen_ai.request.model": model or node.model,
+            "gen_ai.request.stream": True,
+            "gen_ai.response.model": node.model,
+            "gen_ai.response.finish_reasons": [finish] if finish else [],
+            "gen_ai.response.time_to_first_chunk": node.first_token_s,
+            "gen_ai.agent.name": node.agent or owner.name,
             **_tokens(node.usage),
         }
         if self._content:
@@ -122,29 +127,31 @@ class _Maker:
                 {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
                 for call in node.children
             ]
-            attributes[names.OUTPUT] = _json([_answer(node.output, finish, calls)])
-        return names.CHAT, model or node.model or provider, attributes
+            attributes["gen_ai.output.messages"] = _json([_answer(node.output, finish, calls)])
+        return "chat", model or node.model or provider, attributes
 
     def _execute_tool(self, node: TraceNode, owner: TraceNode) -> tuple[str, str, dict[str, Any]]:
         attributes: dict[str, Any] = {
-            names.TOOL_NAME: node.name,
-            names.TOOL_TYPE: "function",
-            names.TOOL_CALL: node.id,
-            names.AGENT: owner.name,
-            names.OUTCOME: node.outcome,
+            "gen_ai.tool.name": node.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": node.id,
+            "gen_ai.agent.name": owner.name,
+            "rondel.outcome": node.outcome,
         }
         if self._content:
             attributes |= {
-                names.TOOL_ARGUMENTS: arguments_text(node.arguments),
-                names.TOOL_RESULT: node.output or node.error,
+                "gen_ai.tool.call.arguments": arguments_text(node.arguments),
+                "gen_ai.tool.call.result": node.output or node.error,
             }
-        return names.EXECUTE_TOOL, node.name, attributes
+        return "execute_tool", node.name, attributes
 
     def _events(self, turn: TraceNode) -> Iterator[SpanEvent]:
         for note in turn.children:
             if note.kind in ("note", "job"):
-                said = {names.NOTE_TEXT: note_text(note)} if self._content else {}
-                yield SpanEvent(names.NOTE, note.at, {names.NOTE: note.name if note.kind == "note" else "job"} | said)
+                said = {"rondel.note.text": note_text(note)} if self._content else {}
+                yield SpanEvent(
+                    "rondel.note", note.at, {"rondel.note": note.name if note.kind == "note" else "job"} | said
+                )
 
 
 def _number(text: str, size: int) -> int:
@@ -154,18 +161,18 @@ def _number(text: str, size: int) -> int:
 
 def _provider(engine: str) -> str:
     name = engine.partition(":")[0]
-    return names.PROVIDERS.get(name, name)
+    return _PROVIDERS.get(name, name)
 
 
 def _tokens(usage: Usage) -> dict[str, int | None]:
     if not (usage.tokens_in or usage.tokens_out):
         return {}
     return {
-        names.TOKENS_IN: usage.tokens_in,
-        names.TOKENS_OUT: usage.tokens_out,
-        names.TOKENS_CACHED: usage.tokens_cached or None,
-        names.TOKENS_CACHE_WRITTEN: usage.tokens_cache_written or None,
-        names.TOKENS_REASONING: usage.tokens_reasoning or None,
+        "gen_ai.usage.input_tokens": usage.tokens_in,
+        "gen_ai.usage.output_tokens": usage.tokens_out,
+        "gen_ai.usage.cache_read.input_tokens": usage.tokens_cached or None,
+        "gen_ai.usage.cache_creation.input_tokens": usage.tokens_cache_written or None,
+        "gen_ai.usage.reasoning.output_tokens": usage.tokens_reasoning or None,
     }
 
 
