@@ -510,6 +510,8 @@ class ModelFacts(Value, frozen=True):
     """Whether its provider connects to MCP servers itself (OpenAI's tools of type `mcp`)."""
     small: bool = False
     """Whether it is a small model: it works best with few tools, and with the time in its prompt."""
+    web_search: bool = False
+    """Whether its server can search the web by itself."""
 
 
 class Outcome(StrEnum):
@@ -541,6 +543,8 @@ class AgentResult(Value, frozen=True):
     outcome: Outcome = Outcome.DONE
     usage: Usage = Usage()
     """The tokens of this agent's own rounds; agents that worked for it have their own."""
+    citations: tuple[Citation, ...] = ()
+    """The sources that the output refers to as `[number]`."""
 
     def __str__(self) -> str:
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

@@ -100,6 +100,10 @@ def full(place: Place, server: ModelServer) -> Place:
     place.env["PWD"] = str(place.project)
     place.uses(server)
     place.write("agents/odd.md", f"---\ndescription: {json.dumps(HOSTILE)}\ntools: [calculate]\n---\n{HOSTILE}\n")
+    place.write("documents/odd.md", f"# {HOSTILE}\n\nred {HOSTILE}")
+    place.write(f"documents/{NAME[:40]}.md", f"red {HOSTILE}")
+    with (place.project / "rondel.toml").open("a", encoding="utf-8") as settings:
+        settings.write('\n[knowledge.documents]\nfolders = ["documents"]\nembedder = "none"\n')
     place.write("request.json", json.dumps({"model": HOSTILE, "max_tokens": 5, "messages": []}))
     server.replies(calls(call("calculate", "a", expression=HOSTILE), call(NAME[:60], "b", x=HOSTILE)))
     server.replies(say(HOSTILE, thinking=HOSTILE))
@@ -143,6 +147,12 @@ WALK: dict[str, list[list[str]]] = {
     "jobs cancel": [["jobs", "cancel", NAME]],
     "jobs schedule": [["jobs", "schedule", "odd", HOSTILE, "--every", "1d"], ["jobs", "schedule", NAME, "x"]],
     "jobs run": [["jobs", "run", "--engine", NAME]],
+    "knowledge list": [["knowledge"], ["knowledge", "list", "--json"]],
+    "knowledge sync": [["knowledge", "sync", "--dry-run"], ["knowledge", "sync"], ["knowledge", "sync", NAME]],
+    "knowledge watch": [["knowledge", "watch", NAME]],
+    "knowledge search": [["knowledge", "search", "red"], ["knowledge", "search", HOSTILE, "--json"]],
+    "knowledge show": [["knowledge", "show", "documents"], ["knowledge", "show", "documents", NAME]],
+    "knowledge remove": [["knowledge", "remove", NAME]],
     "lint": [["lint"], ["lint", "--json"], ["lint", NAME]],
     "logs": [["logs"], ["logs", "--json"], ["logs", NAME]],
     "mcp list": [["mcp", "list"], ["mcp", "list", "--json"]],

@@ -20,6 +20,7 @@ from rondel.dialects import DIALECTS
 from rondel.engines.transform import TRANSFORMS
 from rondel.gateway.relay.request import Request
 from rondel.gateway.routing.router import Router
+from rondel.knowledge.settings import KnowledgeSettings, WebSearchSettings
 from rondel.limits import Limits
 from rondel.mcp.spec import ServerSettings
 from rondel.plugin import EDITING, HOOKS
@@ -117,6 +118,8 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## Engines")) == _fields(settings.EngineSettings)
     assert set(_keys(CONFIGURATION, "## Store")) == _fields(settings.StoreSettings)
     assert set(_keys(CONFIGURATION, "## Telemetry")) == _fields(settings.TelemetrySettings)
+    assert set(_keys(CONFIGURATION, "## Knowledge")) == _fields(KnowledgeSettings)
+    assert set(_keys(CONFIGURATION, "## Web search")) == _fields(WebSearchSettings)
     assert set(_keys(CONFIGURATION, "## Tools")) == _fields(settings.ToolSettings)
     assert set(_keys(CONFIGURATION, "## MCP servers")) == _fields(ServerSettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}

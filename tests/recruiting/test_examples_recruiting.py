@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,10 +14,14 @@ import pytest
 from rondel import Agent, App
 from rondel.engines.local.weights import DEFAULT
 from rondel.events import CallFinished, Event, FactsLearned, Outcome, TurnFinished
+from rondel.knowledge.base import KnowledgeBase
+from rondel.knowledge.bases import Knowledge
+from rondel.knowledge.settings import KnowledgeSettings
 from rondel.project.agents import load_agents
 from rondel.project.config import load
 from rondel.project.engines import make_engine
 from rondel.stores.sqlite import SqliteStore
+from rondel.stores.sqlite.knowledge import SqliteKnowledge
 from rondel.testing import Scripted, VirtualClock, load_scripts
 from rondel.values import AgentResult
 from tests.helpers import events_of, of, play, pull_weights, result_of
@@ -43,7 +48,7 @@ def scripts_of(project: str) -> dict[str, Scripted]:
     return load_scripts(EXAMPLES / project / "script.yaml")
 
 
-def talk(agents: list[Agent], *said: tuple[str, str]) -> list[tuple[str, list[Event]]]:
+def talk(agents: list[Agent], *said: tuple[str, str], **settings: Any) -> list[tuple[str, list[Event]]]:
     """What each agent answers in one conversation, with all events of its turn."""
 
     async def scene(app: App) -> list[tuple[str, list[Event]]]:
@@ -54,7 +59,7 @@ def talk(agents: list[Agent], *said: tuple[str, str]) -> list[tuple[str, list[Ev
             heard.append(((await turn.result()).output, events))
         return heard
 
-    return play(scene, *agents, engine=Scripted(), clock=VirtualClock(MAY_2026))
+    return play(scene, *agents, engine=Scripted(), clock=VirtualClock(MAY_2026), **settings)
 
 
 # --- weather ----------------------------------------------------------------------------------------------------------
@@ -97,11 +102,16 @@ def test_the_lookup_needs_no_model_and_expands_nothing_that_a_person_wrote(city:
 def test_a_model_recruits_a_checker_in_the_middle_of_its_answer():
     scripts = scripts_of("research")
     agents = team_of("research", scripts)
+    store = SqliteKnowledge()
+    notes = KnowledgeBase(
+        "knowledge", KnowledgeSettings(folders=("knowledge",)), store, project=str(EXAMPLES / "research")
+    )
     answer, report, findings = talk(
         agents,
         ("lead", "How do swarms choose a home?"),
         ("report", "How do bees spend the winter?"),
         ("findings", "What do we know?"),
+        knowledge=Knowledge([notes], store),
     )
     assert answer[0] == "Scouts dance until most agree (confirmed). It takes up to three days."
     assert report[0].strip() == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,27 +206,3 @@ def test_only_public_pages_are_fetched(url: str, said: str):
         asyncio.run(fetch(url))
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
-
-
-# --- knowledge --------------------------------------------------------------------------------------------------------
-
-
-def test_the_projects_knowledge_is_searched_and_nothing_else(tmp_path: Path):
-    """S09"""
-    (tmp_path / "knowledge").mkdir()
-    (tmp_path / "knowledge" / "returns.md").write_text("# Returns\n\nKettles can be returned within 30 days.\n")
-    (tmp_path / "secret.md").write_text("Kettles are secret.\n")
-    search = find_agent("knowledge.search", project=str(tmp_path))
-    assert list(search.inputs) == ["query", "limit"]
-    found = ran('{{ .Get "knowledge.search" "{\\"query\\": \\"kettles returned\\"}" }}', search)
-    assert found.startswith("[1] ")
-    assert "> Kettles can be returned within 30 days." in found
-    assert "secret" not in found
-    assert "No useful result." in ran('{{ .Get "knowledge.search" "{\\"query\\": \\"zebra\\"}" }}', search)
-
-
-def test_a_project_without_knowledge_is_told_so(tmp_path: Path):
-    search = find_agent("knowledge.search", project=str(tmp_path)).function
-    assert search is not None
-    with pytest.raises(ToolError, match="the project has no folder 'knowledge'"):
-        asyncio.run(search(query="x"))

@@ -16,8 +16,11 @@ from ..agent import Agent
 from ..charge import Scope, Tell
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.deadline import Deadlines
+from ..contracts.embedder import Embedder
+from ..contracts.knowledge import KnowledgeBases, NoKnowledge
 from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
+from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..errors import RondelError, StoreError, TurnFailed
 from ..events import DurableEvent, MessageAdded, TurnStarted
@@ -33,6 +36,7 @@ from ..values import AgentResult, Message, Outcome
 from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
+    from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
     from ..trace.provenance import PreviewStep
 
@@ -59,6 +63,8 @@ class App:
         ledger: Ledger | None = None,
         recover: bool = True,
         environment: Mapping[str, str] | None = None,
+        knowledge: Knowledge | None = None,
+        web_search: WebSearch | None = None,
     ) -> None:
         """Compose an app. The first agent answers where none is named. `engine` is for agents without one; without it
         they get the one that the command line would choose. `store` is a path of a database, a store, or None for
@@ -68,6 +74,8 @@ class App:
         from ..ledger.ledger import Ledger
 
         self._environment = environment
+        self._knowledge, self.web_search = knowledge, web_search
+        self.knowledge: KnowledgeBases = knowledge or NoKnowledge()  # what agents can look up
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = _open_store(store, self.clock)
@@ -122,6 +130,8 @@ class App:
 
     async def _close(self) -> None:
         await self.registry.aclose()
+        if self._knowledge is not None:
+            await self._knowledge.aclose()
         self.deadlines.close()
         await self.ledger.aclose()
         await self.store.aclose()
@@ -176,6 +186,11 @@ class App:
         """Return an engine whose calls the ledger charges to a scope."""
         found = self.registry.engine(engine) if isinstance(engine, str) else engine
         return self.ledger.charge(found, scope, tell, bound)
+
+    def charge_embedder(
+        self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> Embedder:
+        return self.ledger.charge_embedder(embedder, scope, tell)
 
     # --- conversations ------------------------------------------------------------------------------------------------
 

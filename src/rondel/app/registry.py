@@ -10,6 +10,7 @@ import msgspec
 from ..agent import Agent, alias_path, handoff_tool
 from ..engine import Engine, EngineInfo, UnavailableEngine, close, uncharged
 from ..errors import RondelError, nearest
+from ..machine.citing import CitingEngine
 from ..machine.resolved import ResolvedAgent
 from ..machine.services import Services
 from ..plugin import Chain, Plugin
@@ -171,7 +172,7 @@ class Registry:
             chain,
             {**tools, **{name: script.tools[name] for name in script.tools if name in unoffered}},
             unoffered=unoffered,
-            bind=lambda turn: TemplateEngine(script, turn, turn.engine_named("")),
+            bind=lambda turn: TemplateEngine(script, turn, CitingEngine(turn.engine_named(""), turn)),
         )
 
     def _find_tool(self, item: Any, agent: Agent) -> Tool:

@@ -37,13 +37,16 @@ from ..project.config import (
     refuse_exposed,
     secrets_in,
 )
+from ..project.embedders import make_embedder
 from ..project.engines import make_engine, pick
 from ..project.folder import Project, open_store, with_builtin, with_plugins
+from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
 from ..text.redaction import Redactor
 
-RESTART = ("agent", "store", "options", "plugins", "telemetry")  # settings that are read only at the start
+RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
+"""Settings that are read only at the start."""
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -106,6 +109,8 @@ async def open_gateway(
         make_engine=lambda name: make_engine(name, config, env=env),
         recover=False,
         environment=process_environment(config, os.environ),
+        knowledge=make_knowledge(config, env=env),
+        web_search=make_web_search(config),
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)
@@ -176,7 +181,16 @@ def _setup(
         return make_engine(name, config, env=env, alone=True)  # the gateway asks each engine of a chain itself
 
     redactor = Redactor(secrets_in(config, os.environ))
-    return Setup(app, config, make_engine=make, default=found, before=before, redactor=redactor, hidden=hidden)
+    return Setup(
+        app,
+        config,
+        make_engine=make,
+        make_embedder=lambda name: make_embedder(name, config, env=env),
+        default=found,
+        before=before,
+        redactor=redactor,
+        hidden=hidden,
+    )
 
 
 async def _default(config: Config, env: Mapping[str, str], *, fetch: bool = False) -> Default:

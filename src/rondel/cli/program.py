@@ -35,6 +35,7 @@ COMMANDS = {
     "trust": "Trust a project: its code may run and send your keys.",
     "config": "Show the effective settings and where each comes from.",
     "model": "Manage the embedded models.",
+    "knowledge": "Manage and search the knowledge bases.",
     "jobs": "Manage background jobs and schedules.",
     "mcp": "Manage MCP servers, or serve the agents as one.",
     "completion": "Print the code that completes `rondel` in a shell.",

@@ -21,6 +21,7 @@ from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..project.engines import make_engine, pick
 from ..project.folder import Project, builtin_agent, open_store, with_plugins
+from ..project.knowledge import make_knowledge
 from ..project.settings import EngineSettings
 from ..surfaces.commands import find_conversation
 from ..surfaces.terminal.assembly import assembly_view
@@ -76,7 +77,8 @@ async def _assemble(project: Project, wanted: str, text: str, before: Sequence[D
     chosen = msgspec.structs.replace(agent, engine=engine, plugins=(*agent.plugins, listener))
     # The other agents may be among its tools. Their plugins are left out: they would open resources for nothing.
     others = [msgspec.structs.replace(a, engine=engine, plugins=()) for a in project.agents if a.name != name]
-    async with App(chosen, *others, make_engine=_uncalled, recover=False) as app:
+    knowledge = make_knowledge(project.config) if project.config.is_trusted else None
+    async with App(chosen, *others, make_engine=_uncalled, recover=False, knowledge=knowledge) as app:
         return await _steps(app, chosen, text, listener, before)
 
 

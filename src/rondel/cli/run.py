@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from ..events import (
     CallFinished,
     CallProgressed,
     CallStarted,
+    Entry,
     HandedOff,
     Nested,
     Outcome,
@@ -39,7 +40,8 @@ from ..surfaces.terminal.device import USER
 from ..surfaces.terminal.screen import SHOWN, Screen, charge_in
 from ..surfaces.terminal.signals import signals
 from ..surfaces.views import short_id
-from ..values import Notice
+from ..text.citations import sources_line, with_markers
+from ..values import AgentResult, Notice
 from ._message import Input, read_input
 from ._options import TYPO, F, a_file, complete_agent, conversation, cost, engine, flag
 from ._output import console, tell, write_json
@@ -147,7 +149,7 @@ async def _run(request: Request, project: Project, message: Input) -> int:
             await opened.app.ledger.ready()
         charges: list[Charge] = []
         view, finished = await _say(conversation, message, charges, as_json=request.as_json)
-        output = (await view.result(check=False)).output
+        output = _with_sources(await view.result(check=False), await conversation.entries())
         code = await _report(opened, view.conversation, finished, output, as_json=request.as_json)
         if request.cost and (line := cost_line(charges)):
             sys.stdout.flush()
@@ -167,6 +169,15 @@ async def _say(
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return view, finished
+
+
+def _with_sources(result: AgentResult, entries: Sequence[Entry]) -> str:
+    """Return the answer with a line for its sources, if it cites any."""
+    if not result.citations:
+        return result.output
+    said = next((e.event.message for e in reversed(entries) if isinstance(e.event, RoundFinished)), None)
+    text = with_markers(said.parts)[0] if said is not None and said.text == result.output else result.output
+    return f"{text.rstrip()}\n\n{sources_line(result.citations)}\n"
 
 
 class _Stoppable:

@@ -116,6 +116,7 @@ class Provider(Value, frozen=True):
     model: str = ""  # the default model; empty if only the server knows which models it has
     image_urls: bool = True  # whether its models take images by their address; if not, only as data
     remote_mcp: bool = False  # whether it connects to MCP servers itself, if it is asked in its own dialect
+    web_search: bool = False  # whether its server can search the web by itself
 
     @property
     def is_local(self) -> bool:
@@ -129,6 +130,7 @@ PROVIDERS: dict[str, Provider] = {
         ("ANTHROPIC_API_KEY",),
         base_url_variable="ANTHROPIC_BASE_URL",
         model="claude-sonnet-5-5",
+        web_search=True,
     ),
     "openai": Provider(
         "https://api.openai.com/v1",
@@ -136,6 +138,7 @@ PROVIDERS: dict[str, Provider] = {
         ("OPENAI_API_KEY",),
         base_url_variable="OPENAI_BASE_URL",
         model="gpt-6.1-terra",
+        web_search=True,
         remote_mcp=True,
     ),
     "openrouter": Provider(
@@ -276,7 +279,11 @@ def facts_of(provider: str, model: str) -> ModelFacts:
         return facts
     window_tokens = None if known.is_local else facts.window_tokens
     return msgspec.structs.replace(
-        facts, window_tokens=window_tokens, image_urls=known.image_urls, remote_mcp=known.remote_mcp
+        facts,
+        window_tokens=window_tokens,
+        image_urls=known.image_urls,
+        remote_mcp=known.remote_mcp,
+        web_search=known.web_search,
     )
 
 

@@ -5,14 +5,16 @@ Knows no file format, no embedder and no database; see knowledge/readers/ and st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from ..engine import Engine
 from ..errors import RondelError
 from ..values import Value
-from .embedder import Vector
+from .embedder import Embedder, Vector
+from .source import Passage
 
 # --- documents --------------------------------------------------------------------------------------------------------
 
@@ -206,3 +208,37 @@ class KnowledgeStore(Protocol):
     async def chunks_of(self, base: str, path: str) -> list[StoredChunk]: ...
 
     async def aclose(self) -> None: ...
+
+
+# --- what turns ask ---------------------------------------------------------------------------------------------------
+
+
+class KnowledgeBases(Protocol):
+    """The knowledge bases that an app has."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    async def search(
+        self,
+        query: str,
+        limit: int,
+        *,
+        bases: Sequence[str] = (),
+        filter: Filter | None = None,
+        charged: Callable[[Embedder], Embedder] | None = None,
+        engine: Callable[[str], Engine] | None = None,
+    ) -> list[Passage]:
+        """Return the best passages of the named bases, or of all. `charged` wraps a base's embedder, `engine` returns
+        the engine of a base that reranks. Raises RondelError for a name that is not known."""
+        ...
+
+
+class NoKnowledge:
+    """An app without knowledge bases."""
+
+    names: tuple[str, ...] = ()
+
+    async def search(self, query: str, limit: int, *, bases: Sequence[str] = (), **_: object) -> list[Passage]:
+        named = f" {bases[0]!r}" if bases else ""
+        raise RondelError(f"there is no knowledge base{named}; make a folder documents/, or [knowledge.<name>]")

@@ -1,6 +1,8 @@
-"""The settings of a knowledge base."""
+"""The settings of a knowledge base, and of the search of the web."""
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 from ..values import Value
 
@@ -22,3 +24,18 @@ class KnowledgeSettings(Value, frozen=True):
     rerank: str = ""  # the engine that orders what was found; none if this is empty
     refresh_s: float = 10.0
     """How often a search looks for changed files at most; 0 leaves that to `rondel knowledge sync`."""
+
+
+class WebSearchSettings(Value, frozen=True):
+    """`[web_search]`: the service that searches the web; without a provider, there is none."""
+
+    provider: Literal["", "searxng", "brave", "tavily"] = ""
+    url: str = ""  # the service's address; needed for SearXNG only
+    key: str = ""
+    timeout_s: float = 15.0
+
+    def __repr__(self) -> str:
+        return f"WebSearchSettings({self.provider!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("provider", self.provider)]

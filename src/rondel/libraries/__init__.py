@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +29,7 @@ def agent_names() -> tuple[str, ...]:
     return tuple(f"{library}.{name}" for library in LIBRARIES for name in _functions(library))
 
 
-def find_agent(name: str, *, project: str = "") -> Agent:
+def find_agent(name: str) -> Agent:
     library, _, short = name.partition(".")
     if library not in LIBRARIES:
         raise RondelError(f"there is no library {library!r} for the agent {name!r}{nearest(library, tuple(LIBRARIES))}")
@@ -38,23 +37,8 @@ def find_agent(name: str, *, project: str = "") -> Agent:
     if short not in functions:
         raise RondelError(f"the library {library!r} has no agent {short!r}{nearest(short, tuple(functions))}")
     function = functions[short]
-    if "project" in inspect.signature(function).parameters:
-        function = _bound(function, project)
     description, inputs = described_by(function)
     return Agent(name, function=function, description=description, inputs=inputs)
-
-
-def _bound(function: Callable[..., Any], project: str) -> Callable[..., Any]:
-    """Bind the project, so that neither a person nor a model can choose the folder."""
-
-    @functools.wraps(function)
-    async def bound(**values: Any) -> Any:
-        return await function(**values, project=project)
-
-    signature = inspect.signature(function)
-    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "project"]
-    bound.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-    return bound
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from ..events import Event, Failure, Nested, Outcome, QuestionAnswered, TurnFini
 from ..question import Answer, Hold
 from ..text.template import is_directive
 from ..tool import CallContext
-from ..values import AgentResult, ToolCall, user
+from ..values import AgentResult, Text, ToolCall, user
 from .loop import run_turn
 from .turn import Turn
 
@@ -61,7 +61,8 @@ async def recruit(
         raise ToolError(child.failure.message) if is_directive(call) else failure
     if child.outcome is not Outcome.DONE:
         raise ToolError(f"agent {agent.name!r} stopped: {child.reason}")
-    return child.result().output
+    text, sources = child.cited()
+    return Text(text, citations=sources) if sources else child.result().output
 
 
 async def _run_below(services: Services, child: Turn) -> None:

@@ -13,8 +13,11 @@ from ..agent import Agent
 from ..charge import Scope, Tell
 from ..contracts.clock import Clock
 from ..contracts.deadline import Deadlines
+from ..contracts.embedder import Embedder
+from ..contracts.knowledge import KnowledgeBases
 from ..contracts.runtime import Runtime
 from ..contracts.store import Store
+from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..limits import ReplyBound
 from ..tool import Tool
@@ -78,6 +81,14 @@ class Services(Protocol):
     def runtime(self) -> Runtime: ...
 
     @property
+    def knowledge(self) -> KnowledgeBases: ...
+
+    @property
+    def web_search(self) -> WebSearch | None:
+        """The service that searches the web, if one is configured."""
+        ...
+
+    @property
     def registry(self) -> Agents: ...
 
     @property
@@ -105,4 +116,10 @@ class Services(Protocol):
     ) -> Engine:
         """Return an engine that can be called: each call is charged to the scope, and no reply passes its bound.
         Raises RondelError for a name that is not known or not allowed."""
+        ...
+
+    def charge_embedder(
+        self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> Embedder:
+        """Return an embedder whose calls are charged to the scope."""
         ...

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..charge import Scope
+from ..contracts.embedder import Embedder
 from ..engine import Engine, EngineInfo
 from ..events import Event, SpendingWarned, Spent, UsageRecorded
 from ..limits import Limits, ReplyBound
@@ -29,6 +30,11 @@ def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engi
     return turn.services.charge(
         engine, lambda: scope_of(turn, kind), lambda event: _record(turn, event), lambda: _reply_bound(turn)
     )
+
+
+def charged_embedder(turn: Turn, embedder: Embedder) -> Embedder:
+    scope = lambda: scope_of(turn, "embedding")  # noqa: E731
+    return turn.services.charge_embedder(embedder, scope, lambda event: _record(turn, event))
 
 
 def _reply_bound(turn: Turn) -> ReplyBound:

@@ -43,7 +43,20 @@ from ..events import (
 )
 from ..question import Answer, Question, is_always
 from ..text.template import MARK, is_directive, said_before
-from ..values import NO_USAGE, Handoff, Message, Messages, Person, Text, ToolCall, ToolResult, Usage, Value
+from ..values import (
+    NO_USAGE,
+    Citation,
+    Handoff,
+    Message,
+    Messages,
+    Part,
+    Person,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    Value,
+)
 from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
@@ -116,6 +129,7 @@ class Transcript:
         self.rounds = 0
         self.calls: dict[str, OpenCall] = {}
         self.called: set[str] = set()  # the ids of all calls of this conversation
+        self.sources: dict[int, Citation] = {}  # the sources that texts refer to by number
         self._open = 0
         self._directing: RoundFinished | None = None
         self._after_calls: list[Message] = []
@@ -277,9 +291,20 @@ class Transcript:
             self.turn_input = message.text
         self.messages.append(message)
         self._born.append(self.rounds)
+        self._note_sources(message.parts)
         self._fleeting = self._fleeting or message.duration is not None or message.role == "error"
         if message.role != "error":
             self.owed = message.role != "assistant"
+
+    def _note_sources(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            if type(part) is Text:
+                if part.citations:
+                    for citation in part.citations:
+                        if citation.number:
+                            self.sources.setdefault(citation.number, citation)
+            elif type(part) is ToolResult:
+                self._note_sources(part.parts)
 
     def _history_given(self, event: HistoryGiven) -> None:
         self.messages.extend(event.messages)

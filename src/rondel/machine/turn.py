@@ -21,8 +21,10 @@ from ..limits import Limits
 from ..plugin import Chain, Plugin, State, report
 from ..prompt import HISTORY, Prompt
 from ..question import Answer, Question
+from ..text.citations import with_markers
 from ..tool import CallContext, Tool
-from ..values import AgentResult, Message, Person, Played, ReplyBuilder, ToolCall
+from ..values import AgentResult, Citation, Message, Person, Played, ReplyBuilder, Text, ToolCall
+from .citing import CitingEngine, Sources
 from .journal import Journal
 from .resolved import BoundEngine, Caller, ResolvedAgent
 from .spending import Budget, charged_engine
@@ -97,6 +99,10 @@ class Turn:
         self._starting_agent = agent
         self._given_agent = resolved
         self.transcript: Transcript = journal.transcript
+        self.sources = parent.sources if parent is not None else Sources(journal.transcript.sources)
+        """The sources that this conversation refers to by number; one list for a whole tree of agents."""
+        if parent is not None:
+            self.sources.learn(journal.transcript.sources)
         self.top: Transcript = journal.transcript
         """The transcript of the conversation that people see, once the turn has begun."""
         resumes = self.transcript.turn == id
@@ -116,7 +122,7 @@ class Turn:
         """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
         self.agent: Agent = resolved.agent
         self.words: BoundEngine | None = None if resolved.bind is None else resolved.bind(self)
-        self.engine: Engine = self.words or charged_engine(self, resolved.engine)
+        self.engine: Engine = self.words or CitingEngine(charged_engine(self, resolved.engine), self)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
         self._offered.clear()
@@ -331,6 +337,14 @@ class Turn:
         if self.task is not None:
             self.task.cancel()
 
+    def cited(self) -> tuple[str, tuple[Citation, ...]]:
+        """Return the output of this turn with a marker for each citation, and the sources that it cites."""
+        output = self.transcript.output
+        said = next((m for m in reversed(self.transcript.messages) if m.role == "assistant"), None)
+        if said is None or said.text != output or not any(isinstance(p, Text) and p.citations for p in said.parts):
+            return output, self.sources.cited_in(output)
+        return with_markers(said.parts, lambda citation: self.sources.add(citation).number)
+
     def result(self) -> AgentResult:
         """Return how the turn ended: what it said, and why it said no more."""
         if self.outcome is Outcome.WAITING:
@@ -354,6 +368,7 @@ class Turn:
             transcript.limit,
             self.outcome or Outcome.FAILED,
             transcript.turn_usage,
+            self.cited()[1] if output else (),
         )
 
 

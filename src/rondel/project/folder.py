@@ -25,6 +25,7 @@ from ..text.template import scan
 from .agents import load_agents
 from .config import MEMORY, load, make_ledger, plugins_of, process_environment
 from .engines import Picked, make_engine, pick, refuse_download
+from .knowledge import bases_of, make_knowledge, make_web_search
 from .settings import Config
 from .trust import trust_list
 
@@ -45,6 +46,10 @@ TOOLS_PROMPT = """\
 Use your tools for the time and for sums instead of guessing. Ask the user with ask_user only when you cannot continue \
 without the answer. run_shell runs a command on the user's computer, after the user agreed: use it when the user wants \
 something done or looked up there, and say what the command is for."""
+
+KNOWLEDGE_PROMPT = """ \
+search_knowledge searches the documents of this project: use it before you answer a question that they may answer, and \
+cite what you use."""
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -102,7 +107,7 @@ class Project(msgspec.Struct, frozen=True):
         for agent in self.agents:
             if agent.name == name:
                 return agent
-        return find_agent(name, project=self.config.project) if _is_in_library(name) else None
+        return find_agent(name) if _is_in_library(name) else None
 
     def body(self, name: str) -> Agent | None:
         """Return the agent; if it is an alias, with the inputs and template of the original."""
@@ -179,6 +184,8 @@ async def assemble(
         make_engine=lambda name: _engine_or_reason(name, project.config),
         recover=recover,
         environment=process_environment(project.config, os.environ),
+        knowledge=make_knowledge(project.config),
+        web_search=make_web_search(project.config),
     )
     return Assembled(app, agents[0], picked, asks)
 
@@ -225,18 +232,24 @@ def _engine_or_reason(name: str, config: Config) -> Engine:
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
-def builtin_agent(engine: Engine) -> Agent:
-    """Return the built-in agent. It has no tools if the model is known to be bad at using them."""
+def builtin_agent(engine: Engine, *, knows: bool = False) -> Agent:
+    """Return the built-in agent. It has no tools if the model is known to be bad at using them. With `knows`, it can
+    search the project's documents."""
     provider, _, model = engine.name.partition(":")
     if not (engine.facts.tools and facts_of(provider, model).tools):
         return Agent(BUILTIN, PROMPT, description="small talk")
     about = "a friendly assistant with a few tools"
+    tools, prompt, plugins = _builtin_tools(), PROMPT + TOOLS_PROMPT, list[Plugin]()
     if engine.facts.small:  # it asks the user what it was asked, and a tool for the time
         from ..plugins.clock import Clock
 
-        tools = tuple(tool for tool in _builtin_tools() if tool.name in ("calculate", "run_shell"))
-        return Agent(BUILTIN, PROMPT, tools=tools, plugins=(Clock(),), description=about)
-    return Agent(BUILTIN, PROMPT + TOOLS_PROMPT, tools=_builtin_tools(), description=about)
+        tools = tuple(tool for tool in tools if tool.name in ("calculate", "run_shell"))
+        prompt, plugins = PROMPT, [Clock()]
+    if knows:
+        from ..tools.search_knowledge import search_knowledge
+
+        tools, prompt = (*tools, search_knowledge), prompt + KNOWLEDGE_PROMPT
+    return Agent(BUILTIN, prompt, tools=tools, plugins=tuple(plugins), description=about)
 
 
 def _builtin_tools() -> tuple[Tool, ...]:
@@ -253,7 +266,10 @@ def with_builtin(project: Project, engine: Engine, *, is_public: bool) -> list[A
     if any(agent.name == BUILTIN for agent in project.agents):
         return list(project.agents)
     config = project.config
-    made = Agent(BUILTIN, PUBLIC_PROMPT, description="small talk") if is_public else builtin_agent(engine)
+    if is_public:
+        made = Agent(BUILTIN, PUBLIC_PROMPT, description="small talk")
+    else:
+        made = builtin_agent(engine, knows=bool(bases_of(config)))
     made = msgspec.structs.replace(made, limits=config.limits, options=config.options)
     return [*project.agents, made]
 

@@ -34,6 +34,7 @@ PLUGINS: dict[str, str] = {
     "history": "rondel.plugins.history:History",
     "image": "rondel.plugins.image_agent:ImageAgent",
     "inputs": "rondel.plugins.inputs:Inputs",
+    "knowledge": "rondel.plugins.knowledge:KnowledgePlugin",
     "limits": "rondel.plugins.limits:LimitsGuard",
     "log": "rondel.plugins.log:Log",
     "mcp": "rondel.mcp.plugin:McpServers",
@@ -49,6 +50,7 @@ PLUGINS: dict[str, str] = {
     "text_tools": "rondel.plugins.text_tools:TextTools",
     "todo": "rondel.plugins.todo:Todo",
     "trim": "rondel.plugins.trim:Trim",
+    "web_search": "rondel.plugins.web_search:WebSearchPlugin",
 }
 TOOLS: dict[str, str] = {
     "ask_user": "rondel.tools.ask_user:ask_user",
@@ -61,6 +63,8 @@ TOOLS: dict[str, str] = {
     "list_schedules": "rondel.tools.schedule:list_schedules",
     "run_shell": "rondel.tools.shell:run_shell",
     "schedule": "rondel.tools.schedule:schedule",
+    "search_knowledge": "rondel.tools.search_knowledge:search_knowledge",
+    "web_search": "rondel.tools.web_search:web_search",
 }
 ENTRY_POINTS = "rondel.plugins"
 NOWHERE = Where()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from ..contracts.ledger import OnWriteFailure, Rule, UnknownPrice
+from ..knowledge.settings import KnowledgeSettings, WebSearchSettings
 from ..ledger.prices import Price
 from ..limits import Limits
 from ..mcp.spec import ServerSpec
@@ -56,6 +57,7 @@ class FactSettings(Value, frozen=True):
     sampling: bool | None = None
     remote_mcp: bool | None = None
     small: bool | None = None
+    web_search: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):
@@ -165,6 +167,7 @@ class MainRouteSettings(RouteSettings, frozen=True):
 
     long_context_tokens: int | None = 60_000
     background_models: tuple[str, ...] | None = ("*claude*haiku*",)
+    embedding: str = ""  # the embedder for requests to /v1/embeddings that name none
     custom: str = ""
     """`module:function`, which takes the request, the configuration and the tokens, and returns an engine or None."""
     custom_s: float = 2.0
@@ -185,6 +188,7 @@ class FallbackSettings(Value, frozen=True):
     long_context: tuple[str, ...] = ()
     web_search: tuple[str, ...] = ()
     image: tuple[str, ...] = ()
+    embedding: tuple[str, ...] = ()
 
 
 class BudgetSettings(Value, frozen=True):
@@ -352,6 +356,8 @@ class Config(Value, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: LedgerSettings = LedgerSettings()
     tools: ToolSettings = ToolSettings()
+    knowledge: dict[str, KnowledgeSettings] = {}
+    web_search: WebSearchSettings = WebSearchSettings()
     discord: DiscordSettings | None = None  # None without a table `[discord]`
     mcp: tuple[ServerSpec, ...] = ()
     path: str = ""  # the file, or an empty text

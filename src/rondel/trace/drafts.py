@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ..events import CallFinished, JobFinished, JobStarted, Outcome, RoundFinished, TurnFinished, TurnStarted
+from ..text.citations import sources_of, with_markers
 from ..text.template import MARK, Key, key_of, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
@@ -129,7 +130,8 @@ class RoundDraft:
             agent=event.agent,
             model=event.model,
             thinking="".join(part.text for part in event.message.parts if isinstance(part, Thinking)),
-            output=event.message.text,
+            output=with_markers(event.message.parts)[0],
+            sources=sources_of(event.message.parts),
             ran=event.ran,
             did=self.did,
             outcome=DISCARDED if event.next == "again" else event.stop,

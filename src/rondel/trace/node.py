@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..values import Usage, Value
+from ..values import Citation, Usage, Value
 from . import text
 
 NodeKind: TypeAlias = Literal["conversation", "turn", "round", "call", "job", "note"]
@@ -52,6 +52,7 @@ class TraceNode(Value, frozen=True):
     question: str = ""
     answer: str = ""
     facts: dict[str, Any] = {}
+    sources: tuple[Citation, ...] = ()  # what a round's answer cites
     children: tuple[TraceNode, ...] = ()
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, TraceNode]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..text.citations import label_of
 from ..values import Usage
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def details(node: TraceNode) -> Iterator[tuple[str, str]]:
         ("question", node.question),
         ("answer", node.answer),
         ("output", node.output),
+        ("sources", "\n".join(f"[{s.number}] {label_of(s)} {s.address}".rstrip() for s in node.sources)),
         ("error", node.error),
         ("reason", node.reason),
         ("facts", arguments_text(node.facts) if node.facts else ""),

@@ -93,6 +93,7 @@ class RequestServices:
         self.clock, self.deadlines, self.store, self.new_id = app.clock, app.deadlines, app.store, app.new_id
         self.registry, self.journals, self.turns = app.registry, app.journals, app.turns
         self.background, self.timetable = app.background, app.timetable
+        self.knowledge, self.web_search, self.charge_embedder = app.knowledge, app.web_search, app.charge_embedder
 
     @property
     def environment(self) -> dict[str, str]:

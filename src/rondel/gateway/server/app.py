@@ -40,6 +40,7 @@ Scope: TypeAlias = Mapping[str, Any]
 TICK_S = 1.0  # how often streams are checked for silence
 PATHS = {"/messages": "anthropic", "/chat/completions": "openai-chat", "/responses": "openai-responses"}
 COUNT = "/messages/count_tokens"
+EMBEDDINGS = "/embeddings"
 LEAVE_S = 1.0  # how long callers have to read the error that ends their streams when the gateway stops
 RETRY_AFTER_S = 5.0
 PATH_CHARS_SHOWN = 100
@@ -155,6 +156,8 @@ class Gateway:
                 out.head = lambda: _cors(origin)
             if path in PATHS and scope["method"] == "POST":
                 await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
+            elif path == EMBEDDINGS and scope["method"] == "POST":
+                await self._serve(self._dialect("openai-chat"), headers, query, receive, out, self._embed)
             elif path == MCP and scope["method"] in ("DELETE", "GET", "POST"):
                 await self._serve_mcp(scope, headers, receive, send, out)
             elif path == COUNT and scope["method"] == "POST":
@@ -193,7 +196,7 @@ class Gateway:
         elif path in PATHS and "sec-websocket-key" in headers:
             # Clients that get this status repeat the request over HTTP at once.
             await self._say(out, headers, path, 426, "there are no WebSockets here; use POST")
-        elif path in PATHS or path == COUNT:
+        elif path in PATHS or path in (COUNT, EMBEDDINGS):
             await self._say(out, headers, path, 405, f"{method} is not for {path!r}; use POST")
         elif path == "/status" and method == "GET":
             await self._status(headers, out)
@@ -202,7 +205,7 @@ class Gateway:
         elif path.startswith("/responses/") and method in ("DELETE", "GET"):
             await self._say(out, headers, path, 404, "responses are kept to go on from, and cannot be read back")
         else:
-            known = ", ".join((*PATHS, COUNT, "/models", "/status", "/health"))
+            known = ", ".join((*PATHS, COUNT, EMBEDDINGS, "/models", "/status", "/health"))
             shown = path[:PATH_CHARS_SHOWN]
             await self._say(out, headers, path, 404, f"nothing is at {shown!r}; the gateway has {known}, below /v1")
 
@@ -339,6 +342,24 @@ class Gateway:
             await self._refuse(out, request.dialect, error)
         except EngineError as error:
             await Exchange(setup.parts, request, out, record).report(error)
+
+    async def _embed(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
+        record.rule = "embedding"
+        exchange = Exchange(setup.parts, request, out, record)
+        try:
+            await self._until_stopped(self._embedded(setup, request, record, out))
+        except Refused as error:
+            record.outcome, record.error, record.status = "failed", str(error), error.status
+            await self._refuse(out, request.dialect, error)
+        except EngineError as error:
+            await exchange.report(error)
+        except RondelError as error:
+            await exchange.report(EngineError(str(error)))
+
+    async def _embedded(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
+        body = await setup.embeddings.answer(request, record, setup.permit(request.key))
+        record.outcome, record.status = "done", 200
+        await _reply(out, 200, body)
 
     async def _counted(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
         """Answer with the tokens of a prompt: counted by the upstream if it can, else estimated."""

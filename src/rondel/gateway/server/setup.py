@@ -15,12 +15,14 @@ from urllib.parse import parse_qsl
 
 from ... import __version__
 from ...app.app import App
+from ...contracts.embedder import Embedder
 from ...contracts.endpoint import facts_of
 from ...engine import Engine, EngineInfo, close, uncharged
 from ...engines.fallback import Fallback
 from ...errors import EngineDenied, RondelError
 from ...plugin import Plugin
 from ...project.config import SAME, canonical_engine
+from ...project.embedders import make_embedder as embedder_by_name
 from ...project.settings import SCENARIOS, Config, EngineSettings
 from ...text.redaction import Redactor
 from ..bridge.registry import Registry
@@ -32,6 +34,7 @@ from ..routing.outages import Candidate, Outage, Outages, named
 from ..routing.router import Decision, Router
 from ..routing.routes import AGENT, chain_of
 from .access import Access, Permit, Refused
+from .embeddings import Embeddings
 from .models import Listed
 
 ENGINES_MAX = 256
@@ -89,6 +92,7 @@ class Setup:
         config: Config,
         *,
         make_engine: Callable[[str], Engine],
+        make_embedder: Callable[[str], Embedder] | None = None,
         default: str = "",
         plugins: Registry | None = None,
         traced: bool = False,
@@ -123,6 +127,8 @@ class Setup:
         outages = before.parts.outages if before else Outages(app.clock.now)
         outages.base_s = gateway.cool_down_s
         self.parts = SharedState(app, turns, outages, traced=traced, redactor=redactor)
+        make_embedder = make_embedder or partial(embedder_by_name, config=config)
+        self.embeddings = Embeddings(config, app.ledger, outages, make_embedder)
         image = gateway.routes.image or ""
         image = canonical_engine(image, config.engines) if image not in SAME else ""
         self._opening = Opening(image=image, engine=partial(self._for_plugin, _ANYTHING))
@@ -155,6 +161,7 @@ class Setup:
     async def close(self) -> None:
         await self._life.aclose()
         await self._pool.close()
+        await self.embeddings.close()
 
     # --- for a request ------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def agents_of(
     for draft in drafts.values():
         for link in Links(draft):
             if is_library_name(link.to) and link.to in agent_names() and link.to not in libraries:
-                libraries[link.to] = find_agent(link.to, project=config.project)
+                libraries[link.to] = find_agent(link.to)
     for draft in drafts.values():
         _check_alias(draft, drafts, names)
         _check_listeners(draft, {**agents, **libraries}, names)

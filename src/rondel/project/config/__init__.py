@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...errors import ConfigError, NotTrusted
+from ...knowledge.settings import KnowledgeSettings, WebSearchSettings
 from ...mcp.spec import ServerSettings, ServerSpec
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
@@ -35,6 +36,7 @@ from .discord import check_discord
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
+from .knowledge import knowledge_mistakes, web_search_mistakes
 from .ledger import configure_ledger, ledger_of, make_ledger, money_warnings, prices_of, rules_of
 from .locate import find_file, home_of, own_file
 from .mcp import project_servers
@@ -80,6 +82,8 @@ class _File(msgspec.Struct, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: dict[str, Any] = {}
     tools: ToolSettings = ToolSettings()
+    knowledge: dict[str, KnowledgeSettings] = {}
+    web_search: WebSearchSettings = WebSearchSettings()
     discord: DiscordSettings | None = None
     mcp: dict[str, ServerSettings] = {}
     mcpServers: Any = None
@@ -195,6 +199,8 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         telemetry=_telemetry(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
+        knowledge=file.knowledge,
+        web_search=file.web_search,
         discord=check_discord(checker, file.discord),
         mcp=servers,
         path=str(path or ""),
@@ -205,6 +211,12 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         with collecting(checker.mistakes):
             raise mistake
     engines = dict(engines_named(document, config))
+    for mistake in (
+        *knowledge_mistakes(document, file.knowledge, engines),
+        *web_search_mistakes(document, file.web_search),
+    ):
+        with collecting(checker.mistakes):
+            raise mistake
     gateway = gateway_of(checker, file.gateway, engines)
     config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
     sources = sources_of(document, config, overrides)

@@ -79,6 +79,14 @@ def _mistakes(
         for index, name in enumerate(cast("tuple[str | None, ...]", getattr(settings.fallback, scenario))):
             if name is not None and (problem := engine_problem(canonical_engine(name, engines), engines)):
                 yield document.error((*PATH, "fallback", scenario, index), problem)
+    embedders: dict[KeyPath, str | None] = {("routes", "embedding"): settings.routes.embedding}
+    embedders |= {("fallback", "embedding", index): name for index, name in enumerate(settings.fallback.embedding)}
+    for path, name in embedders.items():
+        if name and name not in SAME:
+            from ..embedders import embedder_problem
+
+            if problem := embedder_problem(canonical_engine(name, engines), engines):
+                yield document.error((*PATH, *path), problem)
     for index, origin in enumerate(cast("tuple[str | None, ...]", settings.origins)):
         if origin is not None and not _is_origin(origin):
             path = (*PATH, "origins", index)

@@ -124,6 +124,11 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
     yield from ((("gateway", *path), value) for path, value in _gateway_leaves(config.gateway))
     for path, value in _scalars(msgspec.structs.asdict(config.telemetry)):
         yield ("telemetry", *path), value
+    for name, base in config.knowledge.items():
+        for path, value in _scalars(msgspec.to_builtins(base)):
+            yield ("knowledge", name, *path), value
+    for path, value in _scalars(msgspec.structs.asdict(config.web_search)):
+        yield ("web_search", *path), value
     for path, value in _scalars(msgspec.to_builtins(config.ledger)):
         yield ("ledger", *path), value
     for path, value in _scalars(msgspec.to_builtins(config.discord)) if config.discord is not None else ():

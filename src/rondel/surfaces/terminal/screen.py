@@ -42,8 +42,9 @@ from ...events import (
     Warned,
 )
 from ...ledger.spending import cost_line
+from ...text.citations import label_of, source_key, sources_of
 from ...text.printable import clean, one_line
-from ...values import Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
+from ...values import Citation, Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
 from ...values import Text as TextPart
 from .markdown import MarkdownStream, split
 
@@ -51,6 +52,7 @@ Kind: TypeAlias = Literal["", "text", "call", "note", "person"]
 
 RESULT_LINES_MAX = 4
 RESULT_CHARS_MAX = 1_000  # the most of one line of a result; the console cuts it to its own width
+LINK_CHARS_MAX = 2_000
 LIVE_LINES_MAX = 80  # a longer block is shown as plain text while it grows, because redrawing must stay cheap
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8
@@ -92,6 +94,7 @@ class Screen:
     def _reset_reply(self) -> None:
         self._text = MarkdownStream()
         self._streamed: list[str] = []
+        self._cited: list[TextPart] = []
         self._parts: dict[int, object] = {}
         self._part_chars: dict[int, int] = {}
         self._thoughts: list[str] = []
@@ -143,6 +146,7 @@ class Screen:
             self._print_text(clean(said))
         self._end_line()
         self._reset_reply()
+        self._print_sources(sources_of(event.message.parts))
         self.learn(event.message.calls)
         if not event.ran:
             self.note("The prompt was empty, so no model was called.")
@@ -225,8 +229,29 @@ class Screen:
         if isinstance(part, Thinking):
             self._finish_thinking()
         elif isinstance(part, TextPart):
+            if marks := self._marks(part):
+                self._print_blocks(self._text.feed(marks)) if self._rich else self._write(marks)
             self._print_blocks(self._text.finish())
             self._end_line()
+
+    def _marks(self, part: TextPart) -> str:
+        """Return the markers of a provider's citations, whose text has none."""
+        if not any(not citation.number for citation in part.citations):
+            return ""
+        self._cited.append(part)
+        own = {source_key(citation) for citation in part.citations if not citation.number}
+        numbers = [source.number for source in sources_of(self._cited) if source_key(source) in own]
+        return "".join(f" [{number}]" for number in numbers)
+
+    def _print_sources(self, sources: tuple[Citation, ...]) -> None:
+        if not sources:
+            return
+        self._gap("note")
+        for source in sources:
+            line = Text.assemble((f"[{source.number}] ", "dim"), (clean(label_of(source)), _link(source.url)))
+            if source.address:
+                line.append(f"  {one_line(source.address, 200)}", "dim")
+            self.console.print(line)
 
     def _part_delta(self, event: PartDelta) -> None:
         part, text = self._parts.get(event.index), clean(event.text)
@@ -408,6 +433,12 @@ def _block(text: str) -> RenderableType:
     from .block import Block
 
     return Block(text)
+
+
+def _link(url: str) -> str:
+    """Return a style that makes a text clickable where the terminal can; plain for an unsafe address."""
+    safe = url.startswith(("http://", "https://")) and url.isascii() and url.isprintable() and " " not in url
+    return f"link {url}" if safe and len(url) < LINK_CHARS_MAX else ""
 
 
 def _seconds(seconds: float) -> str:
