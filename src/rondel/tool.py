@@ -252,7 +252,7 @@ class _Arguments:
             struct = msgspec.convert(arguments, self._type, strict=False, dec_hook=_foreign_value)
         except msgspec.ValidationError as error:
             raise ToolError(_name_the_field(str(error), self._fields)) from None
-        return {field: getattr(struct, field) for field in self._fields}
+        return msgspec.structs.asdict(struct)
 
 
 def _default(value: Any) -> Any:
@@ -314,10 +314,14 @@ def result_of(call: ToolCall, value: Any, *, chars_max: int = 32_000) -> ToolRes
         return ToolResult(call.id, parts, call.name, value.is_error, value.final, handoff=value.handoff)
     if isinstance(value, Handoff):
         return ToolResult(call.id, (Text(f"The agent {value.agent} takes over."),), call.name, handoff=value)
-    items: tuple[Any, ...] = tuple(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else (value,)
-    if not items or not all(isinstance(item, (Text, Media)) for item in items):
-        items = (Text(_text_of(value)),)
-    return ToolResult(call.id, _cut(items, chars_max), call.name)
+    parts: tuple[Text | Media, ...]
+    if isinstance(value, (Text, Media)):
+        parts = (value,)
+    elif isinstance(value, (list, tuple)) and value and all(isinstance(item, (Text, Media)) for item in value):  # pyright: ignore[reportUnknownVariableType]
+        parts = tuple(cast("Sequence[Text | Media]", value))
+    else:
+        parts = (Text(_text_of(value)),)
+    return ToolResult(call.id, _cut(parts, chars_max), call.name)
 
 
 def error_of(call: ToolCall, message: str, *, chars_max: int = 32_000) -> ToolResult:

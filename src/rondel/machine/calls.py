@@ -66,10 +66,9 @@ async def _admit(turn: Turn, call: ToolCall) -> Ready | None:
 
 def _check(turn: Turn, call: ToolCall) -> dict[str, Any] | ToolResult:
     """Return the arguments for a call's tool, or the error result that says why it cannot run."""
-    tool, name = turn.tools.get(call.name), call.name
-    hidden = turn.resolved.unoffered.difference(turn.suggested)
-    if tool is None or (name in hidden and not is_directive(call)):
-        known = [known for known in turn.tools if known not in hidden]
+    tool, name, unoffered = turn.tools.get(call.name), call.name, turn.resolved.unoffered
+    if tool is None or (name in unoffered and name not in turn.suggested and not is_directive(call)):
+        known = [known for known in turn.tools if known not in unoffered or known in turn.suggested]
         return error_of(call, f"no tool is named {name!r}{nearest(name, known)}")
     if call.broken == TOO_DEEP:
         return error_of(

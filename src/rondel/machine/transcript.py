@@ -377,8 +377,10 @@ class Transcript:
         self.handing_off = self.handing_off or event.result.handoff
         if not is_directive(call.call):
             self.repetition.add(call.call, event.result, self.rounds)
-        self._spent_below += event.spent
-        self.offered |= dict.fromkeys(event.offers)
+        if event.spent != _NO_SPENT:
+            self._spent_below += event.spent
+        if event.offers:
+            self.offered |= dict.fromkeys(event.offers)
         self._open -= 1
         if self._open == 0:
             self._all_answered()
