@@ -42,7 +42,7 @@ NAMES = """
     TokenLimitError Tool ToolCall ToolError ToolResult ToolSpec Toolbox Transcript Transform Trimmed Turn TurnFailed
     TurnFinished TurnStarted TurnView TurnsUndone Usage UsageRecorded Warned ask ask_user assistant calculate
     cancel_job cancel_schedule current_time default_plugins deltas_of engine_at error_of escape finish list_jobs
-    list_schedules run run_shell schedule system tool transformed user
+    list_schedules run run_shell schedule search_knowledge system tool transformed user web_search
 """
 WAIT_S = 60
 

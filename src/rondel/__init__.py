@@ -69,7 +69,9 @@ _HOMES = {
     "tools.clock": "current_time",
     "tools.finish": "finish",
     "tools.schedule": "cancel_schedule list_schedules schedule",
+    "tools.search_knowledge": "search_knowledge",
     "tools.shell": "run_shell",
+    "tools.web_search": "web_search",
     "values": (
         "AgentResult Citation Delta Example Foreign Handoff Media MediaDelta Message ModelFacts Notice Options Outcome "
         "OutputSchema Part PartDelta PartFinished PartStarted Person Played Reply ReplyBuilder ReplyFinished "

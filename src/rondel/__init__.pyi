@@ -127,7 +127,9 @@ from .tools.finish import finish as finish
 from .tools.schedule import cancel_schedule as cancel_schedule
 from .tools.schedule import list_schedules as list_schedules
 from .tools.schedule import schedule as schedule
+from .tools.search_knowledge import search_knowledge as search_knowledge
 from .tools.shell import run_shell as run_shell
+from .tools.web_search import web_search as web_search
 from .values import AgentResult as AgentResult
 from .values import Citation as Citation
 from .values import Delta as Delta

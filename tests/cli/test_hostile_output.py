@@ -186,7 +186,7 @@ def _commands(group: click.Group, before: str = "") -> Iterator[str]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if isinstance(command, click.Group) and command.params and "list" not in command.commands:
+        if isinstance(command, click.Group) and command.params and not {"list", "run"} & set(command.commands):
             yield f"{before}{name}"
         if isinstance(command, click.Group):
             yield from _commands(command, f"{before}{name} ")

@@ -317,7 +317,7 @@ def test_a_plugin_of_the_project_is_made_with_its_parameters(tmp_path: Path) -> 
         "agents:\n  a:\n    plugins:\n    - weather_of_test:Terse: {words: 3}\n    prompt: x",
     )
     (plugin,) = agents_in(tmp_path)["a"].plugins
-    assert vars(plugin) == {"words": 3}
+    assert plugin.words == 3  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     write(path, "agents:\n  a:\n    plugins:\n    - weather_of_test:Terse")
     said = sentence(lambda: agents_in(tmp_path))
     assert said == "a.yaml:4: the plugin 'weather_of_test:Terse' needs the parameter 'words'"

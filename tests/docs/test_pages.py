@@ -45,8 +45,10 @@ def test_nothing_is_left_to_do_and_no_machine_is_named(path: Path):
 PUBLIC = (
     "rondel",
     "rondel.discord",
+    "rondel.knowledge",
     "rondel.mcp",
     "rondel.plugins",
+    "rondel.stores.sqlite.knowledge",
     "rondel.testing",
     "rondel.testing.discord",
     "rondel.trace",

@@ -134,7 +134,7 @@ async def test_wrong_questions_are_told_with_the_nearest_word(bench: Bench):
             await ledger.summary(window="months")  # pyright: ignore[reportArgumentType]
         with pytest.raises(RondelError, match="'x' is not the cursor"):
             await ledger.summary(cursor="x")
-        with pytest.raises(ValueError, match="is no day"):
+        with pytest.raises(ValueError, match="is not a day"):
             await ledger.charges_of_day("tomorrow")
         with pytest.raises(RondelError, match="metadata"):
             await ledger.record(MODEL, Usage(1, 1), metadata={"x": object()})

@@ -325,7 +325,7 @@ async def test_the_list_of_tools_can_stand_at_a_position_of_the_prompt(position:
     shape = f"{first.text[:begin].strip()}LIST{first.text[end:].strip()}".replace(". ", ".")
     assert shape == expected
     assert bool(sent.tools) is native
-    assert ("<tool_use" in listed) is not native
+    assert ("To use one, write exactly this" in listed) is not native
 
 
 async def test_a_target_that_is_missing_is_a_warning_and_the_tools_still_work():

@@ -190,6 +190,7 @@ class App:
     def charge_embedder(
         self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
     ) -> Embedder:
+        """Return the embedder, with each of its calls charged to the ledger."""
         return self.ledger.charge_embedder(embedder, scope, tell)
 
     # --- conversations ------------------------------------------------------------------------------------------------

@@ -7,12 +7,29 @@ import inspect
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from ..contracts.knowledge import Document, Section
 from ..contracts.source import Source
 from ..errors import RondelError, nearest
+
+if TYPE_CHECKING:
+    from .base import KnowledgeBase
+    from .bases import Knowledge
+    from .settings import KnowledgeSettings
+
+__all__ = ["SOURCES", "Document", "Knowledge", "KnowledgeBase", "KnowledgeSettings", "Section", "source_of"]
+
+_HOME_OF = {"Knowledge": "bases", "KnowledgeBase": "base", "KnowledgeSettings": "settings"}
+
+
+def __getattr__(name: str) -> Any:
+    if home := _HOME_OF.get(name):
+        return getattr(importlib.import_module(f".{home}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 SOURCES: dict[str, str] = {"folder": "rondel.knowledge.folder:FolderSource", "mcp": "rondel.mcp.source:McpSource"}
 """The class for each name. Its first parameter may be given without its name."""

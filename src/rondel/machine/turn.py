@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -122,7 +122,9 @@ class Turn:
         """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
         self.agent: Agent = resolved.agent
         self.words: BoundEngine | None = None if resolved.bind is None else resolved.bind(self)
-        self.engine: Engine = self.words or CitingEngine(charged_engine(self, resolved.engine), self)
+        self.charged_engine = charged_engine(self, resolved.engine) if self.words is None else None
+        """The engine that is asked for each round; None if the author's own text answers."""
+        self.engine: Engine = self.words or CitingEngine(cast(Engine, self.charged_engine), self)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
         self._offered.clear()

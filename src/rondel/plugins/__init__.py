@@ -18,6 +18,7 @@ _HOME_OF = {
     "History": "history",
     "ImageAgent": "image_agent",
     "Inputs": "inputs",
+    "KnowledgePlugin": "knowledge",
     "LimitsGuard": "limits",
     "Log": "log",
     "MemoryAgent": "memory",
@@ -32,6 +33,7 @@ _HOME_OF = {
     "TextTools": "text_tools",
     "Todo": "todo",
     "Trim": "trim",
+    "WebSearchPlugin": "web_search",
 }
 __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -9,6 +9,7 @@ from .facts import Facts as Facts
 from .history import History as History
 from .image_agent import ImageAgent as ImageAgent
 from .inputs import Inputs as Inputs
+from .knowledge import KnowledgePlugin as KnowledgePlugin
 from .limits import LimitsGuard as LimitsGuard
 from .log import Log as Log
 from .memory import MemoryAgent as MemoryAgent
@@ -23,3 +24,4 @@ from .telemetry import Telemetry as Telemetry
 from .text_tools import TextTools as TextTools
 from .todo import Todo as Todo
 from .trim import Trim as Trim
+from .web_search import WebSearchPlugin as WebSearchPlugin

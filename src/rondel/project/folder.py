@@ -173,8 +173,9 @@ async def assemble(
     used = agents[0].engine or default
     if isinstance(used, str):
         used = make_engine(used, project.config)  # report a mistake in this agent's engine now
-    if asks and get_weights is not None and used.name.startswith("local:") and await get_weights(used, picked):
-        return await assemble(project, agent, engine, inputs_known=inputs_known, recover=recover)
+    needs = asks_a_model(name, agents, inputs_known=inputs_known, facts=False)
+    if needs and get_weights is not None and used.name.startswith("local:") and await get_weights(used, picked):
+        return await assemble(project, agent, engine, inputs_known=inputs_known, recover=recover, is_public=is_public)
     store = open_store(project.config)
     app = App(
         *agents,
@@ -190,8 +191,9 @@ async def assemble(
     return Assembled(app, agents[0], picked, asks)
 
 
-def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = False) -> bool:
-    """Return whether an agent, or one that it recruits, may need a model."""
+def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = False, facts: bool = True) -> bool:
+    """Return whether an agent, or one that it recruits, may need a model. Without `facts`, a model that only extracts
+    facts does not count: an answer in JSON needs none."""
     known, pending, seen = {agent.name: agent for agent in agents}, [name], set[str]()
     while pending:
         agent = known.get(pending.pop())
@@ -203,7 +205,7 @@ def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = Fal
             pending.append(agent.alias)
         elif not agent.template and agent.function is None:
             return True
-        elif agent.facts or (len(agent.inputs) > 1 and not (inputs_known and agent.name == name)):
+        elif (facts and agent.facts) or (len(agent.inputs) > 1 and not (inputs_known and agent.name == name)):
             return True  # a model extracts them from a text
         pending += [*agent.recruits, *(d.agent for d in scan(agent.template).all if d.works)]
     return False

@@ -195,7 +195,7 @@ class TurnBridge:
 
     def asks(self, engine: Engine) -> None:
         """Count a round of the turn's own engine, which differs from the routed one if a plugin handed over."""
-        if self._asking is not None and self._asking.engine is engine:
+        if self._asking is not None and self._asking.charged_engine is engine:
             self._rounds += 1
             if engine.name not in self._decided:  # candidates note themselves when they are asked
                 self.note_engine(engine.name)

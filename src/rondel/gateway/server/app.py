@@ -26,7 +26,6 @@ from ..relay.disconnect import DISCONNECT, DisconnectGuard, Receive
 from ..relay.record import Record, Records
 from ..relay.request import Request
 from ..relay.response import Headers, Outgoing, Send
-from ..routing.routes import AGENT
 from .access import Refused
 from .exchange import Exchange
 from .mcp import PATH as MCP
@@ -67,7 +66,7 @@ class Gateway:
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
-        self._mcp = McpRoute(app, lambda key, agent: self._setup.permit(key).allows(f"{AGENT}{agent}"))
+        self._mcp = McpRoute(app, lambda key, agent: self._setup.serves(key, agent))
 
     @property
     def clock(self) -> Clock:

@@ -222,6 +222,10 @@ class Setup:
         permit = self.permit(key)
         return [outage for outage in self.parts.outages.all() if permit.allows(outage.engine)]
 
+    def serves(self, key: str, agent: str) -> bool:
+        """Whether the holder of a key may use this agent."""
+        return any(one.name == agent for one in self._agents) and self.permit(key).allows(f"{AGENT}{agent}")
+
     def models(self, key: str) -> list[Listed]:
         """The models that a caller may name: those of engines, of routes, and the project's agents."""
         permit = self.permit(key)
