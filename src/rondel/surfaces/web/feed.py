@@ -95,12 +95,17 @@ class Feed:
         self._changed = None
 
     async def stream(self, after: int, is_allowed: Callable[[], Any]) -> AsyncGenerator[bytes]:
-        """Yield the entries after position `after`, then everything that happens. `is_allowed` is awaited with every
-        ping; the stream ends when it returns False."""
+        """Yield the entries after position `after`, then everything that happens. `is_allowed` is awaited every few
+        seconds, also while much happens; the stream ends when it returns False."""
         yield FIRST
-        sent = after
+        loop = asyncio.get_running_loop()
+        sent, checked = after, loop.time()
         next_item = -1
         while not self.is_over:
+            if loop.time() - checked > PING_S:
+                if not await is_allowed():
+                    return
+                checked = loop.time()
             if next_item < self._first:  # at the start, or this client fell behind
                 if next_item >= 0:
                     yield live_event(Lagged(sent))
@@ -115,8 +120,6 @@ class Feed:
                 sent = pending[-1].seq
                 yield b"".join([item.data for item in pending])
             elif not await self._wait():
-                if not await is_allowed():
-                    return
                 yield PING
 
     def _after(self, number: int) -> list[_Item]:
