@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "gateway")
+PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "gateway", "page")
 
 
 def main() -> int:

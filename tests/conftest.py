@@ -32,8 +32,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is an `async def`, on the event loop of the fixture `loop` if it uses that, or in the runner of the
-    fixture `runner`, which several tests share."""
+    """Run a test that is an `async def`: on the event loop of the fixture `loop` if it uses that, or in the runner of
+    the fixture `runner`, which several tests share."""
     test = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test):
         return None

@@ -71,18 +71,17 @@ def _fetch(cache: Path) -> None:
         with tarfile.open(packed) as archive:
             archive.extractall(folder, filter="data")
         parts = Path(folder) / "package" / "bin"
-        with tarfile.open(fileobj=_unpacked(node, parts / "al2023.tar.br", folder)) as libraries:
-            libraries.extractall(cache, filter="data")
-        with _unpacked(node, parts / "chromium.br", folder) as program:
-            made = Path(program.name)
-            made.chmod(0o755)
-            made.rename(cache / "chromium")
+        libraries = _unpack(node, parts / "al2023.tar.br")
+        with tarfile.open(libraries) as archive:
+            archive.extractall(cache, filter="data")
+        program = _unpack(node, parts / "chromium.br")
+        program.chmod(0o755)
+        program.rename(cache / "chromium")
 
 
-def _unpacked(node: str, packed: Path, folder: str):
+def _unpack(node: str, packed: Path) -> Path:
     """Node knows Brotli, Python does not."""
-    made = Path(folder, packed.stem).open("w+b")
-    with packed.open("rb") as file:
-        subprocess.run([node, "-e", UNPACK], stdin=file, stdout=made, check=True, timeout=FETCH_S)
-    made.seek(0)
+    made = packed.with_suffix("")
+    with packed.open("rb") as file, made.open("wb") as out:
+        subprocess.run([node, "-e", UNPACK], stdin=file, stdout=out, check=True, timeout=FETCH_S)
     return made

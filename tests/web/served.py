@@ -77,7 +77,7 @@ async def site(
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncGenerator[Site]:
-    """`at` is the port, for a server that is started again; `about` has more of what the page says of the installation."""
+    """`at` is the port of a server that is started again; `about` has more of what the page says of this place."""
     listening = bind("127.0.0.1", at)
     port = listening.getsockname()[1]
     async with App(*agents, **options) as app:

@@ -14,11 +14,13 @@ from tests.web.visit import at_rest, message, person, sees, send, visit
 
 WATCH_BLOCKS = """() => {
   window.removed = 0; window.changed = 0;
-  const first = document.querySelector('.md-block');
+  const first = document.querySelector('.md-block'), column = document.querySelector('.column');
   first.marked = true;
-  new MutationObserver((all) => { for (const one of all) window.removed += [...one.removedNodes].filter((n) => n.marked).length; })
-    .observe(document.querySelector('.column'), { childList: true, subtree: true });
-  new MutationObserver((all) => { window.changed += all.length; }).observe(first, { childList: true, subtree: true, characterData: true });
+  const all = { childList: true, subtree: true, characterData: true };
+  new MutationObserver((seen) => {
+    for (const one of seen) window.removed += [...one.removedNodes].filter((node) => node.marked).length;
+  }).observe(column, all);
+  new MutationObserver((seen) => { window.changed += seen.length; }).observe(first, all);
 }"""
 
 
@@ -190,7 +192,8 @@ async def test_tools_nested_agents_and_thinking_are_shown_folded(browser: Browse
 
 
 FILES = """(files) => { const data = new DataTransfer();
-  for (const [name, size] of files) data.items.add(new File([new Uint8Array(size).fill(97)], name, { type: 'text/plain' }));
+  for (const [name, size] of files)
+    data.items.add(new File([new Uint8Array(size).fill(97)], name, { type: 'text/plain' }));
   return data; }"""
 
 

@@ -312,14 +312,18 @@ async def test_right_to_left_text_zoom_phones_and_reduced_motion(browser: Browse
 # --- too much ---------------------------------------------------------------------------------------------------------
 
 
+PASTE = """(box) => {
+  const data = new DataTransfer();
+  data.setData('text/plain', 'x'.repeat(50_000_000));
+  box.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
+}"""
+
+
 @pytest.mark.slow
 async def test_a_paste_of_50_mb_is_refused_and_what_was_written_stays(browser: Browser):
     async with site(Agent("a", engine=Scripted("Fine."))) as made, visit(browser, made) as page:
         await message(page).fill("before")
-        await message(
-            page
-        ).evaluate("""(box) => { const data = new DataTransfer(); data.setData('text/plain', 'x'.repeat(50_000_000));
-            box.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true })); }""")
+        await message(page).evaluate(PASTE)
         await expect(page.get_by_role("alert")).to_contain_text("50,000,000 characters; at most 2,000,000")
         await expect(message(page)).to_have_value("before")
         await message(page).press("Enter")
@@ -360,13 +364,16 @@ async def test_a_long_conversation_is_shown_in_part_and_can_be_walked_through(br
 # --- hostile text -----------------------------------------------------------------------------------------------------
 
 HOSTILE = """<script>alert(1)</script><img src="http://evil.test/i.png" onerror="alert(2)"><svg onload="alert(3)">\
-<image href="http://evil.test/s.png"/></svg><iframe src="http://evil.test/f"></iframe><style>@import "http://evil.test/c.css";\
-body{background:url(http://evil.test/b.png)}</style><form action="http://evil.test/"><button>Send</button></form>\
-<a href="javascript:alert(4)">x</a><object data="http://evil.test/o"></object><link rel="stylesheet" href="http://evil.test/l.css">\
-<meta http-equiv="refresh" content="0;url=http://evil.test/m"><base href="http://evil.test/"><video src="http://evil.test/v" autoplay></video>\
-<div style="background:url(http://evil.test/d.png)">y</div><math><mtext><table><mglyph><style><img src=x onerror=alert(5)></style></mglyph></table></mtext></math>
+<image href="http://evil.test/s.png"/></svg><iframe src="http://evil.test/f"></iframe>\
+<style>@import "http://evil.test/c.css";body{background:url(http://evil.test/b.png)}</style>\
+<form action="http://evil.test/"><button>Send</button></form><a href="javascript:alert(4)">x</a>\
+<object data="http://evil.test/o"></object><link rel="stylesheet" href="http://evil.test/l.css">\
+<meta http-equiv="refresh" content="0;url=http://evil.test/m"><base href="http://evil.test/">\
+<video src="http://evil.test/v" autoplay></video><div style="background:url(http://evil.test/d.png)">y</div>\
+<math><mtext><table><mglyph><style><img src=x onerror=alert(5)></style></mglyph></table></mtext></math>
 
-![picture](http://evil.test/p.png) [link](javascript:alert(6)) [data](data:text/html,<script>alert(7)</script>) <javascript:alert(8)>
+![picture](http://evil.test/p.png) [link](javascript:alert(6)) [data](data:text/html,<script>alert(7)</script>)
+<javascript:alert(8)>
 [![nested](http://evil.test/n.png)](http://evil.test/go) [ref]: http://evil.test/r "title"
 
 ```html"><img src=x onerror=alert(9)>
@@ -418,7 +425,10 @@ async def test_hostile_text_runs_nothing_and_asks_no_one(browser: Browser):
                 await expect(page.locator("main h1").first).to_be_visible()
             await page.goto(f"{made.address}/#/chat/{id}")
             await expect(page.locator(".note.error").first).to_be_visible()
-            bad = "script:not([src]), iframe, object, embed, form[action], .md img, .md style, link[href^='http'], a[href^='javascript'], a[href^='data'], [onerror], [onload]"
+            bad = (
+                "script:not([src]), iframe, object, embed, form[action], .md img, .md style, link[href^='http'], "
+                "a[href^='javascript'], a[href^='data'], [onerror], [onload]"
+            )
             assert await page.locator(bad).count() == 0
             assert page.url.startswith(made.address)
             assert len(context.pages) == 1

@@ -1,4 +1,4 @@
-"""A person at the page: a browser's tab in which nothing may leave the origin, no dialog may open and no script may fail."""
+"""A person at the page: tabs in which nothing may leave the origin, no dialog may open and no script may fail."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
             {files.files.map((file, at) => <span class="file" key={at}><span class="cut">{file.name}</span><button class="plain" aria-label={`Remove ${file.name}`} onClick={() => files.remove(at)}>×</button></span>)}
           </div>
         )}
-        <textarea ref={box} rows={1} value={text} dir="auto" aria-label="Message" placeholder={working ? "Say something while it works…" : "Message, or ↑ to edit your last one"}
+        <textarea ref={box} rows={1} value={text} dir="auto" aria-label="Message" placeholder={working ? "Say something while it works…" : talk ? "Message, or ↑ to edit your last one" : "Message"}
           onInput={(event) => { setText(event.currentTarget.value); setRefused(""); }}
           onPaste={(event) => {
             const pasted = event.clipboardData?.files;

@@ -214,7 +214,7 @@ function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast:
       {(turn.model || turn.engine) && <span class="cut" title={`Engine ${turn.engine}`}>{turn.model || turn.engine}</span>}
       <button class="plain tiny" onClick={() => onTrace(turn)}>Trace</button>
       {text && <CopyButton text={() => text} />}
-      {isLast && <button class="plain tiny" onClick={() => void talk.regenerate()}>Regenerate</button>}
+      {isLast && turn.outcome !== "waiting" && <button class="plain tiny" onClick={() => void talk.regenerate()}>Regenerate</button>}
       {lastMessage?.messageId && <button class="plain tiny" onClick={() => void talk.fork(lastMessage.messageId!)}>Fork</button>}
     </div>
   );

@@ -97,7 +97,7 @@ export function Table<T>({ columns, rows, onOpen, isOn, filter = "", label }: { 
           {shown.slice(0, most).map((row) => (
             <tr class={`${onOpen ? "open" : ""} ${isOn?.(row) ? "on" : ""}`} onClick={onOpen && (() => onOpen(row))} tabIndex={onOpen ? 0 : undefined}
               onKeyDown={onOpen && ((event) => { if (event.key === "Enter") onOpen(row); })}>
-              {columns.map((column) => <td class={column.numeric ? "num" : ""}>{column.show ? column.show(row) : column.of(row)}</td>)}
+              {columns.map((column) => <td class={column.numeric ? "num" : ""} data-label={column.name}>{column.show ? column.show(row) : column.of(row)}</td>)}
             </tr>
           ))}
         </tbody>
