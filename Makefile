@@ -46,13 +46,16 @@ docs: .venv/dev ## the documentation as a site, in build/site
 	@$(BIN)/python docs/site.py
 	@echo "open build/site/index.html"
 
-check: .venv/dev ## lint, types, layers, the documentation's site
+check: .venv/dev ## lint, types, layers, the documentation's site, the packages in dist/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python hatch_build.py check
 	$(BIN)/python docs/site.py
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 bench: .venv/bench ## ratios against a hand-written loop, measured in one run
 	@$(BIN)/python -m bench

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "gateway", "page")
+PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "gateway", "page")
 
 
 def main() -> int:

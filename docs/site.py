@@ -42,6 +42,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "reference/commands",
         "configuration",
         "reference/plugins",
+        "reference/python",
         "reference/tools",
         "engines",
         "dialects",

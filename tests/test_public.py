@@ -36,7 +36,8 @@ NAMES = """
     MessageAdded MessageQueued ModelFacts Nested NoResult Node NotTrusted Notice Options Outcome OutputSchema Part
     PartDelta PartFinished PartStarted Person Played Plugin PluginError PluginFailed Project Prompt PromptRejected
     Question QuestionAnswered QuestionError Registry Renamed Reply ReplyBuilder ReplyFinished ReplyStarted
-    ReplyTooLong Retry RondelError RoundFinished RoundStarted Rule Schedule Scope Session SpendingWarned Spent
+    ReplyTooLong Retry RondelError RoundFinished RoundStarted Rule Schedule Scope Session SettingChanged
+    SpendingWarned Spent
     SqliteStore Store StoreBusy StoreConflict StoreDamaged StoreError StoreFull StoreTooNew Surface Text Thinking
     TokenLimitError Tool ToolCall ToolError ToolResult ToolSpec Toolbox Transcript Transform Trimmed Turn TurnFailed
     TurnFinished TurnStarted TurnView TurnsUndone Usage UsageRecorded Warned ask ask_user assistant calculate
@@ -114,7 +115,9 @@ def test_type_checkers_see_the_same_names(package: ModuleType):
 
 
 def test_every_part_that_files_can_name_can_be_imported():
-    assert {path.partition(":")[2] for path in PLUGINS.values()} == set(rondel.plugins.__all__)
+    own = {path for path in PLUGINS.values() if path.startswith("rondel.plugins.")}
+    assert {path.partition(":")[2] for path in own} == set(rondel.plugins.__all__)
+    assert set(PLUGINS.values()) - own == {"rondel.mcp.plugin:McpServers"}
     assert {path.partition(":")[2] for path in TOOLS.values()} <= set(rondel.__all__)
 
 

@@ -39,7 +39,8 @@ _HOMES = {
         "AgentChanged CallFinished CallHeld CallProgressed CallStarted Digest DurableEvent EngineChanged Entry Event "
         "FactsLearned Failure HandedOff HistoryGiven InboxTaken InputsRead JobChanged JobFinished JobStarted Lagged "
         "Learned LimitHit MessageAdded MessageQueued Nested PluginFailed QuestionAnswered Renamed RoundFinished "
-        "RoundStarted SpendingWarned Spent Trimmed TurnFinished TurnStarted TurnsUndone UsageRecorded Warned"
+        "RoundStarted SettingChanged SpendingWarned Spent Trimmed TurnFinished TurnStarted TurnsUndone "
+        "UsageRecorded Warned"
     ),
     "fetching": "FetchError",
     "fetching.http": "HttpFetcher",

@@ -77,6 +77,7 @@ from .events import QuestionAnswered as QuestionAnswered
 from .events import Renamed as Renamed
 from .events import RoundFinished as RoundFinished
 from .events import RoundStarted as RoundStarted
+from .events import SettingChanged as SettingChanged
 from .events import SpendingWarned as SpendingWarned
 from .events import Spent as Spent
 from .events import Trimmed as Trimmed

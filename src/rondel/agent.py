@@ -82,6 +82,9 @@ class Agent(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not AGENT_NAME.fullmatch(self.name):
             raise RondelError(f"{self.name!r} is not a valid agent name: use 1 to 64 letters, digits, '_' or '-'")
+        for key, value in (("tools", self.tools), ("plugins", self.plugins), ("handoffs", self.handoffs)):
+            if isinstance(value, str):
+                raise RondelError(f"agent {self.name!r}: {key} is a list; write {key}=[{value!r}]")
         self._check_words()
         if self.tools:
             msgspec.structs.force_setattr(self, "tools", tuple(_as_tool(item) for item in self.tools))

@@ -119,10 +119,10 @@ class UnavailableEngine:
     """Takes the place of an engine that could not be made or is not needed; raises the reason when it is called."""
 
     def __init__(self, name: str, reason: str, facts: ModelFacts | None = None) -> None:
-        self.name, self._reason, self.facts = name, reason, facts or ModelFacts()
+        self.name, self.reason, self.facts = name, reason, facts or ModelFacts()
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        raise EngineDenied(self._reason)
+        raise EngineDenied(self.reason)
         yield  # makes this an async generator
 
 

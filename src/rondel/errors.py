@@ -33,10 +33,15 @@ Each message says what happened, with the value, and what to do. Knows nothing o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .values import AgentResult
+
+NEAR, VERY_NEAR = 0.6, 0.85
+"""How alike two words must be, from 0 to 1, for one to be suggested for the other: with the same first letter, and
+without."""
 
 
 class RondelError(Exception):
@@ -216,13 +221,26 @@ class StoreFull(StoreError):
     """There is no space left."""
 
 
-def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
+def near_word(word: str, known: Iterable[str], cutoff: float = NEAR) -> str:
+    """Return the known word that this one was probably meant to be; empty if none is near enough."""
     from difflib import get_close_matches
 
     bare = {name.lstrip("/-"): name for name in known}  # a common prefix would make everything look near
-    if close := get_close_matches(word.lstrip("/-"), bare, n=1, cutoff=0.6):
-        return f"; did you mean {bare[close[0]]!r}?"
+    typed = word.lstrip("/-")
+    alike = [name for name in bare if name[:1].casefold() == typed[:1].casefold()]  # typos seldom come first
+    swapped = [name for name in alike if sorted(name) == sorted(typed)]  # short words are unlike in the ratio then
+    close = (
+        swapped
+        or get_close_matches(typed, alike, n=1, cutoff=cutoff)
+        or get_close_matches(typed, bare, n=1, cutoff=VERY_NEAR)
+    )
+    return bare[close[0]] if close else ""
+
+
+def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
+    if near := near_word(word, known):
+        return f"; did you mean {near!r}?"
     return f"; known are {', '.join(sorted(known))}" if known else ""
 
 

@@ -167,6 +167,14 @@ class EngineChanged(Value, frozen=True, tag="engine_changed"):
     engine: str
 
 
+class SettingChanged(Value, frozen=True, tag="setting_changed"):
+    """The turns of this conversation use another value from now on; None for the agent's own. `key` is
+    `options.<name>`, `prompt.<node>` or `plugins.<name>.<parameter>`."""
+
+    key: str
+    value: Any = None
+
+
 class TurnsUndone(Value, frozen=True, tag="turns_undone"):
     """The conversation continues as it was before `turn` began: that turn and all later ones no longer count. The
     journal keeps them, and what their tools did outside stays done."""
@@ -319,6 +327,7 @@ DurableEvent: TypeAlias = (
     | HandedOff
     | AgentChanged
     | EngineChanged
+    | SettingChanged
     | TurnsUndone
     | Renamed
     | InputsRead

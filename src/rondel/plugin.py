@@ -7,6 +7,7 @@ a turn in `turn.state[KEY]`, never on itself. tests/plugins/test_contract.py tes
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from os import urandom
@@ -79,10 +80,15 @@ class Plugin:
     """Whether nothing streams until `on_reply` has returned, so that what is shown is what is kept. None means True for
     a plugin with an `on_reply`. Set it to False if `on_reply` only reads the text, or only sets `reply.next`."""
 
+    made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    """The arguments of the constructor, with which a conversation that overrides a parameter makes its own plugin."""
+
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _remembering(cls.__init__)
         for method in vars(cls):
             if method.startswith("on_") and method not in HOOKS:
                 raise RondelError(f"plugin {cls.name!r}: {method!r} is not a hook{nearest(method, HOOKS)}")
@@ -122,13 +128,25 @@ class Plugin:
     async def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
         """Called when the turn ends, or waits for an answer."""
 
-    def on_event(self, turn: Turn, event: Event) -> None:
-        """See every event that watchers see, deltas included. It cannot be async: nothing waits for it."""
+    def on_event(self, turn: Turn, event: Event) -> Awaitable[None] | None:
+        """See every event that watchers see, deltas included. If it is async, the turn waits for it."""
+
+
+def _remembering(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that records its arguments in `made_with`."""
+
+    @functools.wraps(constructor)
+    def construct(self: Plugin, *arguments: Any, **named: Any) -> None:
+        if "made_with" not in self.__dict__:  # else a subclass calls the constructor of its parent
+            self.made_with = arguments, named
+        constructor(self, *arguments, **named)
+
+    return construct
 
 
 def _check_kinds(cls: type[Plugin]) -> None:
     """Raise for an async method where nothing can wait for it, and for a lifespan that is not a context manager."""
-    for method in ("on_event", "applies", "check"):
+    for method in ("applies", "check"):
         if is_async(getattr(cls, method)):
             raise RondelError(
                 f"plugin {cls.name!r}: {method} is called where nothing can wait, so it cannot be async; write "
@@ -248,13 +266,22 @@ class Chain:
             await self._tell(turn, plugin, "on_turn_end", hook, outcome)
 
     def watch(self, turn: Turn, event: Event) -> None:
+        """Show an event to the plugins. What an async hook returned waits for `finish_watching`."""
         for plugin, hook in self._hooks["on_event"]:
             try:
-                if (returned := hook(turn, event)) is not None:
-                    check_returned("on_event", returned)
+                if is_awaitable(returned := hook(turn, event)):
+                    turn.watching.append((plugin, event, cast("Awaitable[None]", returned)))
             except Exception as error:
-                if not isinstance(event, PluginFailed):
-                    turn.emit(PluginFailed(plugin.name, "on_event", f"{type(error).__name__}: {error}"))
+                _report_watching(turn, plugin, event, error)
+
+    async def finish_watching(self, turn: Turn) -> None:
+        """Wait for the async hooks that have been called for events, in the order of the events."""
+        while turn.watching:
+            plugin, event, returned = turn.watching.popleft()
+            try:
+                await returned
+            except Exception as error:
+                _report_watching(turn, plugin, event, error)
 
     async def _edit(
         self, turn: Turn, plugin: Plugin, name: str, value: Any, hook: Callable[..., Any], *given: Any
@@ -300,6 +327,11 @@ def _applies(plugin: Plugin, turn: Turn, failed: list[tuple[Plugin, Exception]])
     except Exception as error:
         failed.append((plugin, error))
         return False
+
+
+def _report_watching(turn: Turn, plugin: Plugin, event: Event, error: Exception) -> None:
+    if not isinstance(event, PluginFailed):
+        turn.emit(PluginFailed(plugin.name, "on_event", f"{type(error).__name__}: {error}"))
 
 
 async def report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> None:

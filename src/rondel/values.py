@@ -494,6 +494,8 @@ class ModelFacts(Value, frozen=True):
     """Whether thinking excludes sampling options and a required call."""
     sampling: bool = True
     """Whether it takes `temperature`, `top_p` and `top_k`."""
+    remote_mcp: bool = False
+    """Whether its provider connects to MCP servers itself (OpenAI's tools of type `mcp`)."""
 
 
 class Outcome(StrEnum):

@@ -123,3 +123,8 @@ async def test_a_stream_that_fails_raises_after_what_was_said():
         with pytest.raises(TurnFailed, match="no"):
             await rest(conversation.stream_text("Again."))
         assert pieces == ["One."]
+
+
+def test_what_is_not_an_agent_is_one_sentence():
+    with pytest.raises(RondelError, match="'helper' is not an agent; give an Agent, or load a folder"):
+        rondel.run("helper", "Hi.")  # type: ignore[arg-type]

@@ -83,6 +83,12 @@ def test_a_function_of_a_module_is_found_by_its_path(tmp_path: Path, monkeypatch
     assert rondel.run(Agent("helper", engine=model, tools=["rooms_of_mine:free"]), "?").output == "None."
 
 
+@pytest.mark.parametrize("key", ["tools", "plugins", "handoffs"])
+def test_a_name_where_a_list_belongs_is_one_sentence(key: str):
+    with pytest.raises(RondelError, match=rf"agent 'a': {key} is a list; write {key}=\['clock'\]"):
+        Agent("a", **{key: "clock"})  # type: ignore[arg-type]
+
+
 # --- the default engine -----------------------------------------------------------------------------------------------
 
 

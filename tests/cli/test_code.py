@@ -185,6 +185,21 @@ def test_a_gateway_that_runs_is_used_and_stays(place: Place, server: ModelServer
         assert "does not accept this project's key" in done.err
 
 
+def test_clients_find_a_gateway_on_whatever_port_it_was_given(place: Place, server: ModelServer):
+    place.uses(server)
+    with Serving(place, "serve", "--port", "0") as serving:
+        port = serving.port
+        assert f"http://127.0.0.1:{port}" in place.rondel("activate", "--shell", "bash").out
+        assert f"The gateway at http://127.0.0.1:{port} runs" in place.rondel("status").out
+        asked = place.spawn("code", "sh", "-c", "echo $ANTHROPIC_BASE_URL")
+        assert asked.out == f"http://127.0.0.1:{port}\n"
+        assert "uses the running gateway" in asked.err
+        serving.signal(signal.SIGTERM)
+        serving.wait_end()
+    assert not [*place.folder.joinpath("state/rondel/gateways").iterdir()]
+    assert f":{port}" not in place.rondel("activate", "--shell", "bash").out
+
+
 def test_where_something_else_has_the_port_a_free_one_is_taken(place: Place, server: ModelServer):
     taken = int(server.url.rpartition(":")[2])
     _write(place, server, f"port = {taken}\n")

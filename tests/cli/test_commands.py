@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +44,9 @@ def test_the_list_of_commands_has_each_command_s_own_short_help():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["doktor"], "no such command 'doktor'. Did you mean 'doctor'?"),
+        (["doktor"], "there is no command 'doktor'; did you mean 'doctor'?"),
+        (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
+        (["what", "is", "it"], "got unexpected extra arguments (is it); put text of several words in quotes"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'. Did you mean '--engine'?"),
         (["run", "rondel", "hi", "--bogus"], "no such option '--bogus'; see `rondel run --help`"),
         (["prompt", "rondel"], "missing argument 'TEXT'; see `rondel prompt --help`"),
@@ -276,3 +281,15 @@ def test_a_dumb_terminal_gets_plain_lines(place: Place):
         terminal.press("\x03")
         assert terminal.wait_end() == 0
     assert b"\x1b" not in terminal.raw
+
+
+def test_a_program_that_is_not_on_the_path_says_how_to_get_it_there(place: Place):
+    program = Path(sys.executable).with_name("rondel")
+    env = place.env | {"PATH": "/usr/bin:/bin"}
+    command = [sys.executable, str(program), "--engine", "echo"]
+    shown = subprocess.run(command, cwd=place.project, env=env, input=b"", capture_output=True, timeout=60, check=True)
+    hint = f'`rondel` is not on your PATH. In this shell: export PATH={program.parent}:"$PATH"'
+    assert hint in " ".join(shown.stdout.decode().split())
+    env["PATH"] = f"{program.parent}:{env['PATH']}"
+    shown = subprocess.run(command, cwd=place.project, env=env, input=b"", capture_output=True, timeout=60, check=True)
+    assert b"on your PATH" not in shown.stdout

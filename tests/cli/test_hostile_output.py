@@ -127,6 +127,11 @@ WALK: dict[str, list[list[str]]] = {
     "code": [["code", NAME], ["code", "--key", NAME]],
     "config": [["config"], ["config", "--json"]],
     "conversations": [["conversations"], ["conversations", "--json"]],
+    "conversations search": [["conversations", "search", "a"], ["conversations", "search", "a", "--json"]],
+    "conversations rename": [["conversations", "rename", "last", "a\x1b[31mred"]],
+    "conversations export": [["conversations", "export", "last"], ["conversations", "export", "last", "--json"]],
+    "conversations delete": [["conversations", "delete", "\x1b[31mred", "--yes"]],
+    "completion": [["completion", "bash"], ["completion", "\x1b[31mred"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
     "facts": [["facts"], ["facts", "--json"], ["facts", NAME]],
     "help": [["help"], ["run", "--help"]],
@@ -138,6 +143,13 @@ WALK: dict[str, list[list[str]]] = {
     "jobs run": [["jobs", "run", "--engine", NAME]],
     "lint": [["lint"], ["lint", "--json"], ["lint", NAME]],
     "logs": [["logs"], ["logs", "--json"], ["logs", NAME]],
+    "mcp list": [["mcp", "list"], ["mcp", "list", "--json"]],
+    "mcp test": [["mcp", "test"], ["mcp", "test", NAME]],
+    "mcp tools": [["mcp", "tools", NAME]],
+    "mcp call": [["mcp", "call", NAME, "x"], ["mcp", "call", "x", "y", HOSTILE]],
+    "mcp login": [["mcp", "login", NAME]],
+    "mcp logout": [["mcp", "logout", NAME]],
+    "mcp serve": [["mcp", "serve", "--list"], ["mcp", "serve", NAME]],
     "model list": [["model"], ["model", "list", "--json"]],
     "model pull": [["model", "pull", NAME]],
     "model remove": [["model", "remove", NAME]],
@@ -160,6 +172,8 @@ def _commands(group: click.Group, before: str = "") -> Iterator[str]:
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
+        if isinstance(command, click.Group) and command.params and "list" not in command.commands:
+            yield f"{before}{name}"
         if isinstance(command, click.Group):
             yield from _commands(command, f"{before}{name} ")
         else:

@@ -115,7 +115,7 @@ def test_an_unknown_agent_and_an_unknown_engine_name_the_nearest(place: Place):
     place.write("rondel.toml", "")
     agent = place.rondel("run", "helpr", "hi")
     assert (agent.code, agent.err) == (2, "rondel: there is no agent 'helpr'; did you mean 'helper'?\n")
-    question = place.rondel("run", "What is the time?")
+    question = place.rondel("run", "What is the time?", "hi")
     assert question.code == 2
     assert question.err == "rondel: the agent comes first: `rondel run AGENT TEXT`; known: helper, rondel\n"
     engine = place.rondel("run", "helper", "hi", "--engine", "ecko")
@@ -206,10 +206,58 @@ agents:
     assert place.rondel("run", "greeting").out == "Hello.\n"
 
 
-def test_run_without_a_name_says_which_agents_there_are(place: Place):
+@pytest.mark.parametrize("arguments", [["{}"], ["run", "{}"], ["run", "guide", "{}"], ["-e", "echo", "{}"]])
+def test_a_question_needs_no_agent_and_no_command(place: Place, arguments: list[str]):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    place.write("agents/guide.yaml", "agents:\n  guide: {prompt: You guide.}\n")
+    asked = [argument.format("How are you?") for argument in arguments]
+    assert place.rondel(*asked).out == "How are you?\n"
+    assert json.loads(place.rondel("conversations", "--json").out)[0]["agent"] == "guide"
+
+
+def test_stdin_is_the_question_or_goes_with_it(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    assert place.spawn("-", stdin=b"from a pipe").out == "from a pipe\n"
+    assert place.spawn("run", stdin=b"from a pipe").out == "from a pipe\n"
+    both = place.spawn("summarise", stdin=b"my notes").out
+    assert both.startswith("summarise\n")
+    assert "my notes" in both
+
+
+def test_options_go_before_or_after_the_question(place: Place):
+    assert place.rondel("hello", "--engine", "echo").out == "hello\n"
+    assert place.rondel("--engine", "echo", "-c", "--cost", "again").out == "again\n"
+    (only,) = json.loads(place.rondel("conversations", "--json").out)
+    assert only["messages"] == 4
+
+
+def test_a_word_near_an_agent_is_a_typo_and_another_one_a_question(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    place.write("agents/helper.yaml", "agents:\n  helper: {prompt: You help.}\n")
+    assert "did you mean 'helper'" in place.rondel("run", "helpr").err
+    assert place.rondel("run", "hello").out == "hello\n"
+
+
+def test_an_answer_streams_on_a_terminal_and_ctrl_c_keeps_and_shows_what_was_said(place: Place, server: ModelServer):
+    place.uses(server)
+    held = server.holds("Once upon a **time** ")
+    with place.terminal("Tell me a story.") as terminal:
+        terminal.wait_for("Once upon a")
+        terminal.press("\x03")
+        assert terminal.wait_end() == 130
+        assert terminal.all_text.count("Once upon a time") == 1
+        assert "stopped; `rondel chat --conversation" in terminal.all_text
+    held.release()
+    assert "Once upon a **time**" in place.rondel("trace", "last").out
+
+
+def test_run_without_a_question_says_which_agents_there_are(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", None)
     place.write("rondel.toml", 'engine = "echo"\n')
     place.write("agents/guide.yaml", "agents:\n  guide: {prompt: You guide., listeners: [time.now]}\n")
     done = place.rondel("run")
     assert done.code == 2
-    assert done.err.startswith("rondel: name an agent: `rondel run AGENT TEXT`; known: guide, rondel; in libraries: ")
+    assert done.err.startswith(
+        "rondel: there is no question: `rondel run TEXT`, or `rondel run AGENT TEXT`; known: guide,"
+    )
     assert done.err.count("time.now") == 1

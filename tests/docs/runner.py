@@ -26,12 +26,17 @@ from tests.docs.pages import ROOT, Block
 _PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.M)
 _SET = re.compile(r"[A-Z_]+=\S*")
 _INSTALLS = (
-    re.compile(r"(?:python -m )?pip install (?:--upgrade )?'?rondel(?:\[local\])?'?"),
-    re.compile(r"pipx (?:install|run) '?rondel(?:\[local\])?'?"),
-    re.compile(r"uvx (?:--from 'rondel\[local\]' )?rondel"),
+    re.compile(r"(?:pip|pipx|uv tool) install '\.\[\w+\]'"),  # from a checkout; tests/distribution/ installs it
 )
 VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}  # What the examples of configuration take from the environment
-NEVER_RUN = (["model", "pull"], ["model", "remove"], ["serve"], ["logs", "--follow"])
+NEVER_RUN = (
+    ["mcp", "serve"],
+    ["model", "pull"],
+    ["model", "remove"],
+    ["serve"],
+    ["discord"],
+    ["logs", "--follow"],
+)
 """Commands that fetch or remove what other programs of this machine use, or that run until somebody ends them: they are
 only parsed."""
 
@@ -152,7 +157,7 @@ def check_prints(code: str, printed: str, where: str) -> None:
 def _parse(arguments: list[str]) -> None:
     """What click makes of the arguments, without running the command: a wrong one raises."""
     group: Any = program
-    while arguments and hasattr(group, "commands"):
+    while arguments and hasattr(group, "commands") and not arguments[0].startswith("-"):
         group, arguments = group.get_command(None, arguments[0]), arguments[1:]
     group.make_context("rondel", list(arguments))
 

@@ -42,7 +42,15 @@ def test_nothing_is_left_to_do_and_no_machine_is_named(path: Path):
         assert word not in text, f"{name_of(path)} says {word!r}"
 
 
-PUBLIC = ("rondel", "rondel.plugins", "rondel.testing", "rondel.trace")
+PUBLIC = (
+    "rondel",
+    "rondel.discord",
+    "rondel.mcp",
+    "rondel.plugins",
+    "rondel.testing",
+    "rondel.testing.discord",
+    "rondel.trace",
+)
 
 
 def test_what_is_shown_is_imported_from_public_modules_only():

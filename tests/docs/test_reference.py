@@ -21,6 +21,7 @@ from rondel.engines.transform import TRANSFORMS
 from rondel.gateway.relay.request import Request
 from rondel.gateway.routing.router import Router
 from rondel.limits import Limits
+from rondel.mcp.spec import ServerSettings
 from rondel.plugin import EDITING, HOOKS
 from rondel.project import settings
 from rondel.project.agents.settings import AgentSettings, NodeSettings
@@ -50,6 +51,8 @@ def _fields(struct: type[msgspec.Struct]) -> set[str]:
 def _commands(group: Any, path: str = "rondel") -> Iterator[tuple[str, Any]]:
     for name in group.list_commands(None):
         command = group.get_command(None, name)
+        if hasattr(command, "commands") and command.params and "list" not in command.commands:
+            yield f"{path} {name}", command
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path} {name}")
         else:
@@ -68,7 +71,12 @@ def _options(command: Any) -> list[list[str]]:
 
 def test_every_command_is_listed_with_its_arguments_its_help_and_its_options():
     root: Any = program
-    expected = {"rondel": ("Without a command: chat with one.", [names[0] for names in _options(root)])}
+    expected = {
+        "rondel [QUESTION]": (
+            "Without a command: chat with one, or ask it a question.",
+            [names[0] for names in _options(root)],
+        )
+    }
     for path, command in _commands(root):
         said = re.split(r"\s+Exit codes:", command.help)[0]
         expected[_usage(path, command)] = (said, [names[0] for names in _options(command)])
@@ -110,7 +118,15 @@ def test_every_key_of_rondel_toml_is_listed():
     assert set(_keys(CONFIGURATION, "## Store")) == _fields(settings.StoreSettings)
     assert set(_keys(CONFIGURATION, "## Telemetry")) == _fields(settings.TelemetrySettings)
     assert set(_keys(CONFIGURATION, "## Tools")) == _fields(settings.ToolSettings)
+    assert set(_keys(CONFIGURATION, "## MCP servers")) == _fields(ServerSettings)
     assert set(_keys(CONFIGURATION, "## Options")) == _fields(Options) - {"output"}
+
+
+def test_every_key_and_command_of_discord_is_listed():
+    page = "docs/discord.md"
+    assert set(_keys(page, "## Settings")) == _fields(settings.DiscordSettings)
+    named = " ".join(codes_in(" ".join(row[0] for row in rows_after(page, "## Slash commands"))))
+    assert {name for name in settings.DISCORD_COMMANDS if f"/ai {name}" in named} == set(settings.DISCORD_COMMANDS)
 
 
 def test_every_key_of_the_gateway_is_listed():
@@ -152,14 +168,14 @@ def test_every_key_of_an_agent_file_is_listed():
 
 def test_every_variable_of_ours_is_listed():
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    used = set(re.findall(r"RONDEL_[A-Z]+", source))
+    used = set(re.findall(r"\bRONDEL_[A-Z]+", source))
     assert {*OVERRIDES, *used, "NO_COLOR"} == set(_keys(CONFIGURATION, "## Variables"))
 
 
 # --- generated pages --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "tools.md"])
+@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "python.md", "tools.md"])
 def test_the_generated_pages_are_those_of_the_code(name: str):
     assert text_of(f"docs/reference/{name}") == REFERENCE["pages"]()[name], "run `make docs`, and commit what it wrote"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
@@ -10,12 +11,11 @@ import pytest
 
 from rondel import Agent, App, Plugin, Prompt, Reply, tool
 from rondel.errors import RondelError
-from rondel.events import Event, Outcome, PluginFailed, TurnFinished
-from rondel.ledger.ledger import Ledger
+from rondel.events import Event, Outcome, PluginFailed, RoundFinished, TurnFinished
 from rondel.machine.turn import Turn
 from rondel.plugin import HOOKS
-from rondel.testing import MemoryStore, Scripted, call
-from rondel.values import Usage
+from rondel.testing import MemoryStore, Pause, Scripted, call
+from rondel.values import PartDelta, Usage
 from tests.helpers import events_after, events_of, of, output_of, play, result_of, scripted
 from tests.ledger.conftest import Bench, bench
 from tests.ledger.test_listeners import X
@@ -36,7 +36,7 @@ async def nothing(self: Plugin, *_: object) -> None:
     """A hook that is async."""
 
 
-@pytest.mark.parametrize("hook", ["on_event", "applies", "check"])
+@pytest.mark.parametrize("hook", ["applies", "check"])
 def test_an_async_hook_that_nothing_waits_for_is_refused_when_the_class_is_made(hook: str):
     """Trust 8."""
     with pytest.raises(RondelError, match=f"plugin 'late': {hook} is called where nothing can wait, so it cannot be"):
@@ -50,7 +50,7 @@ def test_an_async_hook_that_nothing_waits_for_is_refused_when_the_class_is_made(
         type("Mixed", (Mixin, Plugin), {})
 
 
-@pytest.mark.parametrize("hook", ["on_event", "applies"])
+@pytest.mark.parametrize("hook", ["applies"])
 def test_one_that_is_put_on_the_class_later_is_refused_when_it_is_used(hook: str):
     """Trust 8."""
     late = type("Late", (Plugin,), {})
@@ -59,7 +59,7 @@ def test_one_that_is_put_on_the_class_later_is_refused_when_it_is_used(hook: str
         a_turn(late())
 
 
-@pytest.mark.parametrize("hook", ["on_event", "applies"])
+@pytest.mark.parametrize("hook", ["applies"])
 def test_a_hook_that_returns_a_coroutine_in_disguise_is_reported(hook: str, recwarn: pytest.WarningsRecorder):
     """Trust 8: a decorator may hide it; what it returned is not left behind without a word."""
 
@@ -84,40 +84,68 @@ def test_a_lifespan_that_is_no_context_manager_is_refused_when_the_class_is_made
             type("Opens", (Plugin,), {"lifespan": lifespan})
 
 
-def test_an_async_listener_of_the_ledger_is_refused_when_it_is_given():
-    """Trust 8: with on, once, and as a hook from the beginning."""
+@pytest.mark.parametrize("disguised", [False, True])
+def test_an_async_on_event_sees_every_event_in_order_and_the_turn_waits_for_it(disguised: bool):
+    """Also where a decorator hides that it is async."""
+    seen: list[Event] = []
+
+    class Slow(Plugin):
+        async def on_event(self, turn: Turn, event: Event) -> None:
+            await asyncio.sleep(0)
+            seen.append(event)
+
+    class Hidden(Plugin):
+        def on_event(self, turn: Turn, event: Event) -> Awaitable[None]:
+            return Slow().on_event(turn, event)
+
+    events = a_turn(Hidden() if disguised else Slow(), steps=("one two three",))
+    assert [type(event) for event in seen] == [type(event) for event in events]
+    assert isinstance(seen[-1], TurnFinished)
+
+
+async def test_an_async_on_event_sees_deltas_while_they_stream():
+    pause, seen = Pause("One, ", "two."), asyncio.Event()
+
+    class Watching(Plugin):
+        async def on_event(self, turn: Turn, event: Event) -> None:
+            if isinstance(event, PartDelta):
+                seen.set()
+
+    async with App(Agent("a", engine=Scripted(pause), plugins=[Watching()])) as app:
+        turn = await app.conversation().send("Count.")
+        await asyncio.wait_for(seen.wait(), 10)
+        pause.release()
+        assert (await turn.result()).output == "One, two."
+
+
+def test_an_async_on_event_that_raises_is_reported_and_the_turn_goes_on():
+    class Broken(Plugin):
+        async def on_event(self, turn: Turn, event: Event) -> None:
+            if isinstance(event, RoundFinished):
+                raise ValueError("no")
+
+    events = a_turn(Broken())
+    assert [(one.plugin, one.message) for one in of(PluginFailed, events)] == [("broken", "ValueError: no")]
+    assert of(TurnFinished, events)[0].outcome is Outcome.DONE
+
+
+async def test_async_listeners_of_the_ledger_hear_every_charge_in_order(bench: Bench, caplog: pytest.LogCaptureFixture):
+    heard: list[int] = []
 
     async def late(recorded: Any) -> None:
-        """Never awaited."""
-
-    class Late:
-        async def __call__(self, recorded: Any) -> None:
-            """Never awaited."""
-
-    ledger_store = MemoryStore().ledger_store
-    for listener in (late, Late()):
-        ledger = Ledger(ledger_store)
-        for add in (ledger.on, ledger.once):
-            with pytest.raises(RondelError, match=r"a listener to usage\.recorded cannot be async"):
-                add("usage.recorded", listener)
-        with pytest.raises(RondelError, match=r"a listener to usage\.limitReached cannot be async"):
-            Ledger(ledger_store, on_limit_reached=listener)
-
-
-async def test_a_listener_that_returns_a_coroutine_in_disguise_is_said(
-    bench: Bench, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
-):
-    """Trust 8."""
-
-    async def late() -> None:
-        """Never awaited."""
+        await asyncio.sleep(0)
+        heard.append(recorded.charge.tokens)
+        if recorded.charge.tokens == 2:
+            raise ValueError("no")
 
     with caplog.at_level(logging.ERROR, "rondel.ledger"):
         async with bench.ledger() as ledger:
-            ledger.on("usage.recorded", lambda _: late())
-            await ledger.record(X, Usage(5, 0))
-    assert any("returned a coroutine" in str(record.exc_info) for record in caplog.records)
-    assert not [one for one in recwarn if "never awaited" in str(one.message)]
+            ledger.on("usage.recorded", late)
+            ledger.once("usage.recorded", lambda recorded: late(recorded))
+            for tokens in (1, 2, 3):
+                await ledger.record(X, Usage(tokens, 0))
+    assert heard == [1, 1, 2, 3]
+    assert "a listener to usage.recorded failed" in caplog.text
 
 
 # --- sync where something waits ---------------------------------------------------------------------------------------
@@ -128,16 +156,16 @@ def test_hooks_without_async_work_too():
     seen: list[str] = []
 
     class Plain(Plugin):
-        def on_turn_start(self, turn: Turn) -> None:  # type: ignore[override]
+        def on_turn_start(self, turn: Turn) -> None:
             seen.append("start")
 
-        def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:  # type: ignore[override]
+        def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
             return prompt.instruct("Be brief.")
 
-        def on_reply(self, turn: Turn, reply: Reply) -> Reply:  # type: ignore[override]
+        def on_reply(self, turn: Turn, reply: Reply) -> Reply:
             return reply.with_text("edited")
 
-        def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:  # type: ignore[override]
+        def on_turn_end(self, turn: Turn, outcome: Outcome) -> None:
             seen.append("end")
 
     agent, engine = scripted("ok", plugins=[Plain()])

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rondel import Agent, App, RondelError, tool
-from rondel.events import CallFinished, RoundFinished
+from rondel.events import CallFinished, RoundFinished, Warned
 from rondel.machine.answer_text import AnswerText
 from rondel.plugins.text_tools import TextTools, find_calls
+from rondel.prompt import Node
 from rondel.testing import Scripted, Step
+from rondel.tools.calculate import calculate
 from rondel.values import ModelFacts, Options, Text, ToolCall
 
 from ..helpers import events_of, of, play
@@ -301,3 +303,36 @@ def test_an_agent_without_tools_may_speak_of_calls():
     assert not of(CallFinished, events)
     agent, _ = plain_agent(f"Write {CALL}.", options=Options(tool_choice="none"))
     assert not of(CallFinished, play(say_hello, agent))
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [("before", "Rules.LISTBe kind."), ("after", "Rules.Be kind.LIST"), ("child", "Rules.Be kind.LIST")],
+)
+@pytest.mark.parametrize("native", [True, False])
+async def test_the_list_of_tools_can_stand_at_a_position_of_the_prompt(position: str, expected: str, native: bool):
+    """P23."""
+    model = Scripted("Fine.", facts=ModelFacts(tools=native))
+    prompt = Node("system", text="Rules. ", role="system", children=(Node("tone", text="Be kind."),))
+    place = TextTools(target="tone", position=position)
+    async with App(Agent("a", prompt, engine=model, tools=[calculate], plugins=[place])) as app:
+        await (await app.conversation().send("hi")).result()
+    sent = model.prompts[0]
+    (first, *_) = sent.messages
+    begin, end = first.text.index("# Tools"), first.text.rindex("\n\n") if position == "before" else len(first.text)
+    listed = first.text[begin:end]
+    assert "calculate" in listed
+    shape = f"{first.text[:begin].strip()}LIST{first.text[end:].strip()}".replace(". ", ".")
+    assert shape == expected
+    assert bool(sent.tools) is native
+    assert ("<tool_use" in listed) is not native
+
+
+async def test_a_target_that_is_missing_is_a_warning_and_the_tools_still_work():
+    """P23."""
+    model = Scripted('<tool_use name="calculate">{"expression": "6*7"}</tool_use>', "42", facts=ModelFacts(tools=False))
+    async with App(Agent("a", "Help.", engine=model, tools=[calculate], plugins=[TextTools(target="nope")])) as app:
+        conversation = app.conversation()
+        assert (await (await conversation.send("hi")).result()).output == "42"
+        assert any(isinstance(entry.event, Warned) for entry in await conversation.entries())
+    assert any("# Tools" in message.text for message in model.prompts[0].messages)

@@ -304,3 +304,25 @@ async def test_nobody_is_asked_when_somebody_only_looks():
         async for _ in app.preview("trips", user("Lisbon on May 3")):
             pass
     assert model.prompts == []
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [
+        ({}, " I go to Porto\nin May ", " I go to Porto\nin May "),
+        ({"type": "integer"}, " 4 ", 4),
+        ({"type": "boolean"}, "yes", True),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+        ({"enum": ["red", "blue"], "type": "string"}, "Red", "red"),
+        ({"type": "integer"}, "about four of us", None),
+        ({"type": "array"}, "a and b", None),
+        ({"enum": ["red", "blue"], "type": "string"}, "the colour of the sky", None),
+    ],
+)
+def test_a_free_text_is_the_only_input_if_it_fits_and_else_a_model_extracts_it(
+    field: dict[str, object], text: str, value: object
+):
+    """S02: the table in docs/agents.md."""
+    found = from_text({"only": field}, text)
+    assert found == (None if value is None else {"only": value})
+    assert from_text({"only": field, "other": {}}, text) is None

@@ -36,7 +36,6 @@ def test_a_text_is_filled_in_in_one_pass():
         "{ .Get }",
         '{{ "text" }}',
         "{{ INPUT name }}",
-        '{{- .Get "a" -}}',
         "{% for %} ${x}",
         "{{",
         "}}",

@@ -226,5 +226,5 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip().splitlines() == [
-        "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
+        "telemetry is configured, but OpenTelemetry is not installed: run `pip install '.[otel]'` in a checkout"
     ], done.stderr

@@ -253,7 +253,7 @@ async def test_drafts_wait_where_they_were_written(browser: Browser):
             await expect(message(page)).to_have_value("half a thought")
 
 
-async def test_rename_delete_and_a_delete_in_another_tab(browser: Browser):
+async def test_search_rename_delete_and_a_delete_in_another_tab(browser: Browser):
     async with site(Agent("a", engine=Scripted("Yes.", "No."))) as made:
         first, second = await made.start(), await made.start()
         await made.say(first, "Apples and pears")
@@ -264,6 +264,13 @@ async def test_rename_delete_and_a_delete_in_another_tab(browser: Browser):
             await other.goto(f"{made.address}/#/chat/{first}")
             await sees(other, "Yes.")
             items = page.locator(".side .item")
+            await expect(items).to_have_count(2)
+            search = page.get_by_role("searchbox", name="Search conversations")
+            await search.fill("pears")
+            await expect(items).to_have_count(1)
+            await search.fill("nowhere to be found")
+            await expect(page.get_by_text("Nothing found.")).to_be_visible()
+            await search.fill("")
             await expect(items).to_have_count(2)
             await page.get_by_role("button", name="Rename or delete Apples and pears").click()
             title = page.get_by_role("textbox", name="Title")

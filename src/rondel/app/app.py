@@ -20,7 +20,7 @@ from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
 from ..engine import Engine, EngineInfo
 from ..errors import RondelError, StoreError, TurnFailed
-from ..events import MessageAdded, TurnStarted
+from ..events import DurableEvent, MessageAdded, TurnStarted
 from ..limits import ReplyBound
 from ..machine.conversation import Conversation
 from ..machine.journal import Journal
@@ -83,6 +83,8 @@ class App:
         self._id_seed = os.urandom(5).hex()
         self._id_count = 0
         for agent in agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise RondelError(f"{agent!r} is not an agent; give an Agent, or load a folder with Project.load")
             self.registry.add_agent(agent)
 
     # --- its lifetime -------------------------------------------------------------------------------------------------
@@ -184,12 +186,19 @@ class App:
             self.journals.create(id)
         return Conversation(self, id, agent)
 
-    async def preview(self, agent: str, message: Message) -> AsyncIterator[PreviewStep]:
-        """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored."""
+    async def preview(
+        self, agent: str, message: Message, before: Sequence[DurableEvent] = ()
+    ) -> AsyncIterator[PreviewStep]:
+        """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored. `before` are the
+        events of the conversation in which it would be said."""
         from ..trace.provenance import assemble
 
         journal = Journal("preview", _open_store(None, self.clock), self.clock)
-        turn = Turn(self, journal, id="preview", agent=self.registry.agent(agent).name, messages=(message,))
+        if before:
+            await journal.append(*before)
+        name = self.registry.agent(agent).name
+        resolved = self.registry.resolve(name, settings=journal.transcript.settings)
+        turn = Turn(self, journal, id="preview", agent=name, messages=(message,), resolved=resolved)
         turn.previewing = True
         await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
         await turn.report_left_out()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,9 @@ from ..machine.resolved import ResolvedAgent
 from ..machine.services import Services
 from ..plugin import Chain, Plugin
 from ..tool import Tool
+from .adjust import adjust
+
+SETTINGS_MAX = 256  # agents with a conversation's settings that are kept
 
 
 class Registry:
@@ -35,6 +38,7 @@ class Registry:
         self._engines: dict[str, EngineInfo] = {}
         self._chains: dict[str, Chain] = {}
         self._resolved: dict[str, ResolvedAgent] = {}
+        self._with_settings: dict[str, ResolvedAgent] = {}
         self._added: list[Plugin] = []
 
     def add_plugin(self, plugin: Plugin) -> None:
@@ -50,6 +54,7 @@ class Registry:
     def resolve_all(self) -> None:
         """Resolve every agent, now that the plugins have started: they may have learned tools while they did."""
         self._resolved.clear()
+        self._with_settings.clear()
         for agent in self.agents:
             self.resolve(agent.name)
 
@@ -100,11 +105,26 @@ class Registry:
             raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
         return self._agents[name]
 
-    def resolve(self, agent: str, engine: str = "") -> ResolvedAgent:
+    def resolve(self, agent: str, engine: str = "", settings: Mapping[str, Any] | None = None) -> ResolvedAgent:
         if agent not in self._resolved:
             self._resolved[agent] = self._assemble(self._body_of(self.agent(agent)))
         resolved = self._resolved[agent]
+        if settings:
+            resolved = self._adjusted(resolved, settings)
         return msgspec.structs.replace(resolved, engine=self.engine(engine)) if engine else resolved
+
+    def _adjusted(self, resolved: ResolvedAgent, settings: Mapping[str, Any]) -> ResolvedAgent:
+        """Return an agent with a conversation's settings. It is kept: its plugins may remember something."""
+        key = f"{resolved.agent.name} {msgspec.json.encode(settings, order='sorted').decode()}"
+        made = self._with_settings.pop(key, None) or adjust(resolved, settings)
+        self._with_settings[key] = made
+        if len(self._with_settings) > SETTINGS_MAX:
+            del self._with_settings[next(iter(self._with_settings))]
+        return made
+
+    def check_setting(self, agent: str, key: str, value: Any) -> None:
+        """Raise RondelError if a conversation cannot override this setting of an agent."""
+        adjust(self.resolve(agent), {key: value}, strict=True)
 
     def _assemble(self, agent: Agent) -> ResolvedAgent:
         chain = self._chain_of(agent)

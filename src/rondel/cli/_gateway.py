@@ -56,6 +56,7 @@ class Default(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
+    app: App
     gateway: Gateway
     log: RequestLog
     address: str
@@ -115,7 +116,7 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines, hidden)
-        running = Running(gateway, log, address_of(listening), default, config, updates.again, project, engines)
+        running = Running(app, gateway, log, address_of(listening), default, config, updates.again, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)
@@ -142,7 +143,7 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         settings=lambda: explain(gateway.setup.config),
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
     )
-    web = WebApp(gateway.app, lambda: gateway.setup.access, gateway.records, about)
+    web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
     async with beside(web, gateway) as application:
         yield application
 
@@ -153,7 +154,8 @@ async def _agents(project: Project, config: Config, default: Default, env: Mappi
         engine = make_engine(default.name, config, env=env)
     except ConfigError as error:
         engine = UnavailableEngine(default.name, str(error))
-    agents = with_builtin(project, engine)
+    # With keys, people elsewhere can reach the page: they get no shell on this machine.
+    agents = with_builtin(project, engine, is_public=bool(config.gateway.keys))
     await close(engine)
     name = project.agent_name("")
     return sorted(agents, key=lambda agent: agent.name != name)

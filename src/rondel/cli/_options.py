@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[F], F]
+Names: TypeAlias = Callable[[], Mapping[str, str]]
 
+TYPO = 0.75
+"""How alike a single word and a name must be, from 0 to 1, for it to be a typo. Other words are questions."""
 WHICH = "the conversation: its id, part of its id, or last"
 
 
@@ -24,8 +28,28 @@ def flag(*names: str, help: str) -> Decorator[F]:
     return click.option(*names, is_flag=True, help=help)
 
 
-def string(*names: str, help: str, default: str = "") -> Decorator[F]:
-    return click.option(*names, default=default, help=help)
+def string(*names: str, help: str, default: str = "", complete: Names | None = None) -> Decorator[F]:
+    return click.option(*names, default=default, help=help, shell_complete=completes(complete) if complete else None)
+
+
+def completes(names: Names) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Complete an argument with names. They are read only when a shell asks."""
+
+    def complete(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+        return [CompletionItem(name, help=about) for name, about in names().items() if name.startswith(start)]
+
+    return complete
+
+
+def a_file(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    return [CompletionItem(start, type="file")]
+
+
+def names_of(kind: Literal["agents", "engines", "conversations"]) -> dict[str, str]:
+    """Return the names that can be completed, each with its description."""
+    from . import _names
+
+    return getattr(_names, kind)()
 
 
 def limit(default: int) -> Decorator[F]:
@@ -34,13 +58,24 @@ def limit(default: int) -> Decorator[F]:
     )
 
 
-engine = string("--engine", "-e", help="the model to use: provider:model, or an engine in rondel.toml")
+engine = string(
+    "--engine",
+    "-e",
+    help="the model to use: provider:model, or an engine in rondel.toml",
+    complete=lambda: names_of("engines"),
+)
 as_json = flag("--json", "as_json", help="print JSON")
 cost = flag("--cost", help="print tokens and cost after each turn")
-conversation = string("--conversation", help="continue this conversation: its id, part of its id, or last")
+conversation = string(
+    "--conversation",
+    help="continue this conversation: its id, part of its id, or last",
+    complete=lambda: names_of("conversations"),
+)
 key = string("--key", help="the name of a key in [gateway.keys]; by default, the first valid one")
-agent = click.argument("agent", default="", help="the agent to talk to")
-conversation_id = click.argument("id", default="last", help=WHICH)
+complete_agent = completes(lambda: names_of("agents"))
+complete_conversation = completes(lambda: names_of("conversations"))
+agent = click.argument("agent", default="", help="the agent to talk to", shell_complete=complete_agent)
+conversation_id = click.argument("id", default="last", help=WHICH, shell_complete=complete_conversation)
 
 
 def chat_options(command: F) -> F:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
@@ -42,6 +44,15 @@ def write_json(text: str) -> None:
     """Print a JSON document. On a terminal, control characters are escaped, which keeps the values the same."""
     sys.stdout.write((json_for_terminal(text) if sys.stdout.isatty() else text) + "\n")
     sys.stdout.flush()
+
+
+def path_hint() -> list[str]:
+    """Return how to make the commands work that messages name, if a shell would not find `rondel`."""
+    program = os.path.abspath(sys.argv[0])
+    if os.path.basename(program) != "rondel" or shutil.which("rondel") is not None:
+        return []
+    folder = shlex.quote(os.path.dirname(program))
+    return [f'`rondel` is not on your PATH. In this shell: export PATH={folder}:"$PATH"']
 
 
 def tell(text: str) -> None:

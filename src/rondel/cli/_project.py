@@ -59,13 +59,21 @@ def look_at_project() -> tuple[Project, str]:
 
 @contextlib.asynccontextmanager
 async def open_app(
-    project: Project, agent: str, engine: str = "", *, inputs_known: bool = False, recover: bool = False
+    project: Project,
+    agent: str,
+    engine: str = "",
+    *,
+    inputs_known: bool = False,
+    recover: bool = False,
+    is_public: bool = False,
 ) -> AsyncGenerator[Opened]:
     """Open the app for a command. With `recover`, it continues interrupted jobs; people resume theirs by hand.
 
     `inputs_known`: no model is needed to extract the agent's inputs from a text.
     """
-    found = await assemble(project, agent, engine or None, inputs_known=inputs_known, recover=recover)
+    found = await assemble(
+        project, agent, engine or None, inputs_known=inputs_known, recover=recover, is_public=is_public
+    )
     async with found.app as app:
         yield _opened(app, found.agent, found.picked, engine, asks=found.asks)
 

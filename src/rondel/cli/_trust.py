@@ -68,7 +68,7 @@ def survey(config: Config) -> Survey:
     if custom := config.gateway.routes.custom:
         config.project.wanted[custom] = None
     drafts = read_drafts(agent_paths(config), None, mistakes)
-    bare = msgspec.structs.replace(config, plugins=(), telemetry=TelemetrySettings())
+    bare = msgspec.structs.replace(config, plugins=(), mcp=(), telemetry=TelemetrySettings())
     agents = agents_of(drafts, bare, tuple(drafts), mistakes)
     found = [mistake for mistake in mistakes if not isinstance(mistake, NotTrusted) and "${" not in str(mistake)]
     without_plugins = tuple(msgspec.structs.replace(agent, plugins=()) for agent in agents.values())
@@ -104,6 +104,8 @@ def describe(config: Config) -> Iterator[str]:
     """Yield what an untrusted project would run, where it would send data, and which variables it reads."""
     found = survey(config)
     yield f"runs Python: {_listed(found.wanted)}"
+    if servers := tuple(_servers(config, found.drafts)):
+        yield f"starts or calls the MCP servers: {_listed(servers)}"
     tools = (tool for draft in found.drafts.values() for tool in draft.settings.tools if tool in ACTING_TOOLS)
     if acting := tuple(dict.fromkeys(tools)):
         yield f"acts on this computer with: {_listed(acting)}"
@@ -124,6 +126,14 @@ def _deciding(config: Config, drafts: dict[str, Draft]) -> Iterator[str]:
             if entry == ASKING_PLUGIN or (isinstance(entry, dict) and ASKING_PLUGIN in (entry.get("name"), *entry)):
                 yield f"agent {name}"
                 break
+
+
+def _servers(config: Config, drafts: dict[str, Draft]) -> Iterator[str]:
+    for spec in config.mcp:
+        yield f"{spec.name} ({' '.join((spec.command, *spec.args)) if spec.command else spec.address})"
+    for name, draft in drafts.items():
+        if isinstance(draft.settings.mcp, dict) or draft.settings.mcpServers:
+            yield f"those of agent {name}"
 
 
 def _addresses(config: Config) -> Iterator[str]:

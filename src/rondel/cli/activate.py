@@ -11,9 +11,10 @@ import time
 import click
 
 from ..errors import ConfigError, nearest
-from ._client import UNSET, client_variables, is_gateway, key_of, local_address, url_of
+from ._client import UNSET, client_variables, is_gateway, key_of, url_of
 from ._options import flag, key, string
 from ._output import tell
+from ._running import gateway_address
 from ._trust import load_config
 
 SHELLS = ("bash", "zsh", "fish", "powershell")
@@ -40,8 +41,9 @@ def activate(shell: str, unset: bool, key: str) -> None:
 
 
 def _lines(shell: str, key: str) -> list[str]:
-    gateway = load_config().gateway
-    host, port = local_address(gateway)
+    config = load_config()
+    gateway = config.gateway
+    host, port = gateway_address(config)
     if not port:
         raise ConfigError("[gateway] has port 0, which means a new port at each start; set one, such as port = 8484")
     variables = client_variables(url_of(host, port), key_of(gateway, key, time.time()), os.environ)

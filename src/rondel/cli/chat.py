@@ -16,7 +16,7 @@ from ..surfaces.commands import find_conversation, model_line, open_conversation
 from ..surfaces.terminal.chat import Terminal
 from ..surfaces.views import short_id
 from ._options import agent, chat_options, conversation_id, engine
-from ._output import tell
+from ._output import path_hint, tell
 from ._project import Opened, load_project, offered_models, open_app
 
 
@@ -104,5 +104,6 @@ def opening(
         title = f" ({interrupted.title})" if interrupted.title else ""
         id = short_id(interrupted.id)
         lines.append(f"The last conversation{title} was interrupted; `rondel resume {id}` continues it.")
+    lines += path_hint()
     lines.append("/help lists the commands. Ctrl-C stops a turn, Ctrl-D quits.")
     return lines

@@ -23,11 +23,12 @@ from ..project.config import secrets_in
 from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ..text.redaction import Redactor
-from ._client import check_key, client_arguments, client_environment, is_gateway, key_of, local_address, url_of
+from ._client import check_key, client_arguments, client_environment, is_gateway, key_of, url_of
 from ._gateway import check_address, open_gateway, with_address
 from ._options import key
 from ._output import tell
 from ._project import load_project
+from ._running import gateway_address
 
 AGENT = "claude"
 BY_KEY = ("SIGINT", "SIGQUIT")  # a terminal sends these to all programs in the foreground, without us
@@ -44,7 +45,7 @@ def code(command: tuple[str, ...], key: str) -> int:
     program = _program(command[0])
     project = load_project()
     key = key_of(project.config.gateway, key, time.time())
-    host, port = local_address(project.config.gateway)
+    host, port = gateway_address(project.config)
     if is_gateway(host, port):
         check_key(host, port, key)
         url = url_of(host, port)

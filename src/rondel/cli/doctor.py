@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import locale
 import os
 import platform
@@ -74,6 +75,7 @@ async def _examine() -> list[Finding]:
     findings += [await _store(config)] if config.is_trusted else []
     findings += [_runtime(), *_weights(), *_keys()]
     findings += [finding async for finding in _servers()]
+    findings += [finding async for finding in _discord(config)]
     findings.append(await _answers(config))
     return findings
 
@@ -137,7 +139,10 @@ def _runtime() -> Finding:
     if has_runtime():
         return Finding("embedded runtime", "ok", "llama.cpp (xllamacpp)")
     return Finding(
-        "embedded runtime", "missing", "not installed", "pip install 'rondel[local]' adds a model that needs no key"
+        "embedded runtime",
+        "missing",
+        "not installed",
+        "pip install '.[local]' in a checkout adds a model that needs no key",
     )
 
 
@@ -170,6 +175,25 @@ async def _servers() -> AsyncIterator[Finding]:
     if not answered:
         known = ", ".join(endpoint.provider for endpoint, _ in asked)
         yield Finding("local server", "missing", f"none found ({known})", "for example, start Ollama")
+
+
+async def _discord(config: Config) -> AsyncIterator[Finding]:
+    """Check the bot, if there is one: its token, its intents, and its permissions in each server."""
+    token = (config.discord.token if config.discord and config.is_trusted else "") or os.environ.get(
+        "DISCORD_TOKEN", ""
+    )
+    if config.discord is None and not token:
+        return
+    if importlib.util.find_spec("discord") is None:
+        yield Finding("Discord", "missing", "discord.py is not installed", "pip install 'rondel[discord]'")
+        return
+    if not token.strip():
+        yield Finding("Discord", "missing", "[discord] has no token", "set DISCORD_TOKEN")
+        return
+    from ..surfaces.discord.check import examine
+
+    async for checked in examine(token.strip().removeprefix("Bot ")):
+        yield Finding("Discord", checked.verdict, checked.text, checked.remedy)
 
 
 async def _answers(config: Config) -> Finding:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+COMPLETE = "_RONDEL_COMPLETE"  # set by the shell code of `rondel completion`
 DONE, FAILED, USAGE, NOT_TRUSTED, INTERRUPTED = 0, 1, 2, 77, 130
 GARBAGE_MAX = 150_000
 """How many new objects start a garbage collection. Objects made during start-up stay alive, and scanning them again and
@@ -57,12 +58,26 @@ def _parse(arguments: list[str]) -> int:
 
     from .program import program
 
+    if instruction := os.environ.get(COMPLETE):
+        return _complete(program, instruction)
     try:
         with program.make_context("rondel", arguments) as context:
             code: Any = program.invoke(context)
     except Exit as end:
         code = end.exit_code
     return code if isinstance(code, int) else DONE
+
+
+def _complete(program: Any, instruction: str) -> int:
+    """Answer the shell that completes a line. It shows what is printed, so errors print nothing."""
+    from click.shell_completion import shell_complete
+
+    try:
+        return shell_complete(program, {}, "rondel", COMPLETE, instruction)
+    except Exception:
+        if os.environ.get("RONDEL_DEBUG"):
+            raise
+        return FAILED
 
 
 def _explain(error: Exception) -> int:

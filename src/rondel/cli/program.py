@@ -6,12 +6,15 @@ import importlib
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
-from ._options import chat_options, flag
+from ..errors import near_word, nearest
+from ._options import TYPO, chat_options, flag
 
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
     "serve": "Serve models and agents (OpenAI and Anthropic protocols).",
+    "discord": "Run a Discord bot.",
     "code": "Run a coding agent or another program through the gateway.",
     "activate": "Print shell commands that point programs at the gateway.",
     "status": "Show the running gateway's open requests and failed engines.",
@@ -33,6 +36,8 @@ COMMANDS = {
     "config": "Show the effective settings and where each comes from.",
     "model": "Manage the embedded models.",
     "jobs": "Manage background jobs and schedules.",
+    "mcp": "Manage MCP servers, or serve the agents as one.",
+    "completion": "Print the code that completes `rondel` in a shell.",
     "help": "Show this list, or the help of a command.",
 }
 """Each command with its short help, so that `rondel --help` imports no command. A test compares them."""
@@ -52,9 +57,28 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS:
-            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
-        return super().resolve_command(ctx, args)
+        word = args[0]
+        if word in COMMANDS:
+            return super().resolve_command(ctx, args)
+        if near := near_word(word, COMMANDS, TYPO):
+            raise click.UsageError(f"there is no command {word!r}; did you mean {near!r}?")
+        return self._question(ctx, args)
+
+    def _question(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
+        """What is not a command is a question for the default agent, with the options that come before it."""
+        from .run import question
+
+        given = ctx.params
+        options = ["--engine", given["engine"]] if given["engine"] else []
+        which = "last" if given["newest"] else given["conversation"]
+        options += [*(("--conversation", which) if which else ()), *(("--cost",) if given["cost"] else ())]
+        ctx.params = {name: type(value)() for name, value in given.items()}
+        return "question", question, [*options, *args]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands without importing any of them."""
+        names = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -65,7 +89,8 @@ class Program(click.Group):
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["--help", "-h"]},
-    help="Agents that talk, work and call each other. Without a command: chat with one.",
+    help="Agents that talk, work and call each other. Without a command: chat with one, or ask it a question.",
+    subcommand_metavar="[QUESTION | COMMAND [ARGS]...]",
 )
 @chat_options
 @flag("--version", "-V", help="print the version")
@@ -92,6 +117,8 @@ def show_help(context: click.Context, command: str) -> None:
     """Show this list, or the help of a command."""
     root = context.find_root()
     if command:
+        if command not in COMMANDS:
+            raise click.UsageError(f"there is no command {command!r}{nearest(command, tuple(COMMANDS))}")
         name, found, _ = program.resolve_command(root, [command])
         assert found is not None
         root = click.Context(found, info_name=name, parent=root)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
 import click
@@ -13,17 +15,19 @@ from ..app.app import App
 from ..contracts.endpoint import facts_of
 from ..engine import Engine, UnavailableEngine, close
 from ..errors import ConfigError
-from ..events import Event, PluginFailed, Trimmed, Warned
+from ..events import DurableEvent, Event, PluginFailed, Trimmed, Warned
+from ..machine.transcript import Transcript
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..project.engines import make_engine, pick
-from ..project.folder import Project, builtin_agent, with_plugins
+from ..project.folder import Project, builtin_agent, open_store, with_plugins
 from ..project.settings import EngineSettings
+from ..surfaces.commands import find_conversation
 from ..surfaces.terminal.assembly import assembly_view
 from ..trace.assembly import Assembly, assembly_of
 from ..values import ModelFacts, user
 from ._message import read_stdin
-from ._options import as_json
+from ._options import as_json, names_of, string
 from ._output import show, show_json, tell
 from ._project import look_at_project
 
@@ -31,8 +35,13 @@ from ._project import look_at_project
 @click.command()
 @click.argument("agent", help="the agent; rondel is the built-in one")
 @click.argument("text", help="the message to preview; - reads it from stdin")
+@string(
+    "--conversation",
+    help="with the history and the settings of this conversation: its id, part of its id, or last",
+    complete=lambda: names_of("conversations"),
+)
 @as_json
-def prompt(agent: str, text: str, as_json: bool) -> None:
+def prompt(agent: str, text: str, conversation: str, as_json: bool) -> None:
     """Preview an agent's prompt without calling a model."""
     text = read_stdin().decode("utf-8", errors="replace") if text == "-" else text
     if not text.strip():
@@ -40,17 +49,26 @@ def prompt(agent: str, text: str, as_json: bool) -> None:
     project, left_out = look_at_project()
     if left_out:
         tell(f"rondel: {left_out}")
-    assembly = asyncio.run(_assemble(project, agent, text))
+    before = asyncio.run(_read(project, conversation)) if conversation else ()
+    settings = Transcript(before).settings
+    assembly = asyncio.run(_assemble(project, agent, text, before))
     if as_json:
-        show_json(_as_json(assembly))
-    else:
-        show(assembly_view(assembly))
+        show_json({**_as_json(assembly), "settings": settings})
+        return
+    show(assembly_view(assembly))
+    for key, value in settings.items():
+        tell(f"This conversation sets {key} = {msgspec.json.encode(value, enc_hook=str).decode()}")
 
 
-async def _assemble(project: Project, wanted: str, text: str) -> Assembly:
+async def _read(project: Project, wanted: str) -> tuple[DurableEvent, ...]:
+    async with aclosing(open_store(project.config)) as store:
+        return tuple(entry.event for entry in await store.read(await find_conversation(store, wanted)))
+
+
+async def _assemble(project: Project, wanted: str, text: str, before: Sequence[DurableEvent]) -> Assembly:
     name = project.agent_name(wanted)
     found = project.find(name)
-    engine = await _stand_in(found, project)
+    engine = await _stand_in(found, project, Transcript(before).engine)
     agent = found or builtin_agent(engine)
     if project.config.is_trusted:
         agent = with_plugins([agent], project.config)[0]
@@ -59,12 +77,14 @@ async def _assemble(project: Project, wanted: str, text: str) -> Assembly:
     # The other agents may be among its tools. Their plugins are left out: they would open resources for nothing.
     others = [msgspec.structs.replace(a, engine=engine, plugins=()) for a in project.agents if a.name != name]
     async with App(chosen, *others, make_engine=_uncalled, recover=False) as app:
-        return await _steps(app, chosen, text, listener)
+        return await _steps(app, chosen, text, listener, before)
 
 
-async def _steps(app: App, agent: Agent, text: str, listener: _Listener) -> Assembly:
-    resolved, message = app.registry.resolve(agent.name), user(text, id="message")
-    return await assembly_of(agent.name, resolved, message, app.preview(agent.name, message), listener.take)
+async def _steps(app: App, agent: Agent, text: str, listener: _Listener, before: Sequence[DurableEvent]) -> Assembly:
+    transcript, message = Transcript(before), user(text, id="message")
+    resolved = app.registry.resolve(agent.name, settings=transcript.settings)
+    steps = app.preview(agent.name, message, before)
+    return await assembly_of(agent.name, resolved, (*transcript.history(), message), steps, listener.take)
 
 
 class _Listener(Plugin):
@@ -93,10 +113,10 @@ def _uncalled(name: str, facts: ModelFacts | None = None) -> Engine:
     return UnavailableEngine(name, "a preview of a prompt calls no model", facts)
 
 
-async def _stand_in(agent: Agent | None, project: Project) -> Engine:
+async def _stand_in(agent: Agent | None, project: Project, chosen: str = "") -> Engine:
     """Return the name and facts of the engine that would be called; of one that cannot be made, its model's facts."""
     config = project.config
-    name = agent.engine if agent is not None and isinstance(agent.engine, str) else ""
+    name = chosen or (agent.engine if agent is not None and isinstance(agent.engine, str) else "")
     try:
         engine: Engine = make_engine(name, config) if name else (await pick(config)).engine
     except ConfigError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ import msgspec
 
 from ..agent import Agent
 from ..charge import Charge
-from ..errors import ConfigError
+from ..errors import ConfigError, near_word
 from ..events import (
     CallFinished,
     CallProgressed,
@@ -33,13 +34,14 @@ from ..machine.conversation import Conversation, TurnView
 from ..machine.transcript import Transcript
 from ..project.folder import BUILTIN, Project
 from ..surfaces.commands import find_conversation, open_conversation
+from ..surfaces.terminal.console import SafeConsole
 from ..surfaces.terminal.device import USER
-from ..surfaces.terminal.screen import Screen, charge_in
+from ..surfaces.terminal.screen import SHOWN, Screen, charge_in
 from ..surfaces.terminal.signals import signals
 from ..surfaces.views import short_id
 from ..values import Notice
 from ._message import Input, read_input
-from ._options import conversation, cost, engine, flag
+from ._options import TYPO, F, a_file, complete_agent, conversation, cost, engine, flag
 from ._output import console, tell, write_json
 from ._project import Opened, load_project, open_app
 
@@ -47,6 +49,8 @@ EXIT_CODES = {Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.WAITING: 3, Outcome.LI
 
 _WATCHED = (CallStarted, CallFinished, CallProgressed, Nested, Notice, HandedOff, Trimmed)
 _ALWAYS_SAID = (PluginFailed, SpendingWarned)
+_SAID = (Outcome.DONE, Outcome.LIMITED, Outcome.STOPPED)  # the outcomes with an answer, or the beginning of one
+REFRESH_S = 0.125
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -60,29 +64,70 @@ class Request(msgspec.Struct, frozen=True):
     cost: bool
 
 
+def _options(command: F) -> F:
+    for option in reversed(
+        (
+            click.option("--input", "-i", multiple=True, help="one of the agent's inputs: name=value"),
+            engine,
+            flag("--json", "as_json", help="print each event as a line of JSON"),
+            click.option(
+                "--file", "-f", multiple=True, help="attach an image or a file; - is stdin", shell_complete=a_file
+            ),
+            conversation,
+            cost,
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.argument("agent", default="", help="an agent of this project or of a library (time.now), or rondel (built in)")
+@click.argument(
+    "agent",
+    default="",
+    help="an agent of this project or of a library (time.now), or rondel (built in)",
+    shell_complete=complete_agent,
+)
 @click.argument("text", default="", help="the message; - reads it from stdin; agents without a model may need none")
-@click.option("--input", "-i", multiple=True, help="one of the agent's inputs: name=value")
-@engine
-@flag("--json", "as_json", help="print each event as a line of JSON")
-@click.option("--file", "-f", multiple=True, help="attach an image or a file; - is stdin")
-@conversation
-@cost
+@_options
 def run(**options: Any) -> int:
     """Print one answer on stdout.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waiting for an answer, 4 limit reached, 77 project not trusted,
     130 stopped.
     """
-    request, project = Request(**options), load_project()
-    if not request.agent:
-        own = ", ".join(name for name in project.names if not is_library_name(name))
-        libraries = ", ".join(agent_names())
-        raise ConfigError(f"name an agent: `rondel run AGENT TEXT`; known: {own}; in libraries: {libraries}")
-    if " " in request.agent and request.agent not in project.names:
-        known = ", ".join(project.names)
-        raise ConfigError(f"the agent comes first: `rondel run AGENT TEXT`; known: {known}")
+    project = load_project()
+    return _answer(_sorted_out(Request(**options), project), project)
+
+
+@click.command()
+@click.argument("text", help="the question; - reads it from stdin")
+@_options
+def question(**options: Any) -> int:
+    """`rondel "question"`: the default agent's answer on stdout."""
+    return _answer(Request(agent="", **options), load_project())
+
+
+def _sorted_out(request: Request, project: Project) -> Request:
+    """Find out whether a single argument is an agent or a question for the default agent."""
+    word = request.agent
+    if request.text:
+        if word not in project.names and word.split() != [word]:
+            raise ConfigError(f"the agent comes first: `rondel run AGENT TEXT`; known: {', '.join(project.names)}")
+        return request
+    if project.knows(word) or near_word(word, (*project.names, *agent_names()), TYPO):
+        return request
+    if not word and not request.input and not request.file and (sys.stdin is None or sys.stdin.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
+        raise ConfigError(f"there is no question: `rondel run TEXT`, or `rondel run AGENT TEXT`; {_known(project)}")
+    return msgspec.structs.replace(request, agent="", text=word)
+
+
+def _known(project: Project) -> str:
+    own = ", ".join(name for name in project.names if not is_library_name(name))
+    return f"known: {own}; in libraries: {', '.join(agent_names())}"
+
+
+def _answer(request: Request, project: Project) -> int:
     agent = project.body(project.agent_name(request.agent)) or Agent(BUILTIN)
     message = read_input(agent, request.text, request.input, request.file)
     return asyncio.run(_run(request, project, message))
@@ -153,21 +198,53 @@ def _ctrl_c_stops(group: asyncio.TaskGroup) -> Generator[_Stoppable]:
 
 async def _follow(view: TurnView, charges: list[Charge], *, as_json: bool) -> TurnFinished | None:
     """Print events as they happen: all of them as JSON, or calls and warnings on stderr."""
-    screen = Screen(console(sys.stderr), now=view.conversation.app.clock.now, rich=False)
-    watched = (*_WATCHED, *_ALWAYS_SAID) if sys.stderr.isatty() else _ALWAYS_SAID
+    streams = not as_json and streams_answers()
+    shown = console(sys.stdout if streams else sys.stderr)
+    screen = Screen(shown, now=view.conversation.app.clock.now, rich=streams, person=USER.id)
+    watched = SHOWN if streams else (*_WATCHED, *_ALWAYS_SAID) if sys.stderr.isatty() else _ALWAYS_SAID
     finished: TurnFinished | None = None
-    async for event in view:
-        if isinstance(event, TurnFinished):
-            finished = event
-        elif (charge := charge_in(event)) is not None:
-            charges.append(charge)
-        if as_json:
-            write_json(msgspec.json.encode(event, enc_hook=str).decode())
-        elif isinstance(event, watched):
-            screen.show(event)
-        elif isinstance(event, RoundFinished):
-            screen.learn(event.message.calls)
+    async with _progress(screen, shown) if shown.is_terminal and not as_json else contextlib.nullcontext():
+        async for event in view:
+            if isinstance(event, TurnFinished):
+                finished = event
+                screen.working = False
+            elif (charge := charge_in(event)) is not None:
+                charges.append(charge)
+            elif isinstance(event, watched) and not as_json:
+                screen.show(event)
+            elif isinstance(event, RoundFinished):
+                screen.learn(event.message.calls)
+            if as_json:
+                write_json(msgspec.json.encode(event, enc_hook=str).decode())
     return finished
+
+
+def streams_answers() -> bool:
+    """Whether a person sees stdout, so that an answer is shown while it comes."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
+@contextlib.asynccontextmanager
+async def _progress(screen: Screen, shown: SafeConsole) -> AsyncGenerator[None]:
+    """Show below what is printed what is still open: the end of the answer, running calls, and the time."""
+    from rich.console import Group
+
+    from ..surfaces.terminal.console import live
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            picture.update(Group(*screen.live()), refresh=True)
+
+    screen.working = True
+    with live(shown, transient=True, vertical_overflow="crop") as picture:
+        async with asyncio.TaskGroup() as group:
+            refreshing = group.create_task(refresh())
+            try:
+                yield
+            finally:
+                picture.update(Group(), refresh=True)
+                refreshing.cancel()
 
 
 async def _wait_for_jobs(opened: Opened, view: TurnView, *, as_json: bool) -> int:
@@ -199,7 +276,7 @@ async def _report(
 ) -> int:
     outcome = finished.outcome if finished else Outcome.FAILED
     id = short_id(conversation.id)
-    if outcome in (Outcome.DONE, Outcome.LIMITED) and output and not as_json:
+    if outcome in _SAID and output and not as_json and not streams_answers():
         sys.stdout.write(output if output.endswith("\n") else output + "\n")
         sys.stdout.flush()
     if outcome is Outcome.WAITING:

@@ -8,18 +8,24 @@ import socket
 import sys
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from ..contracts.clock import Clock
+from ..errors import ConfigError
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import money_warnings
 from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ._gateway import Running, check_address, open_gateway, open_page, unusable, with_address
 from ._options import flag, string
-from ._output import console, tell
+from ._output import console, path_hint, tell
 from ._project import load_project
+from ._running import remembered
+
+if TYPE_CHECKING:
+    from ._discord import Bot
 
 REFRESH_S = 0.25
 CUT_OFF = 5  # the exit code if requests were cut off because they did not finish in time
@@ -42,6 +48,7 @@ def serve(host: str, port: int | None, watch: bool, drain: float | None) -> int:
 
 async def _serve(project: Project, host: str, listening: socket.socket, *, watch: bool, drain_s: float | None) -> int:
     try:
+        port = listening.getsockname()[1]
         async with (
             open_gateway(project, host, listening, tell) as running,
             open_page(running) as application,
@@ -49,9 +56,14 @@ async def _serve(project: Project, host: str, listening: socket.socket, *, watch
         ):
             server = Server(application, listening)
             ending = _Ending(server, running, group, drain_s)
-            with signals(ending.stop, "SIGINT", "SIGTERM"), signals(ending.hang_up, "SIGHUP"):
+            with (
+                remembered(project.config, host, port),
+                signals(ending.stop, "SIGINT", "SIGTERM"),
+                signals(ending.hang_up, "SIGHUP"),
+            ):
                 for line in opening(running):
                     tell(line)
+                ending.bot = _start_bot(project, running, group)
                 watcher = group.create_task(_watch(running)) if watch else None
                 await server.run()
                 if watcher is not None:
@@ -75,7 +87,24 @@ def opening(running: Running) -> Iterator[str]:
     yield '`rondel code` runs a coding agent through it; `eval "$(rondel activate)"` sets up a shell.'
     keys = ", ".join(config.gateway.keys)
     who = f"Callers need a key: {keys}." if keys else "No key needed; only local programs can connect."
+    yield from path_hint()
     yield f"{who} Ctrl-C stops it."
+
+
+def _start_bot(project: Project, running: Running, group: asyncio.TaskGroup) -> Bot | None:
+    """Start the Discord bot if there is a table `[discord]`."""
+    if project.config.discord is None:
+        return None
+    from ._discord import Bot, allow_extensions, check_installed, log_to_stderr, token_of
+
+    check_installed()
+    if not project.agents:
+        raise ConfigError("[discord] needs an agent in this project; `rondel init` writes one")
+    log_to_stderr()
+    allow_extensions(project.config)
+    token, bot = token_of(project.config), Bot(running.app, project.config.discord)
+    group.create_task(bot.run(token))
+    return bot
 
 
 class _Ending:
@@ -87,6 +116,7 @@ class _Ending:
         self._told: list[int] = []
         self._drain: asyncio.Task[None] | None = None
         self._cut = 0
+        self.bot: Bot | None = None
         self._had_terminal = sys.stdin is not None and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
     @property
@@ -109,6 +139,8 @@ class _Ending:
             what = "1 open request" if left == 1 else f"{left} open requests"
             tell(f"Waiting for {what}; press Ctrl-C again to stop at once.")
         self._server.stop()
+        if self.bot is not None:
+            self.bot.stop_soon()
         self._drain = self._group.create_task(self._drained())
 
     async def _drained(self) -> None:

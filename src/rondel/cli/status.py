@@ -11,9 +11,10 @@ from rich.text import Text
 from ..errors import RondelError
 from ..surfaces.terminal.listing import Listing
 from ..text.printable import one_line
-from ._client import key_of, local_address, status_of, url_of
+from ._client import key_of, status_of, url_of
 from ._options import as_json, key
 from ._output import show, show_json
+from ._running import gateway_address
 from ._trust import load_config
 
 CHARS_MAX = 200
@@ -24,8 +25,9 @@ CHARS_MAX = 200
 @as_json
 def status(key: str, as_json: bool) -> None:
     """Show the running gateway's open requests and failed engines."""
-    gateway = load_config().gateway
-    host, port = local_address(gateway)
+    config = load_config()
+    gateway = config.gateway
+    host, port = gateway_address(config)
     found = status_of(host, port, key_of(gateway, key, time.time()))
     if found is None:
         raise RondelError(f"no gateway is running at {url_of(host, port)}; `rondel serve` starts one")

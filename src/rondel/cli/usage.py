@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..contracts.ledger import Row, Totals, dimensions_in
 from ..contracts.window import WINDOWS, Window, day_number
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, RondelError, nearest
 from ..ledger.ledger import Ledger
 from ..ledger.spending import LimitState, cost_text, dollars
 from ..project.config import make_ledger
@@ -69,7 +69,10 @@ def usage(**options: Any) -> None:
         raise ConfigError("--watch needs a terminal and cannot be used with --json or --csv")
     if view.window and view.window not in WINDOWS:
         raise ConfigError(f"there is no window {view.window!r}{nearest(view.window, WINDOWS)}")
-    dimensions_in(view.by)
+    try:
+        dimensions_in(view.by)
+    except RondelError as error:
+        raise ConfigError(str(error)) from None
     view = msgspec.structs.replace(view, since=_date(view.since, time.time()))
     asyncio.run(_usage(view, load_config()))
 

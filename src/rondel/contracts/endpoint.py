@@ -115,6 +115,7 @@ class Provider(Value, frozen=True):
     base_url_variable: str = ""
     model: str = ""  # the default model; empty if only the server knows which models it has
     image_urls: bool = True  # whether its models take images by their address; if not, only as data
+    remote_mcp: bool = False  # whether it connects to MCP servers itself, if it is asked in its own dialect
 
     @property
     def is_local(self) -> bool:
@@ -135,6 +136,7 @@ PROVIDERS: dict[str, Provider] = {
         ("OPENAI_API_KEY",),
         base_url_variable="OPENAI_BASE_URL",
         model="gpt-6.1-terra",
+        remote_mcp=True,
     ),
     "openrouter": Provider(
         "https://openrouter.ai/api/v1", key_variables=("OPENROUTER_API_KEY",), model="anthropic/claude-sonnet-5.5"
@@ -273,7 +275,9 @@ def facts_of(provider: str, model: str) -> ModelFacts:
     if (known := PROVIDERS.get(provider)) is None:
         return facts
     window_tokens = None if known.is_local else facts.window_tokens
-    return msgspec.structs.replace(facts, window_tokens=window_tokens, image_urls=known.image_urls)
+    return msgspec.structs.replace(
+        facts, window_tokens=window_tokens, image_urls=known.image_urls, remote_mcp=known.remote_mcp
+    )
 
 
 def _fits(name: str, pattern: str) -> bool:

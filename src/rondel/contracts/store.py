@@ -18,6 +18,7 @@ from ..events import (
     Event,
     HistoryGiven,
     MessageAdded,
+    MessageQueued,
     Outcome,
     Renamed,
     RoundFinished,
@@ -88,6 +89,27 @@ def _title(messages: Sequence[Message]) -> str:
     return " ".join(first.split())[:TITLE_CHARS_MAX]
 
 
+class Found(Value, frozen=True):
+    """A conversation that a search found, and an excerpt of the message that matches."""
+
+    info: ConversationInfo
+    excerpt: str
+
+
+SEARCHED_CHARS_MAX = 100_000
+
+
+def searched_text(event: DurableEvent) -> str:
+    """Return the part of an event that a search looks at: what was said, or the title that a person gave."""
+    match event:
+        case MessageAdded(message=message) | MessageQueued(message=message) | RoundFinished(message=message):
+            return message.text[:SEARCHED_CHARS_MAX]
+        case Renamed(title=title):
+            return title
+        case _:
+            return ""
+
+
 class Live(Value, frozen=True):
     """Events that are not stored, such as deltas; they happened after entry `seq` and before the next one."""
 
@@ -150,6 +172,11 @@ class Log(Protocol):
 
     async def info(self, conversation: str) -> ConversationInfo | None:
         """Return what the list of conversations has about one, or None if it is unknown."""
+        ...
+
+    async def search(self, words: str, *, limit: int = 20) -> list[Found]:
+        """Find conversations in which one message, or the title, has all of these words or words that start like them.
+        Newest first. Case and accents do not count, and neither does what was undone."""
         ...
 
     async def delete(self, conversation: str) -> bool:

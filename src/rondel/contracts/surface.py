@@ -2,6 +2,9 @@
 
 A surface makes a `Session` (surfaces/session.py) and passes it each line that its person types. The session sends,
 steers, answers and runs commands, and calls the methods below to show what happens. None of them may wait.
+
+A session is one person's chat. Where many people share a conversation, as in Discord, a surface works directly with
+conversations (machine/conversation.py), and this contract is not for it.
 """
 
 from __future__ import annotations

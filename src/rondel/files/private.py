@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def state_folder(env: Mapping[str, str]) -> Path:
+    """Return `rondel` in the user's state folder: for history, logs, logins and the list of trusted folders."""
+    xdg = env.get("XDG_STATE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
 
 
 def private_folder(path: Path) -> None:

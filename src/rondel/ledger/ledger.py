@@ -431,7 +431,7 @@ class Ledger:
     # --- listeners -------------------------------------------------------------------------------------------------
 
     def on(self, event: EventName, listener: Listener) -> None:
-        """Call the listener for each event. It cannot be async: nothing waits for it."""
+        """Call the listener for each event. If it is async, calls do not wait for it; closing the ledger does."""
         self._listeners.add(event, listener, once=False)
 
     def once(self, event: EventName, listener: Listener) -> None:
@@ -518,6 +518,7 @@ class Ledger:
         """Pass charges that wait for their price to the store."""
         if self._loading is not None:
             await asyncio.wait((self._loading,))
+        await self._listeners.aclose()
 
 
 def _scope_of(scope: Scope | str) -> Scope:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, get_args
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeAlias, cast, get_args
 
-from ..callbacks import check_returned, is_async
+from ..callbacks import is_awaitable
 from ..errors import RondelError, nearest
 
 log = logging.getLogger("rondel.ledger")
 
 EventName: TypeAlias = Literal["usage.recorded", "usage.limitReached"]
 Listener: TypeAlias = Callable[[Any], object]
+WAITING_MAX = 10_000  # events that wait for async listeners
 
 
 class Listeners:
     def __init__(self) -> None:
         self._listeners: dict[str, list[tuple[Listener, bool]]] = {name: [] for name in get_args(EventName)}
+        self._waiting: deque[tuple[str, Coroutine[Any, Any, object]]] = deque()
+        self._runner: asyncio.Task[None] | None = None
 
     def __bool__(self) -> bool:
         return any(self._listeners.values())
 
     def add(self, event: EventName, listener: Listener, *, once: bool) -> None:
-        if is_async(listener):
-            raise RondelError(
-                f"a listener to {event} cannot be async, because nothing waits for it; give a plain function, which "
-                "may put what it is told into a queue"
-            )
         self._of(event).append((listener, once))
 
     def remove(self, event: EventName, listener: Listener) -> None:
@@ -40,9 +40,35 @@ class Listeners:
             if one[1] and one in listeners:
                 listeners.remove(one)
             try:
-                check_returned("a listener", one[0](value))
+                if is_awaitable(returned := one[0](value)):
+                    self._wait_for(event, cast("Coroutine[Any, Any, object]", returned))
             except Exception:
                 log.exception("a listener to %s failed", event)
+
+    def _wait_for(self, event: str, returned: Coroutine[Any, Any, object]) -> None:
+        """Run what async listeners returned, one after the other. `aclose` waits for the last one."""
+        if len(self._waiting) >= WAITING_MAX:
+            returned.close()
+            raise RondelError(f"{WAITING_MAX} events wait for an async listener; this one is dropped")
+        self._waiting.append((event, returned))
+        if self._runner is None:
+            self._runner = asyncio.get_running_loop().create_task(self._run(), name="rondel-ledger-listeners")
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                event, returned = self._waiting.popleft()
+                try:
+                    await returned
+                except Exception:
+                    log.exception("a listener to %s failed", event)
+        finally:
+            self._runner = None
+
+    async def aclose(self) -> None:
+        """Wait for the async listeners."""
+        if self._runner is not None:
+            await asyncio.wait((self._runner,))
 
     def _of(self, event: str) -> list[tuple[Listener, bool]]:
         if event not in self._listeners:

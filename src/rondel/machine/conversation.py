@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -16,7 +16,17 @@ from ..contracts.runtime import Signal
 from ..contracts.store import TITLE_CHARS_MAX
 from ..engine import EngineInfo
 from ..errors import RondelError, TurnFailed
-from ..events import STATES, EngineChanged, Entry, Event, MessageQueued, Renamed, TurnFinished, TurnStarted
+from ..events import (
+    STATES,
+    EngineChanged,
+    Entry,
+    Event,
+    MessageQueued,
+    Renamed,
+    SettingChanged,
+    TurnFinished,
+    TurnStarted,
+)
 from ..question import Answer, Question
 from ..values import AgentResult, Delta, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
@@ -64,6 +74,30 @@ class Conversation:
                 if name:
                     self.app.registry.engine(name)  # raises for a wrong name
                 await journal.append(EngineChanged(name))
+
+        await self.app.journals.change(self.id, change)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What this conversation overrides of its agent, once it is read."""
+        journal = self.app.journals.get(self.id)
+        return dict(journal.transcript.settings) if journal else {}
+
+    async def set(self, key: str, value: Any) -> None:
+        """Override a setting of the agent for the turns that begin from now on; None for the agent's own again.
+
+        `key` is `model`, `options.<name>`, `prompt.<node>` or `plugins.<name>.<parameter>`. The text of a node is text:
+        directives in it are not carried out.
+        """
+        if key == "model":
+            await self.use_engine(str(value) if value is not None else "")
+            return
+
+        async def change(journal: Journal) -> None:
+            if value is not None:
+                self.app.registry.check_setting(self._agent_in(journal), key, value)
+            if value != journal.transcript.settings.get(key):
+                await journal.append(SettingChanged(key, value))
 
         await self.app.journals.change(self.id, change)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from types import TracebackType
 from typing import cast
@@ -62,6 +63,7 @@ class Lifetime:
         except RondelError as broken:  # the disk, or a required plugin's `on_turn_end`
             _fail(turn, broken)
             turn.emit(TurnFinished(turn.id, Outcome.FAILED, failure=turn.failure))
+        await turn.plugins.finish_watching(turn)
         _release_engine(turn)
         return True
 
@@ -88,6 +90,10 @@ async def _begin(turn: Turn) -> None:
 def _release_engine(turn: Turn) -> None:
     """Drop the engine that refers back to the turn: the cycle would keep the turn, with all its messages, until the
     garbage collector runs."""
+    for _, _, returned in turn.watching:  # a turn that was cancelled waits for nothing
+        if inspect.iscoroutine(returned):
+            returned.close()
+    turn.watching.clear()
     turn.engine, turn.words = cast(Engine, EngineInfo(turn.engine.name, turn.engine.facts)), None
 
 

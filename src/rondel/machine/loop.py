@@ -61,4 +61,6 @@ async def stream_reply(turn: Turn, prompt: Prompt) -> tuple[Reply, float | None]
             add(delta)
             if not held:
                 emit(delta)
+                if turn.watching:
+                    await turn.plugins.finish_watching(turn)
     return builder.reply(), first_token_at

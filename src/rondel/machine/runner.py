@@ -271,7 +271,8 @@ class TurnRunner:
             await self._end_again(journal, id, agent, message)
             return None
         scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
-        resolved = services.registry.resolve(agent, transcript.engine) if transcript.engine else None
+        engine, settings = transcript.engine, transcript.settings
+        resolved = services.registry.resolve(agent, engine, settings) if engine or settings else None
         before = msgspec.convert(job.payload.get("before", ()), tuple[Message, ...])
         messages = (*before, message) if message else before
         return Turn(

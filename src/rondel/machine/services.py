@@ -6,8 +6,8 @@ tests/machine/test_services.py has the tests that every implementation passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..agent import Agent
 from ..charge import Scope, Tell
@@ -49,8 +49,9 @@ class Agents(Protocol):
         """Return an agent as a tool."""
         ...
 
-    def resolve(self, agent: str, engine: str = "") -> ResolvedAgent:
-        """Return an agent with its engine, or with the named one, its plugins and its tools."""
+    def resolve(self, agent: str, engine: str = "", settings: Mapping[str, Any] | None = None) -> ResolvedAgent:
+        """Return an agent with its engine, or with the named one, its plugins and its tools. `settings` are what a
+        conversation overrides."""
         ...
 
     def engine(self, name: str) -> EngineInfo:

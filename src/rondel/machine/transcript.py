@@ -35,6 +35,7 @@ from ..events import (
     Outcome,
     QuestionAnswered,
     RoundFinished,
+    SettingChanged,
     Spent,
     TurnFinished,
     TurnStarted,
@@ -144,6 +145,7 @@ class Transcript:
         self.turns_learned: set[str] = set()
         self.closed: dict[str, str] = {}  # who closed each question that was open
         self.current_agent = ""  # the agent that turns start with since it was changed; empty if it never was
+        self.settings: dict[str, Any] = {}  # what this conversation overrides of its agent; see SettingChanged
         self.engine = ""  # the engine that was chosen for this conversation; empty for each agent's own
         self._begin_turn("")
         for event in entries:
@@ -380,6 +382,10 @@ class Transcript:
     def _engine_changed(self, event: EngineChanged) -> None:
         self.engine = event.engine
 
+    def _setting_changed(self, event: SettingChanged) -> None:
+        others = {key: value for key, value in self.settings.items() if key != event.key}
+        self.settings = others if event.value is None else {**others, event.key: event.value}
+
     def _turns_undone(self, event: TurnsUndone) -> None:
         index = next((n for n, start in enumerate(self._starts) if start.turn == event.turn), None)
         if index is None:
@@ -463,6 +469,7 @@ class Transcript:
         HandedOff: _handed_off,
         AgentChanged: _agent_changed,
         EngineChanged: _engine_changed,
+        SettingChanged: _setting_changed,
         TurnsUndone: _turns_undone,
         InputsRead: _inputs_read,
         FactsLearned: _facts_learned,

@@ -7,7 +7,8 @@ one: loop.py, replies.py, calls.py, spending.py and ending.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,6 +73,8 @@ class Turn:
         """The program that sent this turn's request to the gateway; None in every other turn."""
         self.inputs = inputs or {}
         self.state = State()
+        self.watching: deque[tuple[Plugin, Event, Awaitable[None]]] = deque()
+        """What async `on_event` hooks returned, until something can wait for it."""
         self.previewing = False  # the prompt is only shown: no model is asked
 
         self.outcome: Outcome | None = None
@@ -90,6 +93,7 @@ class Turn:
 
         self._given_scope, self._given_person = scope, person
         self._warned: set[tuple[str, str]] = set()
+        self._offered: dict[str, Mapping[str, Tool]] = {}
         self._starting_agent = agent
         self._given_agent = resolved
         self.transcript: Transcript = journal.transcript
@@ -115,6 +119,7 @@ class Turn:
         self.engine: Engine = self.words or charged_engine(self, resolved.engine)
         self.tools: dict[str, Tool] = resolved.tools
         self.suggested: dict[str, Tool] = {}  # the agents that answers of this turn suggested, as tools
+        self._offered.clear()
         self._offer_suggested_agents()
         self.limits: Limits = resolved.agent.limits
         self._left_out: list[tuple[Plugin, Exception]] = []
@@ -242,6 +247,17 @@ class Turn:
         """Return whether an engine owes a reply."""
         return self.transcript.owed
 
+    def offer(self, plugin: str, tools: Mapping[str, Tool]) -> None:
+        """Let calls of this turn find these tools, too, in place of those that the plugin offered before. The agent's
+        own tool of the same name wins. The plugin adds what models are told about them to the prompt."""
+        if self._offered.get(plugin) is not tools:
+            self._offered[plugin] = tools
+            self._collect_tools()
+
+    def _collect_tools(self) -> None:
+        offered = {name: tool for tools in self._offered.values() for name, tool in tools.items()}
+        self.tools = {**offered, **self.suggested, **self.resolved.tools}
+
     def prompt(self) -> Prompt:
         """Return the prompt of the next round before the plugins edit it: the author's, with the conversation in it."""
         resolved = self.resolved
@@ -266,7 +282,7 @@ class Turn:
         if len(self.suggested) != len(names):
             tools = [registry.tool_of(name) for name in names if registry.knows_agent(name)]
             self.suggested = {tool.name: tool for tool in tools}
-            self.tools = {**self.suggested, **self.resolved.tools}
+            self._collect_tools()
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
@@ -278,6 +294,8 @@ class Turn:
         if self.plugins.watches:
             for event in events:
                 self.plugins.watch(self, event)
+            if self.watching:
+                await self.plugins.finish_watching(self)
         await self.journal.append(*events, wait=wait)
 
     def _emit_watched(self, event: Event) -> None:

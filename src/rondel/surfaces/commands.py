@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from ..app.app import App
 from ..contracts.command import Chat, Choices, Clip, Command, Draft, Option, Output, Table
@@ -95,6 +98,29 @@ async def _model(chat: Chat, rest: str) -> Output:
         model_line(chat.conversation, chat.engine.name, chat.chosen_engine, chat.model_line),
         "/model NAME switches to another: provider:model, or an engine in rondel.toml.",
     )
+
+
+async def _set(chat: Chat, rest: str) -> Output:
+    key, _, written = rest.partition(" ")
+    if not key:
+        settings = (await chat.conversation.transcript()).settings
+        rows = [(name, msgspec.json.encode(value, enc_hook=str).decode()) for name, value in settings.items()]
+        rows += [("model", chat.chosen_engine)] if chat.chosen_engine else []
+        return Table(tuple(rows), ("setting", "value")) if rows else "This conversation uses its agent's own settings."
+    if key == "model":
+        return await _model(chat, written.strip() or chat.app.registry.resolve(chat.conversation.agent).engine.name)
+    await chat.conversation.set(key, _value(written.strip()))
+    return f"{key} is set for this conversation." if written.strip() else f"{key} is the agent's own again."
+
+
+def _value(written: str) -> Any:
+    """Return a typed value: JSON, or else the text itself; None if nothing was typed."""
+    if not written:
+        return None
+    try:
+        return msgspec.json.decode(written)
+    except (msgspec.DecodeError, RecursionError):
+        return written
 
 
 async def _tools(chat: Chat, rest: str) -> Output:
@@ -198,6 +224,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("export", "save this conversation as Markdown or JSON", _export, "[markdown|json]"),
     Command("agent", "list the agents, or switch to another", _agent, "[NAME]"),
     Command("model", "show which model answers and why, or switch to another", _model, "[NAME]"),
+    Command("set", "list what this conversation overrides of its agent, or set something", _set, "[KEY [VALUE]]"),
     Command("tools", "list what the agent can do", _tools),
     Command("plugins", "list the plugins in order", _plugins),
     Command("trace", "show what happened in this conversation", _trace, "[short]"),

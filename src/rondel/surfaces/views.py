@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..contracts.command import Table
 from ..contracts.runtime import JobInfo
-from ..contracts.store import ConversationInfo
+from ..contracts.store import ConversationInfo, Found
 from ..plugin import HOOKS, Plugin
 from ..text.printable import one_line
 from ..tool import Tool
@@ -29,6 +29,14 @@ def conversations_table(infos: Sequence[ConversationInfo], now: float) -> Table 
         for info in infos
     )
     return Table(rows, ("id", "when", "state", "agent", "about"), wraps=False) if rows else "No conversations yet."
+
+
+def found_table(found: Sequence[Found], now: float) -> Table | str:
+    rows = tuple(
+        (short_id(info.id), when(info.updated_at, now), one_line(info.title, 40), one_line(excerpt, 200))
+        for info, excerpt in ((one.info, one.excerpt) for one in found)
+    )
+    return Table(rows, ("id", "when", "about", "found"), flexible=2, wraps=False) if rows else "Nothing was found."
 
 
 def short_id(id: str) -> str:

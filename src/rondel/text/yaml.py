@@ -49,6 +49,11 @@ def read_yaml(path: Path) -> Document:
     return _read(read_text(path), path)
 
 
+def read_yaml_documents(path: Path) -> list[Document]:
+    """Return the documents of a file that `---` separates. Lines count from the beginning of the file."""
+    return _read_all(read_text(path), path)
+
+
 def read_json(path: Path) -> Document:
     # JSON is YAML, except for tabs between values and for escaped surrogate pairs.
 
@@ -78,8 +83,16 @@ def read_markdown(path: Path, body: str) -> Document | None:
 
 
 def _read(text: str, path: Path) -> Document:
+    first, *others = _read_all(text, path) or [Document(str(path), {})]
+    if others:
+        line = min(others[0].lines.values(), default=None)
+        raise ConfigError("has a second document after '---'; put it into another file", path=str(path), line=line)
+    return first
+
+
+def _read_all(text: str, path: Path) -> list[Document]:
     try:
-        root = cast("yaml.Node | None", cast(Any, yaml).compose(text, Loader=_Loader))
+        roots = cast("list[yaml.Node | None]", list(cast(Any, yaml).compose_all(text, Loader=_Loader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = " ".join(part for part in (error.context, error.problem) if part)
@@ -89,9 +102,16 @@ def _read(text: str, path: Path) -> Document:
         raise ConfigError(f"is not YAML: {error.reason}", path=str(path), line=line) from None
     except RecursionError:
         raise ConfigError("is nested too deeply to be read", path=str(path)) from None
-    if root is None:
-        return Document(str(path), {})
+    return [_document(root, path) for root in roots if not _is_empty(root)]
+
+
+def _is_empty(root: yaml.Node | None) -> bool:
+    return root is None or (isinstance(root, yaml.ScalarNode) and root.tag == f"{_TAG}null")
+
+
+def _document(root: yaml.Node | None, path: Path) -> Document:
     builder = _Builder(path)
+    assert root is not None
     if not isinstance(root, yaml.MappingNode):
         raise builder.error(root, "must be a table of keys and values")
     return Document(str(path), builder.value(root, ()), builder.lines)

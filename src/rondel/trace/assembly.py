@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 
 from ..machine.resolved import ResolvedAgent
@@ -41,12 +41,12 @@ class Assembly(Value, frozen=True):
 async def assembly_of(
     agent: str,
     resolved: ResolvedAgent,
-    message: Message,
+    history: Sequence[Message],
     steps: AsyncIterator[PreviewStep],
     notes: Callable[[], tuple[str, ...]] = tuple,
 ) -> Assembly:
     """Collect the steps of `App.preview`. `notes` returns what plugins reported since it was last called."""
-    written = latest = Prompt(resolved.nodes, resolved.specs, resolved.options).with_history((message,))
+    written = latest = Prompt(resolved.nodes, resolved.specs, resolved.options).with_history(tuple(history))
     views: list[StepView] = []
     async for step in steps:
         changed, tokens = changes(latest, step.prompt), breakdown(step.prompt).total

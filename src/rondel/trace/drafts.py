@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ..events import CallFinished, JobFinished, JobStarted, Outcome, RoundFinished, TurnFinished, TurnStarted
-from ..text.template import MARK, scan
+from ..text.template import MARK, Key, key_of, scan
 from ..tool import NoResult
 from ..values import Thinking, ToolCall, Usage
 from .node import Price, TraceNode
@@ -79,12 +79,12 @@ class CallDraft:
         ours = [draft for draft in drafts if draft.id == f"{self.turn.id}/{self.call.id}"]
         return tuple(draft.freeze() for draft in ours or drafts)
 
-    def inserted(self) -> list[tuple[tuple[str, ...], str]]:
+    def inserted(self) -> list[tuple[Key, str]]:
         """Return the text that replaced the author's directive, if this call carried one out."""
         key = self.call.opaque.get(MARK, {}).get("words")
         if not key or self.finished is None or self.finished.result.is_error:
             return []
-        return [(tuple(key), self.finished.result.text)]
+        return [(key_of(key), self.finished.result.text)]
 
     def _outcome(self, text: str, failed: bool) -> str:
         if self.finished is None:
@@ -229,8 +229,9 @@ class TurnDraft:
             return ""
         values = {key: text for step in rounds for call in step.calls for key, text in call.inserted()}
         for directive in written.directives:
-            if directive.name == "Input" and isinstance(given := self._input(*directive.arguments), str):
-                values[directive.key] = given
+            if directive.name == "Input" and not directive.inner:
+                given = self._input(*map(str, directive.arguments))
+                values |= {directive.key: given} if isinstance(given, str) else {}
         return written.fill(values) if all(directive.key in values for directive in written.directives) else ""
 
     def _input(self, field: str = "", default: str = "") -> Any:

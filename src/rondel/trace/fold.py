@@ -30,6 +30,7 @@ from ..events import (
     QuestionAnswered,
     Renamed,
     RoundFinished,
+    SettingChanged,
     Trimmed,
     TurnFinished,
     TurnStarted,
@@ -222,6 +223,10 @@ class Folder:
             case EngineChanged(engine=engine):
                 name = "model changed"
                 said = f"{engine} answers from here on" if engine else "each agent uses its own engine again"
+            case SettingChanged(key=key, value=value):
+                name, said = "setting changed", f"{key} is the agent's own again"
+                if value is not None:
+                    said = f"{key} = {msgspec.json.encode(value, enc_hook=str).decode()}"
             case Renamed(title=title):
                 name, said = "renamed", title or "its first message is its title again"
             case Trimmed(messages=count):

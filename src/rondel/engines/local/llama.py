@@ -35,7 +35,7 @@ def import_runtime() -> Any:
     try:
         return import_module("xllamacpp")
     except ImportError as error:
-        needs = "the embedded model needs the extra: pip install 'rondel[local]'"
+        needs = "the embedded model needs the extra: pip install '.[local]' in a checkout"
         raise EngineError(needs, provider="local") from error
 
 

@@ -26,8 +26,11 @@ from ..relay.disconnect import DISCONNECT, DisconnectGuard, Receive
 from ..relay.record import Record, Records
 from ..relay.request import Request
 from ..relay.response import Headers, Outgoing, Send
+from ..routing.routes import AGENT
 from .access import Refused
 from .exchange import Exchange
+from .mcp import PATH as MCP
+from .mcp import McpRoute
 from .models import listing
 from .setup import Setup
 
@@ -63,10 +66,7 @@ class Gateway:
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
-
-    @property
-    def app(self) -> App:
-        return self._app
+        self._mcp = McpRoute(app, lambda key, agent: self._setup.permit(key).allows(f"{AGENT}{agent}"))
 
     @property
     def clock(self) -> Clock:
@@ -84,6 +84,7 @@ class Gateway:
             self._time = asyncio.get_running_loop().time
             ticker = self._group.create_task(self._keep_alive())
             life.callback(ticker.cancel)
+            life.callback(self._mcp.close)
             self._life = life.pop_all()
         return self
 
@@ -154,6 +155,8 @@ class Gateway:
                 out.head = lambda: _cors(origin)
             if path in PATHS and scope["method"] == "POST":
                 await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
+            elif path == MCP and scope["method"] in ("DELETE", "GET", "POST"):
+                await self._serve_mcp(scope, headers, receive, send, out)
             elif path == COUNT and scope["method"] == "POST":
                 await self._serve(self._dialect("anthropic"), headers, query, receive, out, self._count)
             else:
@@ -164,6 +167,20 @@ class Gateway:
             record.outcome, record.status, record.error = "refused", error.status, str(error)
             self.records.add(record)
             await self._refuse(out, dialect, error)
+
+    async def _serve_mcp(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, out: Outgoing
+    ) -> None:
+        assert self._group is not None
+        key = self._setup.access.check_key(headers, self.clock.now())
+        if self._is_stopping:
+            await self._say(out, headers, MCP, 503, "the gateway is stopping")
+            return
+        asked = dict(scope)
+        size = self._setup.body_bytes_max
+        problem = await self._mcp.serve(self._group, asked, receive, send, key=key, body_bytes_max=size)
+        if problem:
+            await self._say(out, headers, MCP, 501, problem)
 
     def _record(self, dialect: Dialect, now: float, key: str = "") -> Record:
         return Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key)

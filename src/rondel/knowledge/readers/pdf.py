@@ -18,7 +18,7 @@ def read(data: bytes, name: str) -> Document:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
     except ImportError as error:
-        raise Unreadable("is a PDF, which needs the extra: pip install 'rondel[knowledge]'") from error
+        raise Unreadable("is a PDF, which needs the extra: pip install '.[knowledge]' in a checkout") from error
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity of every file
     try:
         reader = PdfReader(BytesIO(data), strict=False)

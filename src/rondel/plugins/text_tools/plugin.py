@@ -14,12 +14,12 @@ import msgspec
 from ...errors import RondelError, nearest
 from ...machine.turn import Turn
 from ...plugin import Key, Plugin
-from ...prompt import Prompt
+from ...prompt import Node, Position, Prompt, position_of
 from ...text.lenient import parse_parameters
 from ...values import Part, Reply, Text, ToolCall
 from .finding import PARALLEL_TAG, FoundCall, find_calls, is_inside
 from .patterns import DEFAULT_PATTERNS, Pattern, ReadBody
-from .words import RESULT_TAG, in_words, tools_text
+from .words import RESULT_TAG, in_words, tool_list, tools_text
 
 _OFFERED = Key("text_tools.offered", bool)
 
@@ -30,13 +30,24 @@ class TextTools(Plugin):
     Args:
         patterns: how calls look in text; in code only
         always: also for models with tool calling
+        target: the node at which the list of tools is put; a model with tool calling then reads it there, too
+        position: `before`, `after` or `child` of the target
     """
 
     name = "text_tools"
 
-    def __init__(self, patterns: Iterable[Pattern] = DEFAULT_PATTERNS, *, always: bool = False) -> None:
+    def __init__(
+        self,
+        patterns: Iterable[Pattern] = DEFAULT_PATTERNS,
+        *,
+        always: bool = False,
+        target: str = "",
+        position: str = "child",
+    ) -> None:
         self._patterns = {pattern.name: pattern for pattern in patterns}
         self._always = always
+        self._target = target
+        self._position: Position = position_of(position)
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
@@ -64,11 +75,28 @@ class TextTools(Plugin):
         del self._patterns[name]
 
     def applies(self, turn: Turn) -> bool:
-        if not self._always and turn.engine.facts.tools:
+        if self._is_native(turn) and not self._target:
             return False
         return bool(turn.tools) or any(message.role == "tool" for message in turn.transcript.messages)
 
+    def _is_native(self, turn: Turn) -> bool:
+        return turn.engine.facts.tools and not self._always
+
+    async def _with_list(self, turn: Turn, prompt: Prompt, text: str) -> Prompt:
+        """Put the list of tools at its place. Without that place, a model that has no other list gets it at the end."""
+        if self._target:
+            source = ("plugins", self.entry or self.name)
+            edited = prompt.insert(Node("tools", text=f"\n\n{text}\n\n", source=source), self._position, self._target)
+            if edited is not prompt:
+                return edited
+            told = f"there is no node {self._target!r} in the prompt for the list of tools; give the id of one"
+            await turn.warn(self.entry or self.name, told)
+        return prompt if self._is_native(turn) else prompt.instruct(text, id="tools")
+
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
+        if self._is_native(turn):
+            turn.state[_OFFERED] = False
+            return await self._with_list(turn, prompt, tool_list(prompt.tools, turn)) if prompt.tools else prompt
         choice = prompt.options.tool_choice
         offered = prompt.tools if choice != "none" else ()
         turn.state[_OFFERED] = bool(offered)
@@ -77,7 +105,7 @@ class TextTools(Plugin):
         if words != history:
             prompt = prompt.with_history(words)
         if offered:
-            prompt = prompt.instruct(tools_text(offered, turn, choice), id="tools")
+            prompt = await self._with_list(turn, prompt, tools_text(offered, turn, choice))
         stop = prompt.options.stop
         if offered and RESULT_TAG not in stop and len(stop) < 4:  # providers allow four
             stop = (*stop, RESULT_TAG)

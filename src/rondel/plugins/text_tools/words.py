@@ -25,15 +25,23 @@ just answer."""
 
 
 def tools_text(specs: Sequence[ToolSpec], turn: Turn, choice: str | None) -> str:
-    texts = [_HOW_TO_CALL]
-    for spec in specs:
-        tool = turn.tools.get(spec.name)
-        texts.append(describe(spec, tool.examples if tool else ()))
+    texts = [_HOW_TO_CALL, *_descriptions(specs, turn)]
     if choice == "required":
         texts.append("You must use a tool now.")
     elif choice and choice.startswith("tool:"):
         texts.append(f"You must use the tool {choice.removeprefix('tool:')} now.")
     return "\n\n".join(texts)
+
+
+def tool_list(specs: Sequence[ToolSpec], turn: Turn) -> str:
+    """Return the list for a model that has its own way to call tools."""
+    return "\n\n".join(("# Tools", *_descriptions(specs, turn)))
+
+
+def _descriptions(specs: Sequence[ToolSpec], turn: Turn) -> Iterator[str]:
+    for spec in specs:
+        tool = turn.tools.get(spec.name)
+        yield describe(spec, tool.examples if tool else ())
 
 
 def call_text(call: ToolCall) -> str:

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import msgspec
+
 from ...agent import Agent, alias_path
 from ...errors import RondelError, nearest
 from ...libraries import agent_names, find_agent, is_library_name
@@ -19,14 +21,16 @@ from ...text.inputs import described_by, typed
 from ...text.schedule import Schedule, parse
 from ...tool import CallContext, Tool, is_function
 from ...values import OutputSchema
-from ..config import engine_problem, plugins_of
+from ..config import engine_problem, mcp_plugin, plugins_of
 from ..config.entries import limits_of, options_of
+from ..config.mcp import agent_servers
 from ..lookup import find_tool, import_attribute
 from ..settings import Config
 from .drafts import Draft, with_paths
 from .links import Links
 from .settings import NodeSettings
 
+TYPE_NAMES = {"list": "array"}  # other words for types
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
@@ -120,6 +124,11 @@ def _plugins(draft: Draft, config: Config) -> tuple[Plugin, ...]:
         with collecting(draft.mistakes):
             if settings.enabled:
                 own.append(settings.make(config.project, mistakes=draft.mistakes))
+    with collecting(draft.mistakes):
+        settings, checker = draft.settings, draft.checker
+        servers = agent_servers(checker, draft.path, settings.mcp, settings.mcpServers, config.mcp)
+        if servers is not None:
+            own.append(mcp_plugin(config, servers))
     named = {plugin.name for plugin in own}
     # A new instance for each agent: a plugin is opened and closed with its agent.
     return (*(plugin for plugin in plugins_of(config) if plugin.name not in named), *own)
@@ -145,18 +154,23 @@ def _inputs(draft: Draft) -> dict[str, Any]:
         with collecting(draft.mistakes):
             if not isinstance(field.get("required", False), bool):
                 raise draft.error(("inputs", name, "required"), f"'required' of input {name!r} must be true or false")
+            field = {**field, "type": TYPE_NAMES.get(str(field["type"]), field["type"])} if "type" in field else field
             _check_type(draft, ("inputs", name), field.get("type"))
             inputs[name] = typed(field)
     return inputs
 
 
 def _facts(draft: Draft) -> dict[str, Any]:
-    for name, fact in draft.settings.facts.items():
+    facts = {
+        name: msgspec.structs.replace(fact, type=TYPE_NAMES.get(fact.type, fact.type))
+        for name, fact in draft.settings.facts.items()
+    }
+    for name, fact in facts.items():
         with collecting(draft.mistakes):
             if "." in name:
                 raise draft.error(("facts", name), f"the fact {name!r} has a dot; others find it as 'agent.fact'")
             _check_type(draft, ("facts", name), fact.type)
-    return draft.settings.facts
+    return facts
 
 
 def _check_type(draft: Draft, path: KeyPath, kind: Any) -> None:

@@ -13,7 +13,9 @@ from typing import Any, cast
 import msgspec
 
 from ...errors import ConfigError, nearest
-from ...text.document import Checker, KeyPath, Mistakes, Where, collecting, expand, read_text
+from ...libraries import LIBRARIES
+from ...text.document import Checker, Document, KeyPath, Mistakes, Where, collecting, expand, read_text
+from ...text.template import escape
 from ...tool import NAME
 from ..config.entries import plugin_entries
 from ..lookup import TOOLS
@@ -23,7 +25,7 @@ from .settings import KINDS, AgentSettings, Kind, NodeSettings
 FOLDER = "agents"
 SUFFIXES = (".yaml", ".yml", ".json", ".md")
 _NOTES = ("readme", "license")
-_OPENING = re.compile(r"\{\{\s*\.[A-Za-z]")
+_OPENING = re.compile(r"\{\{")
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -163,20 +165,45 @@ def _drafts(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None
 
 
 def _drafts_of_yaml(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None) -> Iterator[Draft]:
-    from ...text.yaml import read_json, read_yaml
+    from ...text.yaml import read_json, read_yaml_documents
 
-    read = read_json if path.suffix.lower() == ".json" else read_yaml
-    document = expand(read(path), env, strict=False, mistakes=mistakes)
+    found = [read_json(path)] if path.suffix.lower() == ".json" else read_yaml_documents(path)
+    documents = [expand(document, env, strict=False, mistakes=mistakes) for document in found]
+    for document in documents:
+        yield from _drafts_of_document(document, mistakes)
+    if not any(document.data.get("agents") or document.data.get("libraries") for document in documents):
+        first = documents[0] if documents else Document(str(path), {})
+        raise first.error((), "has no agents; write them as `agents: {name: {prompt: ...}}`")
+
+
+def _drafts_of_document(document: Document, mistakes: Mistakes | None) -> Iterator[Draft]:
     checker = Checker(document, mistakes)
     for key in document.data:
         with collecting(mistakes):
-            if key != "agents":
+            if key not in ("agents", "libraries"):
                 raise document.error((key,), f"{key!r} is not known here; put agents below the key 'agents'")
-    if not document.data.get("agents"):
-        raise document.error((), "has no agents; write them as `agents: {name: {prompt: ...}}`")
-    for name, item in checker.table(document.data["agents"], ("agents",)).items():
+    for name, item in checker.table(document.data.get("agents") or {}, ("agents",)).items():
         with collecting(mistakes):
             yield _draft(name, {} if item is None else item, checker, ("agents", name))
+    for library, content in checker.table(document.data.get("libraries") or {}, ("libraries",)).items():
+        with collecting(mistakes):
+            yield from _drafts_of_library(library, content, checker)
+
+
+def _drafts_of_library(library: str, content: Any, checker: Checker) -> Iterator[Draft]:
+    """Yield the agents of a library in a file. Others name them with a dot, `library.agent`."""
+    at = ("libraries", library)
+    if not NAME.fullmatch(library):
+        raise checker.document.error(at, f"{library!r} is not a valid library name: use letters, digits, '_' or '-'")
+    if library in LIBRARIES:
+        raise checker.document.error(at, f"{library!r} is a library that comes with Rondel; choose another name")
+    table = checker.table(content or {}, at)
+    for key in table:
+        if key != "agents":
+            raise checker.document.error((*at, key), f"{key!r} is not known here; a library has only 'agents'")
+    for name, item in checker.table(table.get("agents") or {}, (*at, "agents")).items():
+        with collecting(checker.mistakes):
+            yield _draft(name, {} if item is None else item, checker, (*at, "agents", name), library)
 
 
 def _draft_of_markdown(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None) -> Iterator[Draft]:
@@ -196,7 +223,7 @@ def _draft_of_markdown(path: Path, env: Mapping[str, str] | None, mistakes: Mist
     yield _draft(name, fields, checker, ())
 
 
-def _draft(name: str, value: Any, checker: Checker, path: KeyPath) -> Draft:
+def _draft(name: str, value: Any, checker: Checker, path: KeyPath, library: str = "") -> Draft:
     at = path or ("name",)
     if not NAME.fullmatch(name):
         message = f"{name!r} is not a valid agent name: use 1 to 64 letters, digits, '_' or '-'"
@@ -207,4 +234,10 @@ def _draft(name: str, value: Any, checker: Checker, path: KeyPath) -> Draft:
     kinds: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind in keys)
     if not kinds and keys - {field.name for field in msgspec.structs.fields(AgentSettings)}:
         kinds = ("prompt",)  # an unknown key was reported and may have been meant as the kind
-    return Draft(name, checker, path, checker.struct(AgentSettings, value, path), kinds)
+    settings = checker.struct(AgentSettings, value, path)
+    full = f"{library}.{name}" if library else name
+    if not kinds and settings.job:  # it only starts its job, and says so
+        said = escape(f"Running job: {full}. {settings.description}".strip())
+        settings = msgspec.structs.replace(settings, template=said)
+        kinds = ("template",)
+    return Draft(full, checker, path, settings, kinds)

@@ -53,7 +53,7 @@ class Links:
             self.errors.append(where.error(f"column {column}: {error.plain}"))
             template = scan(text)
         self.templates.append((path, template))
-        for directive in template.directives:
+        for directive in template.all:
             self.directives.append((self._where(path, text, directive.start), directive))
 
     def _where(self, path: KeyPath, text: str, at: int) -> Callable[[], Where]:
@@ -77,7 +77,7 @@ class Links:
         for where, directive in self.directives:
             if (directed := _DIRECTIVES.get(directive.name)) and directive.arguments:
                 alone = directive.name == "Get" and len(directive.arguments) == 1
-                yield Link(draft, directed, directive.arguments[0], where, alone)
+                yield Link(draft, directed, directive.first, where, alone)
 
     def _at(self, path: KeyPath) -> Callable[[], Where]:
         return lambda: self.draft.checker.document.where((*self.draft.path, *path))

@@ -35,6 +35,9 @@ class AgentSettings(msgspec.Struct, frozen=True):
     listeners: tuple[str, ...] = ()  # agents that the model may call; each needs a description and inputs
     handoffs: tuple[str, ...] = ()  # agents that the model may hand the conversation over to
     plugins: tuple[str | dict[str, Any], ...] = ()
+    mcp: tuple[str, ...] | dict[str, Any] | None = None
+    """Which of the project's MCP servers it gets, or its own; without it, all of the project's."""
+    mcpServers: Any = None
     limits: dict[str, Any] = {}
     options: dict[str, Any] = {}
     inputs: dict[str, dict[str, Any]] = {}

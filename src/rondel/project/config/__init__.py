@@ -7,7 +7,7 @@ RONDEL_AGENT and RONDEL_STORE override it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,17 +15,29 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...errors import ConfigError, NotTrusted
+from ...mcp.spec import ServerSettings, ServerSpec
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
 from ...text.redaction import Redactor, without_secrets
 from ..lookup import find_plugin
-from ..settings import Config, EngineSettings, Source, StoreSettings, TelemetrySettings, ToolSettings, shown_url
+from ..settings import (
+    Config,
+    DiscordSettings,
+    EngineSettings,
+    Source,
+    StoreSettings,
+    TelemetrySettings,
+    ToolSettings,
+    shown_url,
+)
 from ..trust import UntrustedFolder
+from .discord import check_discord
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
 from .ledger import configure_ledger, ledger_of, make_ledger, money_warnings, prices_of, rules_of
 from .locate import find_file, home_of, own_file
+from .mcp import project_servers
 from .shown import OVERRIDES, explain, literal_secrets, secrets_in, sources_of
 
 __all__ = [
@@ -40,6 +52,7 @@ __all__ = [
     "find_plugin",
     "load",
     "make_ledger",
+    "mcp_plugin",
     "money_warnings",
     "plugins_of",
     "prices_of",
@@ -67,6 +80,9 @@ class _File(msgspec.Struct, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     ledger: dict[str, Any] = {}
     tools: ToolSettings = ToolSettings()
+    discord: DiscordSettings | None = None
+    mcp: dict[str, ServerSettings] = {}
+    mcpServers: Any = None
 
 
 def load(
@@ -119,7 +135,7 @@ def _loaded(
     config = _build(Checker(document, mistakes), path, project, env)
     return msgspec.structs.replace(
         config,
-        warnings=(*warnings, *(sentence for _, sentence in open_secrets)),
+        warnings=(*warnings, *config.warnings, *(sentence for _, sentence in open_secrets)),
         exposed=tuple(sentence for at, sentence in open_secrets if at[:2] == ("gateway", "keys")),
     )
 
@@ -133,7 +149,17 @@ def plugins_of(config: Config) -> list[Plugin]:
         if config.source(TELEMETRY).variables == (TELEMETRY_VARIABLE,):
             given["endpoint"] = ""  # OpenTelemetry reads its own variables
         plugins.append(find_plugin("telemetry", given))
+    if config.mcp and all(plugin.name != "mcp" for plugin in plugins):
+        plugins.append(mcp_plugin(config, config.mcp))
     return plugins
+
+
+def mcp_plugin(config: Config, specs: Sequence[ServerSpec]) -> Plugin:
+    """Make the plugin that connects these servers."""
+    config.check_trusted()
+    from ...mcp.plugin import McpServers
+
+    return McpServers.of(specs, share=config.tools.search_share, project=config.project)
 
 
 def process_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:
@@ -155,6 +181,9 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     file = checker.struct(_File, document.data)
     overrides = {variable: env[variable] for variable in OVERRIDES if env.get(variable)}
     folder = path.parent if path else Path()
+    seen = None if isinstance(project, UntrustedFolder) else env
+    servers, warnings = project_servers(checker, file.mcp, file.mcpServers, path.parent if path else None, seen)
+    _check_share(checker, file.tools)
     config = Config(
         engine=overrides.get("RONDEL_ENGINE", file.engine),
         agent=overrides.get("RONDEL_AGENT", file.agent),
@@ -166,8 +195,11 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         telemetry=_telemetry(checker, file.telemetry, env),
         ledger=ledger_of(checker, file.ledger),
         tools=file.tools,
+        discord=check_discord(checker, file.discord),
+        mcp=servers,
         path=str(path or ""),
         project=project,
+        warnings=tuple(warnings),
     )
     for mistake in engine_mistakes(document, config, overrides):
         with collecting(checker.mistakes):
@@ -179,6 +211,13 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     if config.telemetry.endpoint and not file.telemetry.endpoint:
         sources[TELEMETRY] = Source(variables=(TELEMETRY_VARIABLE,))
     return msgspec.structs.replace(config, sources=sources)
+
+
+def _check_share(checker: Checker, tools: ToolSettings) -> None:
+    if not 0 < tools.search_share <= 1:
+        with collecting(checker.mistakes):
+            message = f"'tools.search_share' is {tools.search_share!r}; it must be more than 0, and at most 1"
+            raise checker.document.error(("tools", "search_share"), message)
 
 
 def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str]) -> TelemetrySettings:

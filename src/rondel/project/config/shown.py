@@ -117,12 +117,17 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
     for name, engine in config.engines.items():
         for path, value in _scalars(msgspec.to_builtins(engine)):
             yield ("engines", name, *path), value
+    for spec in config.mcp:
+        for path, value in _scalars(msgspec.to_builtins(msgspec.structs.replace(spec, native=None))):
+            yield ("mcp", spec.name, *path), value
     yield from _plugin_leaves(config.plugins)
     yield from ((("gateway", *path), value) for path, value in _gateway_leaves(config.gateway))
     for path, value in _scalars(msgspec.structs.asdict(config.telemetry)):
         yield ("telemetry", *path), value
     for path, value in _scalars(msgspec.to_builtins(config.ledger)):
         yield ("ledger", *path), value
+    for path, value in _scalars(msgspec.to_builtins(config.discord)) if config.discord is not None else ():
+        yield ("discord", *path), value
     for group in ("store", "tools", "limits", "options"):
         for path, value in _scalars(msgspec.structs.asdict(getattr(config, group))):
             if path[0] != "output":

@@ -117,7 +117,7 @@ class _Team:
     def facts(self) -> Iterator[Problem]:
         for name, links in self._read.items():
             for where, directive in links.directives:
-                if directive.name == "Fact" and (problem := self._wrong_fact(name, directive.arguments[0])):
+                if directive.name == "Fact" and (problem := self._wrong_fact(name, directive.first)):
                     yield error(where(), problem)
 
     def _wrong_fact(self, by: str, fact: str) -> str:
@@ -170,8 +170,8 @@ class _Team:
         own = set(self._inputs(draft.name))
         inherited = {name for link in self._all() if _hands_on(link, draft.name) for name in self._inputs(link.by.name)}
         for where, directive in self._read[draft.name].directives:
-            if directive.name == "Input" and directive.arguments and directive.arguments[0] not in own | inherited:
-                field = directive.arguments[0]
+            if directive.name == "Input" and directive.arguments and directive.first not in own | inherited:
+                field = directive.first
                 problem = f"agent {draft.name!r} uses the input {field!r}, which it does not declare"
                 yield warning(where(), problem + nearest(field, tuple(sorted(own | inherited))))
         for link in self._links[draft.name]:

@@ -7,8 +7,10 @@ Knows no file and no thread; no call here ever suspends.
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,16 +20,18 @@ from ...contracts.runtime import Claim, Job, Signal
 from ...contracts.store import (
     KEYS_MAX,
     ConversationInfo,
+    Found,
     Live,
     check_key,
     no_events,
     not_json,
     not_next,
+    searched_text,
     tail,
     works_elsewhere,
 )
 from ...errors import StoreError
-from ...events import DurableEvent, Entry, Event, Lagged, Outcome
+from ...events import DurableEvent, Entry, Event, Lagged, Outcome, TurnStarted, TurnsUndone
 from .ledger_store import MemoryLedgerStore
 from .queue import Queue, Worker, wait_for_others
 
@@ -72,6 +76,7 @@ class MemorySubscription:
 Subscriptions: TypeAlias = dict[str, list[MemorySubscription]]
 
 
+EXCERPT_CHARS_MAX = 200
 SWEEP_EVERY = 64  # expired values are removed once in so many puts
 
 CONVERSATIONS_MAX = 10_000
@@ -215,6 +220,18 @@ class MemoryStore:
         self._check_open()
         return self._shown(conversation) if conversation in self._entries else None
 
+    async def search(self, words: str, *, limit: int = 20) -> list[Found]:
+        wanted, found = _words(words), list[Found]()
+        for info in await self.conversations(limit=len(self._entries)) if wanted else ():
+            if len(found) == limit:
+                break
+            for text in reversed(_said(self._entries[info.id])):
+                said = _words(text)
+                if all(any(word.startswith(start) for word in said) for start in wanted):
+                    found.append(Found(info, text[:EXCERPT_CHARS_MAX]))
+                    break
+        return found
+
     async def delete(self, conversation: str) -> bool:
         self._check_open()
         if conversation in self._conversations:
@@ -327,3 +344,22 @@ class MemoryStore:
     def _check_open(self) -> None:
         if not self._worker.alive:
             raise StoreError("this memory store is closed; make a new one")
+
+
+def _words(text: str) -> list[str]:
+    plain = "".join(one for one in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(one))
+    return re.findall(r"\w+", plain)
+
+
+def _said(entries: Sequence[Entry]) -> list[str]:
+    """Return what was said and not undone."""
+    said: list[str] = []
+    starts: dict[str, int] = {}
+    for entry in entries:
+        if isinstance(entry.event, TurnStarted):
+            starts.setdefault(entry.event.turn, len(said))
+        elif isinstance(entry.event, TurnsUndone):
+            del said[starts.get(entry.event.turn, len(said)) :]
+        elif text := searched_text(entry.event):
+            said.append(text)
+    return said

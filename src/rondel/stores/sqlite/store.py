@@ -20,10 +20,10 @@ import msgspec
 from ...contracts.clock import Clock, SystemClock
 from ...contracts.ledger import Unwritten
 from ...contracts.runtime import Claim, Job, Signal
-from ...contracts.store import KEYS_MAX, ConversationInfo, check_key, is_key, no_events, not_json, tail
+from ...contracts.store import KEYS_MAX, ConversationInfo, Found, check_key, is_key, no_events, not_json, tail
 from ...errors import StoreError, nearest
 from ...events import DurableEvent, Entry, Event
-from . import key_values, live, log, worker
+from . import key_values, live, log, search, worker
 from .backlog import RETRY_S
 from .file import DatabaseFile, Durability
 from .ledger_store import SqliteLedgerStore
@@ -149,6 +149,13 @@ class SqliteStore:
 
     async def info(self, conversation: str) -> ConversationInfo | None:
         return await self.reading(lambda c: log.info(c, conversation, self._is_dead))
+
+    async def search(self, words: str, *, limit: int = 20) -> list[Found]:
+        while await self.call(search.index, small=False):
+            pass
+        found = await self.reading(lambda c: search.find(c, words, max(limit, 0)))
+        infos = [(await self.info(id), excerpt) for id, excerpt in found]
+        return [Found(info, excerpt) for info, excerpt in infos if info is not None]
 
     async def delete(self, conversation: str) -> bool:
         self._seqs.pop(conversation, None)

@@ -47,7 +47,7 @@ class Names:
         return self._labels.get(id) or tidy_name(otherwise)
 
     def restore(self, text: str) -> str:
-        """Turn `@name` of a known person into a mention. Everything else stays: addresses, unknown names, code."""
+        """Turn `@name` of a known person into a mention. E-mail addresses, unknown names and code stay as they are."""
         if self._outgoing is None or "@" not in text:
             return text
         pieces: list[str] = []

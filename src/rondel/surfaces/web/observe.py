@@ -141,7 +141,7 @@ async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
     if not text.strip():
         raise Problem(400, "the message is empty; type what a person would say")
     message = user(text, id="message")
-    return await assembly_of(name, call.app.registry.resolve(name), message, call.app.preview(name, message))
+    return await assembly_of(name, call.app.registry.resolve(name), (message,), call.app.preview(name, message))
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ...machine.transcript import CarriedOut
 from ...machine.turn import Turn
 from ...prompt import HISTORY, Node, Prompt
 from ...text.inputs import is_required, typed
-from ...text.template import MARK, Directive, Template, scan, unique
+from ...text.template import MARK, Directive, Key, Template, scan, unique
 from ...tool import Tool
 from ...values import Delta, Media, ModelFacts, Part, PartDelta, PartFinished, PartStarted, Text, ToolCall
 from ..facts import recalled_text
@@ -22,7 +22,7 @@ from .marks import Stage, interrupt, mark, results, said_of, say, spoken, stage_
 from .output import OutputStream
 from .script import Script, tool_name, walk
 
-Values: TypeAlias = Mapping[tuple[str, ...], str]
+Values: TypeAlias = Mapping[Key, str]
 
 
 class TemplateEngine:
@@ -75,8 +75,10 @@ class TemplateEngine:
         if missing := self._missing():
             return self._begin(missing)
         if (interrupted := self._interrupted()) is not None:
-            whole = self._script.parse_output(text_of(interrupted))
-            return say(self._spoken(whole, dict(results(interrupted))), said=said_of(interrupted))
+            whole, values = self._script.parse_output(text_of(interrupted)), self._results("output")
+            if missing := _ready(unique(d for d in whole.all if d.works), values):
+                return interrupt(said_of(interrupted), "", self._calls(missing, "output", values))
+            return say(self._spoken(whole, values), said=said_of(interrupted))
         if template := self._script.agent.template:
             text = self._script.templates.get(template, Template(template))
             before = next((said for done in reversed(self._done("words")) if (said := said_of(done))), "")
@@ -89,31 +91,37 @@ class TemplateEngine:
         name = self._script.agent.name
         return [done for done in self._turn.transcript.carried_out if done.agent == name and stage_of(done) == stage]
 
-    def _results(self) -> dict[tuple[str, ...], str]:
-        return {key: text for done in self._done("words") for key, text in results(done)}
+    def _results(self, stage: Stage = "words") -> dict[Key, str]:
+        return {key: text for done in self._done(stage) for key, text in results(done)}
 
     def _missing(self) -> Sequence[Directive]:
-        if not self._script.working:
-            return ()
-        values = self._results()
-        return [directive for directive in self._script.working if directive.key not in values]
+        """Return the author's directives that can run now: those without a result whose arguments are known."""
+        return _ready(self._script.working, self._results()) if self._script.working else ()
 
     def _interrupted(self) -> CarriedOut | None:
-        """Return the output that was interrupted by a directive which has run since."""
+        """Return the output that was interrupted by a directive which has run since. The rounds after it belong to it:
+        they ran directives whose arguments were not known before."""
         done = self._done("output") if self._script.agent.expands_output else []
-        return done[-1] if done else None
+        return done[0] if done else None
 
     def _text(self, template: Template, values: Values) -> str:
-        known = {d.key: value for d in template.directives if (value := self._known(d)) is not None}
+        known = {d.key: value for d in template.directives if (value := self._known(d, values)) is not None}
         return template.fill({**known, **values})
 
     def _spoken(self, template: Template, values: Values) -> Text:
         offers = [d.agent for d in unique(template.directives) if d.name == "Defer"]
         return spoken(self._text(template, values), offers)
 
-    def _known(self, directive: Directive) -> str | None:
+    def _given(self, directive: Directive, values: Values) -> list[str]:
+        """Return the arguments as texts. Those that are directives have their results, or are filled in."""
+        return [
+            one if isinstance(one, str) else values[one.key] if one.key in values else self._known(one, values) or ""
+            for one in directive.arguments
+        ]
+
+    def _known(self, directive: Directive, values: Values) -> str | None:
         """Return the value of a directive that needs no call: an input, a fact, the name of an offered tool."""
-        turn, arguments = self._turn, directive.arguments
+        turn, arguments = self._turn, self._given(directive, values)
         match directive.name:
             case "Input":
                 return self._input(*arguments)
@@ -146,19 +154,20 @@ class TemplateEngine:
         said = ""
         if self._script.agent.template:
             template = self._script.templates[self._script.agent.template]
-            first = next(d for d in template.directives if d.works)
+            first = next(d for d in template.directives if any(one.works for one in d.walk()))
             said = self._text(scan(template.text[: first.start]), {})
-        return interrupt(said, "", self._calls(missing, "words"), shown=bool(said))
+        shown = bool(said) and not self._done("words")  # a later round shows no more of it before the end
+        return interrupt(said, "", self._calls(missing, "words", self._results()), shown=shown)
 
-    def _calls(self, directives: Sequence[Directive], stage: Stage) -> list[ToolCall]:
+    def _calls(self, directives: Sequence[Directive], stage: Stage, values: Values) -> list[ToolCall]:
         index = self._turn.transcript.index
         return [
-            ToolCall(f"d{index}.{n}", *self._call_of(directive), opaque=mark(stage, directive.key))
+            ToolCall(f"d{index}.{n}", *self._call_of(directive, values), opaque=mark(stage, directive.key))
             for n, directive in enumerate(directives)
         ]
 
-    def _call_of(self, directive: Directive) -> tuple[str, dict[str, Any]]:
-        first, *others = directive.arguments
+    def _call_of(self, directive: Directive, values: Values) -> tuple[str, dict[str, Any]]:
+        first, *others = self._given(directive, values)
         match directive.name:
             case "AskUser":
                 return "ask_user", {"question": first}
@@ -192,10 +201,10 @@ class TemplateEngine:
 
     def _say_or_interrupt(self, text: str, media: Sequence[Part] = ()) -> Iterable[Delta]:
         parsed = self._script.parse_output(text)
-        if working := unique(d for d in parsed.directives if d.works):
-            first = next(d for d in parsed.directives if d.works)
+        if working := _ready(unique(d for d in parsed.all if d.works), {}):
+            first = next(d for d in parsed.directives if any(one.works for one in d.walk()))
             said = self._text(self._script.parse_output(text[: first.start]), {})
-            return interrupt(said, text, self._calls(working, "output"), shown=True)
+            return interrupt(said, text, self._calls(working, "output", {}), shown=True)
         return say(self._spoken(parsed, {}), media=media)
 
     async def _model_says(self, prompt: Prompt) -> AsyncGenerator[Delta]:
@@ -222,17 +231,27 @@ class TemplateEngine:
             yield output.end
             return
         whole = self._script.parse_output("".join(output.texts[index] for index in texts))
-        working = unique(d for d in whole.directives if d.works)
+        working = _ready(unique(d for d in whole.all if d.works), {})
         kept = Text("", opaque={MARK: {"said": output.said, "text": whole.text}})
         if not working:
             kept = self._spoken(whole, {})
             yield PartDelta(output.stopped_at, kept.text.removeprefix(output.said))
         for index in texts:
             yield PartFinished(index, kept if index == texts[0] else Text(""))
-        for n, call in enumerate(self._calls(working, "output"), output.parts):
+        for n, call in enumerate(self._calls(working, "output", {}), output.parts):
             yield PartStarted(n, call)
             yield PartFinished(n, call)
         yield msgspec.structs.replace(output.end, stop="calls") if working else output.end
+
+
+def _ready(working: Sequence[Directive], values: Values) -> list[Directive]:
+    """Return the directives without a result whose arguments all have one. Empty only if none is missing."""
+    return [
+        directive
+        for directive in working
+        if directive.key not in values
+        and all(one.key in values for given in directive.inner for one in given.walk() if one.works)
+    ]
 
 
 def _arguments_of(function: Tool, turn: Turn) -> dict[str, Any]:

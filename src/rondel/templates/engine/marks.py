@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from ...machine.transcript import CarriedOut
-from ...text.template import MARK
+from ...text.template import MARK, Key, key_of
 from ...values import Delta, Part, PartDelta, PartFinished, PartStarted, ReplyFinished, ReplyStarted, Text, ToolCall
 
 Stage: TypeAlias = Literal["words", "function", "output"]
 """Whose directives a round runs: the author's, those of the agent's function, or those in its output."""
 
 
-def mark(stage: Stage, key: tuple[str, ...]) -> dict[str, Any]:
+def mark(stage: Stage, key: Key) -> dict[str, Any]:
     return {MARK: {stage: key}}
 
 
@@ -36,11 +36,11 @@ def text_of(done: CarriedOut) -> str:
     return _state(done).get("text", "")
 
 
-def results(done: CarriedOut) -> Iterable[tuple[tuple[str, ...], str]]:
+def results(done: CarriedOut) -> Iterable[tuple[Key, str]]:
     for call, result in zip(done.message.calls, done.results, strict=True):
         ((_, key),) = call.opaque[MARK].items()
         whom = key[1] if result.is_error and key[0] in ("Get", "Start") else "the user"
-        yield tuple(key), f"[error calling {whom}: {result.text}]" if result.is_error else result.text
+        yield key_of(key), f"[error calling {whom}: {result.text}]" if result.is_error else result.text
 
 
 def spoken(text: str, offers: Sequence[str] = ()) -> Text:
@@ -62,14 +62,16 @@ def say(text: Text, *, said: str = "", media: Sequence[Part] = ()) -> Iterable[D
 
 
 def interrupt(said: str, text: str, calls: Sequence[ToolCall], *, shown: bool = False) -> Iterable[Delta]:
-    """Yield the beginning of a text and the calls that it waits for. The mark records how it continues."""
+    """Yield the beginning of a text and the calls that it waits for. The mark records how it continues. `shown` is
+    False if an earlier round has shown the beginning."""
     yield ReplyStarted()
-    if shown:
+    has_text = shown or bool(said)
+    if has_text:
         yield PartStarted(0, Text(""))
-        if said:
+        if said and shown:
             yield PartDelta(0, said)
         yield PartFinished(0, Text("", opaque={MARK: {"said": said} | ({"text": text} if text else {})}))
-    for index, call in enumerate(calls, 1 if shown else 0):
+    for index, call in enumerate(calls, int(has_text)):
         yield PartStarted(index, call)
         yield PartFinished(index, call)
     yield ReplyFinished("calls")

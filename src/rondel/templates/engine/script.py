@@ -25,7 +25,7 @@ class Script:
         self.agent, self.agents = agent, agents
         texts = [agent.template] if agent.template else [node.text for node in walk(agent.nodes)]
         self.templates = {text: found for text in texts if text and not (found := parse(text)).is_plain}
-        self.directives = [d for text in texts if text in self.templates for d in self.templates[text].directives]
+        self.directives = [d for text in texts if text in self.templates for d in self.templates[text].all]
         self.working = unique(d for d in self.directives if d.works)
         self.function = _function_tool(agent) if agent.function is not None else None
         self.deferred = tuple(dict.fromkeys(d.agent for d in self.directives if d.name == "Defer"))
@@ -52,7 +52,8 @@ class Script:
 
     def allows(self, directive: Directive) -> bool:
         """Whether a directive in the agent's output is run: it may name only this agent and its recruits."""
-        return not directive.agent or directive.agent in (self.agent.name, *self.agent.recruits)
+        named = {one.agent for one in directive.walk()} - {""}
+        return named <= {self.agent.name, *self.agent.recruits}
 
     def parse_output(self, text: str) -> Template:
         if not self.agent.expands_output:

@@ -121,12 +121,12 @@ class LoopbackDiscord:
         app.router.add_route("*", "/{tail:.*}", self._serve)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._authority.issue_cert(*HOSTS).configure_cert(context)  # pyright: ignore[reportUnknownMemberType]
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self.port))
-        await web.SockSite(self._runner, listening, ssl_context=context, shutdown_timeout=0.1).start()
+        await web.SockSite(self._runner, listening, ssl_context=context).start()
         self.port = listening.getsockname()[1]
         return self
 
@@ -327,7 +327,7 @@ class LoopbackDiscord:
 
     # --- commands and components --------------------------------------------------------------------------------------
 
-    async def command(self, person: User, channel: Channel, name: str, **options: Any) -> Interaction:
+    async def command(self, person: User, channel: Channel, name: str, /, **options: Any) -> Interaction:
         """Run a slash command as a person; `"ai chat"` is a subcommand. Options may be users, channels and roles."""
         words = name.split()
         scopes = (channel.guild.id if channel.guild else 0, 0)
@@ -337,8 +337,14 @@ class LoopbackDiscord:
         self._check_allowed(found[0], person, channel)
         level, resolved = found[0], cast("Json", {})
         for word in words[1:]:
-            level = next(option for option in level["options"] if option["name"] == word)
+            below = [option for option in level.get("options", ()) if option["name"] == word]
+            if not below:
+                raise LookupError(f"the bot has no command {name!r}")
+            level = below[0]
         types = {option["name"]: option["type"] for option in level.get("options", ())}
+        unknown = [key for key in options if key not in types]
+        if unknown:
+            raise LookupError(f"/{name} has no option {unknown[0]!r}; it has {', '.join(types) or 'none'}")
         given = [
             {"name": key, "type": types[key], "value": self._value(value, channel, resolved)}
             for key, value in options.items()
@@ -428,10 +434,10 @@ class LoopbackDiscord:
             raise Refused(404, 10062, "Unknown interaction")
         return self._interactions[token]
 
-    async def answered(self, interaction: Interaction) -> Interaction:
+    async def answered(self, interaction: Interaction, *, within_s: float = WAIT_S) -> Interaction:
         """Wait until an interaction has its first answer that is not just 'thinking'."""
         done = lambda: interaction.kind and not any(message["flags"] & (1 << 7) for message in interaction.answers)  # noqa: E731
-        await self.until(done)
+        await self.until(done, within_s=within_s)
         return interaction
 
     def store_file(self, channel: Channel, name: str, data: bytes, mime: str) -> Json:

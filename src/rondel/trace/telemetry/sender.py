@@ -31,7 +31,7 @@ TURNS_MAX = 200
 SPANS_AT_ONCE = 1_000  # the library buffers about twice as many and drops the rest
 PATH = "v1/traces"
 CONVENTIONS = "https://opentelemetry.io/schemas/1.37.0"
-INSTALL = "telemetry is configured, but OpenTelemetry is not installed: run `pip install 'rondel[otel]'`"
+INSTALL = "telemetry is configured, but OpenTelemetry is not installed: run `pip install '.[otel]'` in a checkout"
 _LOUD = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.exporter.otlp.common.http",

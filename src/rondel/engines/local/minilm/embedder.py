@@ -20,7 +20,7 @@ from .wordpiece import WordPiece
 
 TOKENS_MAX = 256  # the length that the model was trained for
 BATCH = 16  # texts that pass the model together; more cost memory and are no faster
-NEEDS = "the embedded embedding model needs the extra: pip install 'rondel[knowledge]'"
+NEEDS = "the embedded embedding model needs the extra: pip install '.[knowledge]' in a checkout"
 
 
 def has_runtime() -> bool:

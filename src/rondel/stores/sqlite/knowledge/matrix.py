@@ -23,7 +23,7 @@ def _numpy() -> Any:
     try:
         import numpy
     except ImportError as error:
-        raise StoreError("searching by vectors needs the extra: pip install 'rondel[knowledge]'") from error
+        raise StoreError("searching by vectors needs the extra: pip install '.[knowledge]' in a checkout") from error
     return numpy
 
 

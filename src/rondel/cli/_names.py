@@ -1,0 +1,34 @@
+"""The names that a shell completes: agents, engines, conversations. Runs nothing of a project that is not trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from ..contracts.store import ConversationInfo
+from ..project.folder import BUILTIN, open_store
+from ..surfaces.views import short_id
+from ..text.printable import one_line
+from ._project import look_at_project, offered_models
+from ._trust import load_config, look_at_config
+
+SHOWN_MAX = 50
+
+
+def agents() -> dict[str, str]:
+    project, _ = look_at_project()
+    return {**{agent.name: one_line(agent.description, 80) for agent in project.agents}, BUILTIN: "the built-in agent"}
+
+
+def engines() -> dict[str, str]:
+    return offered_models(look_at_config())
+
+
+def conversations() -> dict[str, str]:
+    infos = asyncio.run(_newest())
+    return {"last": "the newest", **{short_id(info.id): one_line(info.title, 80) for info in infos}}
+
+
+async def _newest() -> list[ConversationInfo]:
+    async with aclosing(open_store(load_config())) as store:
+        return await store.conversations(limit=SHOWN_MAX)

@@ -1,0 +1,378 @@
+"""`rondel discord --sandbox`: the same bot in a Discord on this machine, with a terminal as the client."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import mimetypes
+import os
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.text import Text
+
+from ..errors import RondelError
+from ..files.regular import read_regular
+from ..project.settings import DiscordSettings
+from ..surfaces.terminal.console import SafeConsole
+from ..surfaces.terminal.reader import PlainReader, Reader, TerminalReader, is_interactive
+from ..text.printable import one_line
+from ._project import Opened
+
+if TYPE_CHECKING:
+    from ..surfaces.discord import DiscordBot
+    from ..testing.discord import Json, LoopbackDiscord, User
+
+FILE_BYTES_MAX = 8_000_000
+GATEWAY_S = 0.05
+ANSWER_S = 600.0
+LIVE_LINES_MAX = 12
+HELP = (
+    ("some text", "say it in this channel; @bot mentions the bot"),
+    ("/ai …", "a slash command: /ai chat message=hello private=true, /ai usage, /ai mode, /ai stop"),
+    ("/go NAME", "go to another channel: general, help (the bot answers everything there) or dm"),
+    ("/as NAME", "be somebody else: ann (owns the server) or bob"),
+    ("/reply TEXT", "reply to the last message of the bot"),
+    ("/click LABEL", "click a button of the last message that has it"),
+    ("/file PATH TEXT", "send a file"),
+    ("/edit TEXT, /delete", "change or remove your last message"),
+    ("/quit", "leave; Ctrl-D does, too"),
+)
+
+
+async def play(opened: Opened, settings: DiscordSettings) -> None:
+    from ..surfaces.discord.mounting import RondelClient, attach, connect
+    from ..testing.discord import LoopbackDiscord
+
+    async with LoopbackDiscord() as discord:
+        sandbox = Sandbox(discord, opened)
+        opens = (*settings.whitelist, sandbox.help.id)
+        own = msgspec.structs.replace(settings, token="", whitelist=opens, restrict=(), rules=())
+        client = RondelClient(
+            extensions=settings.extensions, connector=discord.connector(), guild_ready_timeout=0.05, shard_count=1
+        )
+        sandbox.bot = attach(client, opened.app, own)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(connect(client, discord.token))
+            try:
+                await sandbox.bot.connected.wait()
+                await sandbox.run(group)
+            finally:
+                await client.close()
+
+
+class Sandbox:
+    """A person at a terminal in the loopback Discord."""
+
+    def __init__(self, discord: LoopbackDiscord, opened: Opened) -> None:
+        self._discord, self._opened = discord, opened
+        self.bot: DiscordBot | None = None
+        ann, bob = discord.person("ann", "Ann"), discord.person("bob", "Bob")
+        self._people: dict[str, User] = {"ann": ann, "bob": bob}
+        self._guild = discord.guild("Sandbox", ann, bob)
+        self._general, self.help = discord.channel(self._guild, "general"), discord.channel(self._guild, "help")
+        self._me, self._here = ann, self._general
+        self._printed: dict[int, str] = {}
+        self._mine: Json | None = None
+        self._ended = asyncio.Event()
+        interactive = is_interactive(sys.stdin, sys.stdout, os.environ.get)
+        self._reader: Reader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
+        self._is_interactive = interactive
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        self._reader.start(group)
+        self._print(Text(f"{self._opened.model_line}", "dim"))
+        self._print(Text("A Discord on this machine: nothing leaves it but what the model is asked.", "dim"))
+        self._print(
+            Text("Say something to the bot with @bot, or go to the channel where it answers all: /go help", "dim")
+        )
+        self._print(Text("/help lists what you can do.\n", "dim"))
+        self._print(self._place())
+        watching = group.create_task(self._watch())
+        try:
+            while True:
+                if self._reader.waits_for_rest:
+                    await self._quiet()
+                try:
+                    line = (await self._reader.read()).strip()
+                except EOFError:
+                    break
+                if line in ("/quit", "/exit"):
+                    break
+                await self._handle(line)
+            if self._reader.waits_for_rest:
+                await self._quiet()
+        finally:
+            watching.cancel()
+            self._reader.close()
+
+    async def _handle(self, line: str) -> None:
+        if not line:
+            return
+        try:
+            if line.startswith("/"):
+                await self._command(line)
+            else:
+                self._mine = await self._discord.say(self._me, self._here, line)
+        except (LookupError, PermissionError, RondelError, TimeoutError, ValueError) as error:
+            self._print(Text(str(error), "yellow"))
+        self._show_new()
+
+    async def _quiet(self) -> None:
+        """Wait until the bot has nothing more to say: the next line of a pipe may depend on it."""
+        await asyncio.sleep(GATEWAY_S)  # the bot hears it through its socket
+        if self.bot is not None:
+            await self.bot.settled()
+        self._show_new()
+
+    def _is_busy(self) -> bool:
+        return self.bot is not None and any(one.fold.state != "waiting" for one in self.bot.deliveries.values())
+
+    # --- what the person does -----------------------------------------------------------------------------------------
+
+    async def _command(self, line: str) -> None:
+        word, _, rest = line[1:].partition(" ")
+        match word:
+            case "help" | "?":
+                self._print(Group(*(Text.assemble((f"  {name:22}", "cyan"), about) for name, about in HELP), Text("")))
+            case "go" | "join":
+                self._go(rest.strip().lstrip("#"))
+            case "dm":
+                self._go("dm")
+            case "as":
+                self._become(rest.strip().casefold())
+            case "reply":
+                last = self._discord.bot_messages(self._here)
+                if not last:
+                    raise LookupError("the bot has said nothing here that you could reply to")
+                self._mine = await self._discord.say(self._me, self._here, rest, reply_to=last[-1])
+            case "click":
+                await self._click(rest.strip())
+            case "file":
+                await self._send_file(rest)
+            case "edit" | "delete":
+                if self._mine is None:
+                    raise LookupError("you have said nothing yet")
+                await (self._discord.edit(self._mine, rest) if word == "edit" else self._discord.delete(self._mine))
+            case _:
+                await self._slash(line[1:])
+
+    def _go(self, name: str) -> None:
+        places = {"general": self._general, "help": self.help, "dm": self._discord.dm(self._me)}
+        if name not in places:
+            raise LookupError(f"there is no channel {name!r}; there are {', '.join(places)}")
+        self._here = places[name]
+        self._print(self._place())
+
+    def _become(self, name: str) -> None:
+        if name not in self._people:
+            raise LookupError(f"there is nobody called {name!r}; there are {', '.join(self._people)}")
+        self._me = self._people[name]
+        if self._here.guild is None:
+            self._here = self._discord.dm(self._me)
+        self._print(self._place())
+
+    async def _click(self, label: str) -> None:
+        for message in reversed(self._discord.world.messages_in(self._here)):
+            if any(label.casefold() == known.casefold() for known in _labels(message)):
+                exact = next(known for known in _labels(message) if known.casefold() == label.casefold())
+                interaction = await self._discord.click(self._me, message, exact)
+                await self._settled(interaction)
+                return
+        raise LookupError(f"no message here has a button {label!r}")
+
+    async def _slash(self, line: str) -> None:
+        words = shlex.split(line)
+        names = [word for word in words if "=" not in word]
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        interaction = await self._discord.command(self._me, self._here, " ".join(names), **_typed(options))
+        await self._settled(interaction)
+
+    async def _settled(self, interaction: Any) -> None:
+        """Show what only this person sees of an answer, or the form that it opens."""
+        await self._discord.until(lambda: interaction.kind)
+        if interaction.modal is not None:
+            self._print(Text("A form opens. Type your answer:", "cyan"))
+            text = await self._reader.read()
+            await self._discord.submit(interaction, text)
+            return
+        await self._discord.answered(interaction, within_s=ANSWER_S)
+        for message in interaction.answers:
+            if message["flags"] & (1 << 6) and int(message["id"]) not in self._printed:
+                self._printed[int(message["id"])] = message["content"]
+                self._print(self._message(message, note="only you can see this"))
+
+    async def _send_file(self, rest: str) -> None:
+        path, *words = shlex.split(rest) or [""]
+        data = read_regular(Path(path), FILE_BYTES_MAX)
+        mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
+        files = {Path(path).name: (data, mime)}
+        self._mine = await self._discord.say(self._me, self._here, " ".join(words) or "@bot", files=files)
+
+    # --- what is shown ------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            self._show_new()
+            self._reader.refresh()
+            await asyncio.sleep(0.05)
+
+    def _show_new(self) -> None:
+        """Print messages that are complete. Those that are being written are in the live lines."""
+        for message in self._discord.world.messages_in(self._here):
+            id, text = int(message["id"]), _signature(message)
+            if message["flags"] & (1 << 6) or self._printed.get(id) == text or self._is_live(message):
+                continue
+            if id in self._printed and not message["author"]["bot"]:
+                continue
+            if not self._is_interactive and not message["author"]["bot"]:
+                continue  # a pipe's own lines need not be repeated
+            note = "edited" if id in self._printed else ""
+            self._printed[id] = text
+            self._print(self._message(message, note=note))
+
+    def _is_live(self, message: Json) -> bool:
+        if self.bot is None or not message["author"]["bot"]:
+            return False
+        return any(
+            one.is_under_way and any(int(message["id"]) in ids for ids in one.pending.posted.values())
+            for one in self.bot.deliveries.values()
+        )
+
+    def _message(self, message: Json, note: str = "") -> RenderableType:
+        author = message["author"]
+        name = Text(
+            one_line(author["global_name"] or author["username"], 40), "bold green" if author["bot"] else "bold cyan"
+        )
+        if author["bot"]:
+            name.append(" BOT ", "black on blue")
+        if above := message.get("referenced_message"):
+            shown = one_line(above["content"].replace(f"<@{self._discord.world.bot.id}>", "@bot"), 50)
+            name.append(f"  ↳ {shown}", "dim")
+        if note:
+            name.append(f"  ({note})", "dim italic")
+        parts: list[RenderableType] = [name]
+        if text := self._readable(message["content"]):
+            parts.append(Padding(Markdown(text), (0, 0, 0, 2)))
+        for embed in message["embeds"]:
+            parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
+        for file in message["attachments"]:
+            parts.append(Text(f"  ▤ {one_line(file['filename'], 60)} ({file['size']:,} bytes)", "magenta"))
+        if labels := _labels(message):
+            buttons = Text("  ")
+            for label in labels:
+                buttons.append(f" {one_line(label, 40)} ", "reverse").append("  ")
+            parts.append(buttons.append("/click NAME", "dim"))
+        return Group(*parts, Text(""))
+
+    def _readable(self, text: str) -> str:
+        for user in self._discord.world.users.values():
+            text = text.replace(f"<@{user.id}>", f"@{user.display}")
+        for channel in self._guild.channels:
+            text = text.replace(f"<#{channel.id}>", f"#{channel.name}")
+        return text
+
+    def _place(self) -> RenderableType:
+        where = f"#{self._here.name}" if self._here.guild else "direct messages"
+        about = "  the bot answers everything here" if self._here is not self._general else ""
+        return Text.assemble((f"── {where} ", "bold"), (f"as {self._me.display}{about}\n", "dim"))
+
+    def _print(self, shown: RenderableType) -> None:
+        self._reader.write(self._rendered(shown))
+
+    def _rendered(self, shown: RenderableType) -> str:
+        target = io.StringIO()
+        console = SafeConsole(
+            target,
+            force_terminal=self._is_interactive,
+            width=self._width,
+            no_color=bool(os.environ.get("NO_COLOR")) or None,
+        )
+        console.print(shown)
+        return target.getvalue()
+
+    @property
+    def _width(self) -> int:
+        try:
+            return min(os.get_terminal_size().columns, 110)
+        except OSError:
+            return 100
+
+    # --- for the reader -----------------------------------------------------------------------------------------------
+
+    def live(self) -> str:
+        """The messages that are being written, and who is typing."""
+        parts = [
+            self._rendered(self._message(message)).rstrip("\n")
+            for message in self._discord.world.messages_in(self._here)
+            if self._is_live(message)
+        ]
+        if self._is_busy():
+            parts.append(self._rendered(Text("Rondel is typing…", "dim italic")).rstrip("\n"))
+        return "\n".join("\n".join(parts).splitlines()[-LIVE_LINES_MAX:])
+
+    def status(self) -> str:
+        where = f"#{self._here.name}" if self._here.guild else "dm"
+        return f"\x1b[2m{self._me.display} in {where}\x1b[0m"
+
+    def completions(self, text: str) -> Iterable[tuple[str, str]]:
+        if not text.startswith("/"):
+            return []
+        known = [(name.split(",")[0].split()[0], about) for name, about in HELP if name.startswith("/")]
+        for command in self._discord.world.commands.get(0, ()):
+            known += [
+                (f"/{command['name']} {option['name']}", option["description"])
+                for option in command["options"]
+                if option["type"] in (1, 2)
+            ]
+        return [(name, about) for name, about in known if name.startswith(text)]
+
+    def interrupted(self, has_text: bool) -> None:
+        if has_text and isinstance(self._reader, TerminalReader):
+            self._reader.clear()
+        else:
+            self._reader.close()
+
+    def moved(self, step: int) -> bool:
+        return False
+
+
+def _labels(message: Json) -> list[str]:
+    pending, found = list(message["components"]), list[str]()
+    while pending:
+        part = pending.pop(0)
+        pending[:0] = part.get("components") or []
+        if part.get("label") and "custom_id" in part and not part.get("disabled"):
+            found.append(part["label"])
+        found += [option["label"] for option in part.get("options") or ()]
+    return found
+
+
+def _signature(message: Json) -> str:
+    """What makes a message worth showing again."""
+    return f"{message['content']}\x00{_labels(message)}\x00{len(message['embeds'])}{len(message['attachments'])}"
+
+
+def _typed(options: dict[str, str]) -> dict[str, Any]:
+    words: dict[str, Any] = {"true": True, "false": False}
+    return {
+        name: words.get(value.casefold(), int(value) if value.isdigit() else value) for name, value in options.items()
+    }
+
+
+def _embed(embed: Json) -> RenderableType:
+    lines = [Text(embed["title"], "bold")] if embed.get("title") else []
+    lines += [Text(embed["description"])] if embed.get("description") else []
+    lines += [Text.assemble((f"{one['name']}: ", "bold"), one["value"]) for one in embed.get("fields") or ()]
+    footer: Json = embed.get("footer") or {}
+    lines += [Text(footer["text"], "dim")] if footer.get("text") else []
+    return Group(*(Text("▌ ", "blue").append_text(line) for line in lines))

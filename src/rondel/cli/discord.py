@@ -1,0 +1,75 @@
+"""`rondel discord`: a bot for Discord, its invitation, and a sandbox to try it in."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from ..surfaces.terminal.signals import signals
+from ._discord import Bot, allow_extensions, check_installed, log_to_stderr, settings_of, token_of
+from ._options import CommandGroup, engine, flag, string
+from ._output import tell
+from ._project import load_project, open_app
+from ._trust import load_config
+
+agent_option = string("--agent", help="the agent that answers; by default, the configured one")
+sandbox_option = flag("--sandbox", help="try the bot in a Discord on this machine; needs no token")
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True, help="Run a Discord bot.")
+@agent_option
+@engine
+@sandbox_option
+@click.pass_context
+def discord(context: click.Context, agent: str, engine: str, sandbox: bool) -> int | None:
+    if context.invoked_subcommand is None:
+        return context.invoke(run, agent=agent, engine=engine, sandbox=sandbox)
+    if agent or engine or sandbox:
+        raise click.UsageError(f"options go after the command: rondel discord {context.invoked_subcommand} ...")
+    return None
+
+
+@discord.command()
+@agent_option
+@engine
+@sandbox_option
+def run(agent: str, engine: str, sandbox: bool) -> int:
+    """Run the bot until a signal stops it; `rondel discord` does the same."""
+    log_to_stderr()
+    return asyncio.run(_sandbox(agent, engine) if sandbox else _run(agent, engine))
+
+
+@discord.command()
+def invite() -> None:
+    """Print the link that adds the bot to a server."""
+    check_installed()
+    from ..surfaces.discord.check import client_id_in, invite_url
+
+    sys.stdout.write(invite_url(client_id_in(token_of(load_config()))) + "\n")
+
+
+async def _run(agent: str, engine: str) -> int:
+    check_installed()
+    project = load_project()
+    token, settings = token_of(project.config), settings_of(project.config)
+    allow_extensions(project.config)
+    async with open_app(project, agent or settings.agent, engine, recover=True, is_public=True) as opened:
+        tell(opened.model_line)
+        bot = Bot(opened.app, settings)
+        with signals(bot.stop_soon, "SIGINT", "SIGTERM"):
+            await bot.run(token)
+    return 0
+
+
+async def _sandbox(agent: str, engine: str) -> int:
+    check_installed()
+    from ._sandbox import play
+
+    project = load_project()
+    settings = settings_of(project.config)
+    allow_extensions(project.config)
+    async with open_app(project, agent or settings.agent, engine, is_public=True) as opened:
+        await play(opened, settings)
+    return 0

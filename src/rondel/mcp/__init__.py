@@ -1,0 +1,26 @@
+"""The Model Context Protocol: tools, prompts and resources of other programs for our agents, and our agents for others.
+
+`spec.py` and `names.py` are pure. `plugin.py` is what an agent gets; it imports the SDK (the extra `rondel[mcp]`) in a
+thread when the first server is connected. `server.py` serves agents. Knows no project file and no surface.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .plugin import McpServers
+    from .server import make_server
+
+__all__ = ["McpServers", "make_server"]
+
+
+def __getattr__(name: str) -> Any:
+    # The settings of a project need only spec.py, which must not import all the rest.
+    if name == "McpServers":
+        from .plugin import McpServers
+
+        return McpServers
+    if name == "make_server":
+        from .server import make_server
+
+        return make_server
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,78 @@
+"""The connections of one app. Agents with equal servers share a connection, and all share the watchdog."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from ..contracts.store import Store
+from .link import Link
+from .pins import load_pins
+from .process import Watchdog
+from .spec import ServerSpec
+
+if TYPE_CHECKING:
+    from ..app.app import App
+
+_HUBS: WeakKeyDictionary[App, Hub] = WeakKeyDictionary()
+"""Plugins are made for each agent and know each other only by their app."""
+
+
+def hub_of(app: App) -> Hub:
+    hub = _HUBS.get(app)
+    if hub is None:
+        hub = _HUBS[app] = Hub()
+    return hub
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._links: dict[bytes, tuple[Link, asyncio.Task[None]]] = {}
+        self._users: dict[bytes, int] = {}
+        self._watchdog = Watchdog()
+
+    @property
+    def links(self) -> list[Link]:
+        return [link for link, _ in self._links.values()]
+
+    @contextlib.asynccontextmanager
+    async def connect(
+        self, specs: Sequence[ServerSpec], *, store: Store, env: dict[str, str], folder: str, logins: Path | None
+    ) -> AsyncGenerator[list[Link]]:
+        """Connect servers in the background for as long as the block runs; those that are connected are shared."""
+        keys: list[bytes] = []
+        try:
+            for spec in specs:
+                key = msgspec.json.encode((spec, folder), order="deterministic")
+                if key not in self._links:
+                    link = Link(spec, env=env, folder=folder, watchdog=self._watchdog, logins=logins)
+                    link.pins = await load_pins(store, link.identity)
+                    # A task without a group, because the app may be closed by another task than opened it; the block's
+                    # end awaits it.
+                    task = asyncio.create_task(link.run(), name=f"mcp-{spec.name}")  # noqa: TID251
+                    self._links[key] = link, task
+                self._users[key] = self._users.get(key, 0) + 1
+                keys.append(key)
+            yield [self._links[key][0] for key in keys]
+        finally:
+            await self._release(keys)
+
+    async def _release(self, keys: list[bytes]) -> None:
+        ending: list[asyncio.Task[None]] = []
+        for key in keys:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                _, task = self._links.pop(key)
+                task.cancel()
+                ending.append(task)
+        if ending:
+            await asyncio.wait(ending)
+        if not self._links:
+            await self._watchdog.aclose()

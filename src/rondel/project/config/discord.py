@@ -1,0 +1,53 @@
+"""Checks `[discord]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from ...errors import ConfigError, nearest
+from ...text.document import Checker, Document, KeyPath, collecting, dotted
+from ..settings import DISCORD_COMMANDS, DiscordId, DiscordSettings
+
+PATH: KeyPath = ("discord",)
+LISTS = ("whitelist", "restrict", "approvers")
+
+
+def check_discord(checker: Checker, settings: DiscordSettings | None) -> DiscordSettings | None:
+    for mistake in _mistakes(checker.document, settings) if settings is not None else ():
+        with collecting(checker.mistakes):
+            raise mistake
+    return settings
+
+
+def _mistakes(document: Document, settings: DiscordSettings) -> Iterator[ConfigError]:
+    for key in LISTS:
+        for index, id in enumerate(cast("tuple[DiscordId | None, ...]", getattr(settings, key))):
+            if id is not None and not is_id(id):
+                yield document.error((*PATH, key, index), _not_an_id(id))
+    for index, rule in enumerate(settings.rules):
+        for key in ("guild", "channel", "role", "person"):
+            if (id := getattr(rule, key)) != "" and not is_id(id):
+                yield document.error((*PATH, "rules", index, key), _not_an_id(id))
+        if rule.mode and rule.mode not in settings.modes:
+            hint = nearest(rule.mode, list(settings.modes))
+            yield document.error((*PATH, "rules", index, "mode"), f"no mode is named {rule.mode!r}{hint}")
+    for index, name in enumerate(cast("tuple[str | None, ...]", settings.slash)):
+        if name is not None and name not in DISCORD_COMMANDS:
+            message = f"'/ai' has no subcommand {name!r}{nearest(name, DISCORD_COMMANDS)}"
+            yield document.error((*PATH, "slash", index), message)
+    for key in ("bot_turns_max", "context_messages", "reply_depth", "edit_s", "notice_s", "command_s", "drain_s"):
+        if not (value := getattr(settings, key)) >= 0:
+            yield document.error((*PATH, key), f"{dotted((*PATH, key))!r} is {value!r}; it must be 0 or more")
+    for key, least, most in (("messages_max", 1, 50), ("context_messages", 0, 100), ("reply_depth", 0, 20)):
+        if not least <= (value := getattr(settings, key)) <= most:
+            message = f"{dotted((*PATH, key))!r} is {value!r}; it is {least} to {most}"
+            yield document.error((*PATH, key), message)
+
+
+def is_id(id: DiscordId) -> bool:
+    return str(id).isdigit() and len(str(id)) <= 20
+
+
+def _not_an_id(id: DiscordId) -> str:
+    return f"{id!r} is not an id of Discord; turn on developer mode, right-click and choose 'Copy ID'"

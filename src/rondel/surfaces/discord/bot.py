@@ -1,0 +1,578 @@
+"""The Discord surface: hears messages, sends those that are for the bot to conversations, and delivers the answers.
+
+It runs no tool and has no policy of its own: `gate.py` decides who is answered, the app does the rest. Voice is not
+part of it; a voice surface would be given the same client and app, and the conversation of a channel
+(`conversation_id`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import discord
+import msgspec
+
+from ...app.app import App
+from ...charge import Scope
+from ...errors import RondelError
+from ...events import Digest
+from ...machine.conversation import Conversation
+from ...machine.journal import Watcher
+from ...project.settings import DiscordSettings
+from ...prompt import Node, Prompt
+from ...values import Message, Options, Person, Value, user
+from .bridge import CommandBridge
+from .context import Gathered, Gatherer, edited
+from .delivery import Delivery
+from .gate import Chosen, Gate, Place, Speaker
+from .hooks import Hooks
+from .mentions import Names, tidy_name
+from .modes import Modes
+from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet
+from .pace import Pace, Typing
+from .pending import Pending, Records
+from .questions import Questions
+from .summary import summarize
+from .talk import Talk
+from .usage import on_click
+
+log = logging.getLogger("rondel.discord")
+
+SEEN_MAX = 10_000
+LOOK_S = 0.02
+CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
+MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
+
+
+class ActiveTask(Value, frozen=True):
+    """Work that is going on in a channel. `subject` is what everybody may read."""
+
+    message: int
+    person: Person
+    subject: str
+    is_private: bool
+    started_at: float
+    state: str
+
+
+class DiscordBot:
+    """A bot on a client of discord.py. `attach` makes one; `running` is its life."""
+
+    def __init__(self, client: discord.Client, app: App, settings: DiscordSettings | None = None) -> None:
+        self.client, self.app = client, app
+        self.settings = settings or DiscordSettings()
+        self.gate = Gate(self.settings)
+        self.hooks = Hooks()
+        self.pace = Pace(self.settings.edit_s)
+        self.questions = Questions(self)
+        self.bridge: CommandBridge | None = None
+        self._talk = Talk(self)
+        self.chat, self.chat_sync = self._talk.chat, self._talk.chat_sync
+        self.modes = Modes(app, self.settings)
+        self.deliveries: dict[int, Delivery] = {}
+        self._shown_last: dict[str, asyncio.Event] = {}
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._last: OrderedDict[tuple[int, str], str] = OrderedDict()  # the newest conversation of each channel
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._denied: set[int] = set()
+        self._is_stopping = False
+        self._is_recovering = self.has_recovered = False
+        self._started: Started | None = None
+        self.engine_answered = False
+        self.connected = asyncio.Event()
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
+        async with asyncio.TaskGroup() as group:
+            started = self._started = Started(self.app, group)
+            if self.settings.keep_lists and (lists := await started.records.lists()) is not None:
+                self.gate.replace_lists(*lists)
+            await self.modes.load()
+            try:
+                yield
+            finally:
+                self._is_stopping = True
+                await self._drain()
+                for task in started.tasks:
+                    task.cancel()
+                started.stop()
+        self._started = None
+
+    async def _drain(self) -> None:
+        """Wait for running answers. Those that take longer are finished after the next start."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_s):
+                await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until nothing is being said. Questions may be open, and jobs may run in the background."""
+        while any(delivery.is_under_way for delivery in self.deliveries.values()):
+            await asyncio.wait(self._here.tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+
+    @property
+    def _here(self) -> Started:
+        if self._started is None:
+            raise RondelError("the bot has not started")
+        return self._started
+
+    @property
+    def group(self) -> asyncio.TaskGroup:
+        return self._here.group
+
+    @property
+    def records(self) -> Records:
+        return self._here.records
+
+    @property
+    def typing(self) -> Typing:
+        return self._here.typing
+
+    @property
+    def id(self) -> int:
+        return self.client.user.id if self.client.user else 0
+
+    @property
+    def name(self) -> str:
+        return self.client.user.display_name if self.client.user else ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether Discord is connected and an engine has answered."""
+        return self._started is not None and self.client.is_ready() and self.engine_answered
+
+    async def check_engine(self, agent: str = "") -> None:
+        """Ask the agent's engine for one word. Raises EngineError if it does not answer."""
+        resolved = self.app.registry.resolve(agent or self.settings.agent or self.app.registry.agent().name)
+        prompt = Prompt((Node("check", text="Say: ok", role="user"),), (), Options(tokens_max=16))
+        async for _ in self.app.charge(resolved.engine, Scope("check")).stream(prompt):
+            pass
+        self.engine_answered = True
+
+    # --- what happens in Discord --------------------------------------------------------------------------------------
+
+    async def on_ready(self) -> None:
+        """Continue what a crash or a stop has cut off. Discord says 'ready' again after every reconnect."""
+        self.connected.set()
+        if self._is_recovering or self._started is None:
+            return
+        self._is_recovering = True
+        async for pending in self.records.all_pending():
+            if pending.message not in self.deliveries:
+                await self._recover(pending)
+        self.has_recovered = True
+
+    async def on_message(self, message: discord.Message) -> None:
+        if self._started is None or message.author.id == self.id or message.type not in CHANNEL_MESSAGES:
+            return
+        place, speaker = place_of(message), speaker_of(message.author)
+        self.gate.heard(place, speaker)
+        if self._is_stopping or message.id in self._seen:
+            return
+        if not self.gate.admits(place, speaker, to_bot=self._is_to_bot(message)):
+            return
+        self._seen[message.id] = None  # a resumed connection may show it again
+        while len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        # The lock is taken in the order in which messages arrive, before anything waits.
+        lock = self._locks.setdefault(message.channel.id, asyncio.Lock())
+        try:
+            async with lock:
+                await self._handle(message, place, speaker)
+        except (RondelError, discord.HTTPException) as error:
+            log.error("message %s cannot be answered: %s", message.id, error)
+        finally:
+            if not lock.locked() and not getattr(lock, "_waiters", None):
+                self._locks.pop(message.channel.id, None)
+
+    def _is_to_bot(self, message: discord.Message) -> bool:
+        if any(person.id == self.id for person in message.mentions):
+            return True
+        replied = message.reference.resolved if message.reference else None
+        return isinstance(replied, discord.Message) and replied.author.id == self.id
+
+    async def on_message_edit(self, message: discord.Message) -> None:
+        """A message that is still being answered was edited: the answer takes it into account."""
+        delivery = self.deliveries.get(message.id)
+        if delivery is None or not message.content.strip():
+            return
+        gatherer = Gatherer(message, bot=self.id, sees_images=False, known=())
+        text = (await gatherer.gather(reply_depth=0, around=0)).content.text
+        if text == delivery.pending.content.text:
+            return
+        if delivery.fold.turn:
+            note = f"(I have edited my message. It now says:)\n{text}"
+            await delivery.conversation.steer(user(note, author=str(message.author.id)), person=delivery.pending.person)
+        elif delivery.fold.turn_state == "queued" and await delivery.stop():
+            content = edited(delivery.pending.content, text)
+            content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
+            pending = msgspec.structs.replace(delivery.pending, content=content)
+            await self._begin(Delivery(self, pending, delivery.channel, ChannelOutlet(delivery.channel)))
+
+    async def on_message_delete(self, message: int) -> None:
+        """Nobody waits for the answer to a message that was deleted."""
+        if (delivery := self.deliveries.get(message)) is not None:
+            await delivery.stop()
+
+    async def on_guild_remove(self, guild: int) -> None:
+        for delivery in [one for one in self.deliveries.values() if one.pending.guild == guild]:
+            await delivery.stop()
+            await self.records.done(delivery.pending.message)
+
+    async def on_channel_delete(self, channel: int) -> None:
+        for delivery in [one for one in self.deliveries.values() if one.channel.id == channel]:
+            await delivery.stop()
+
+    async def on_interaction(self, interaction: discord.Interaction[Any]) -> None:
+        kinds = (discord.InteractionType.component, discord.InteractionType.modal_submit)
+        if self._started is not None and interaction.type in kinds:
+            try:
+                if not await self.questions.on_interaction(interaction):
+                    await on_click(self, interaction)
+            except (RondelError, discord.HTTPException) as error:
+                log.error("an interaction in channel %s failed: %s", interaction.channel_id, error)
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
+        channel = message.channel
+        if not may_write(channel):
+            await self._tell_denied(channel, message.author, "it may not write there")
+            return
+        self.typing.start(channel, channel.id)
+        try:
+            pending, channel = await self._prepare(message, place, speaker)
+            await self._begin(Delivery(self, pending, channel, ChannelOutlet(channel)))
+        finally:
+            self.typing.stop(message.channel.id)
+
+    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Pending, Any]:
+        chosen = await self.chosen(place, speaker)
+        channel: Any = message.channel
+        id = await self._conversation_of(message, place, chosen)
+        if chosen.conversation == "thread" and not (place.is_thread or place.is_dm):
+            channel = await open_thread(message)
+        agent = self.modes.agent_of(chosen)
+        conversation = self.app.conversation(id, agent=agent)
+        await self.use_engine(conversation, chosen.model)
+        transcript = await conversation.transcript()
+        engine = conversation.engine
+        gatherer = Gatherer(message, bot=self.id, sees_images=engine.facts.images, known=transcript.messages)
+        is_open = self.gate.is_open(place)
+        around = 0 if is_open or place.is_thread else self.settings.context_messages
+        gathered = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
+        gathered = await self._with_hooks(self._with_tasks(gathered, channel.id, message.author.id))
+        pending = Pending(
+            message.id,
+            channel.id,
+            id,
+            gathered.content,
+            gathered.before,
+            person_of(message.author),
+            scope_of(place),
+            place.guild,
+            agent,
+            chosen.model,
+            (await self.app.journals.current(id)).seq,
+            gathered.names,
+        )
+        return pending, channel
+
+    def _with_tasks(self, gathered: Gathered, channel: int, person: int) -> Gathered:
+        """Add what else is being worked on in the channel, without what is private to others."""
+        lines = self.task_lines(channel, person)
+        if not lines:
+            return gathered
+        text = "\n".join((*lines, "Use this information if users ask about ongoing or recent work."))
+        note = Message("system", (user(text).parts[0],), id=f"{gathered.content.id}-tasks", duration=1)
+        return msgspec.structs.replace(gathered, before=(note, *gathered.before))
+
+    async def _with_hooks(self, gathered: Gathered) -> Gathered:
+        messages = await self.hooks.chat((*gathered.before, gathered.content))
+        if not messages:
+            raise RondelError("a chat hook left no message to send")
+        content = msgspec.structs.replace(messages[-1], id=gathered.content.id)
+        return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
+
+    async def _begin(self, delivery: Delivery) -> None:
+        pending = delivery.pending
+        self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
+        while len(self._last) > SEEN_MAX:
+            self._last.popitem(last=False)
+        await self.records.keep(pending)  # from here on, a crash loses no answer
+        await self.records.took_part(pending.person.id, pending.conversation)
+        watcher = await delivery.begin()
+        self._run(delivery, watcher)
+
+    def _run(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
+        self.deliveries[delivery.pending.message] = delivery
+        delivery.before = self._shown_last.get(delivery.pending.conversation)
+        self._shown_last[delivery.pending.conversation] = delivery.is_shown
+        self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
+
+    async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool) -> None:
+        try:
+            await delivery.run(watcher, recovers=recovers)
+        except RondelError as error:
+            log.error("the answer to message %s cannot be delivered: %s", delivery.pending.message, error)
+        finally:
+            if self.deliveries.get(delivery.pending.message) is delivery:
+                del self.deliveries[delivery.pending.message]
+            if self._shown_last.get(delivery.pending.conversation) is delivery.is_shown:
+                del self._shown_last[delivery.pending.conversation]
+
+    async def _recover(self, pending: Pending) -> None:
+        channel = await self.channel(pending.channel)
+        if pending.is_command and pending.is_private:  # nobody else may read the answer
+            person = self.client.get_user(int(pending.person.id)) or await self._person(int(pending.person.id))
+            channel = await self._dm(person) if person is not None else None
+        if channel is None:
+            log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
+            await self.records.done(pending.message)
+            return
+        await self.app.runtime.recover(pending.conversation)  # what the process that died has left
+        await self.app.background.take_up(pending.conversation)
+        delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
+        watcher = await delivery.begin()
+        self._run(delivery, watcher, recovers=True)
+
+    async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
+        """Answer a slash command with a turn. The interaction was deferred."""
+        place, person = place_of_interaction(interaction), interaction.user
+        chosen = await self.chosen(place, speaker_of(person))
+        id = f"discord-u{place.guild}-{person.id}-private" if is_private else await self.conversation_id(place, chosen)
+        agent = self.modes.agent_of(chosen)
+        conversation = self.app.conversation(id, agent=agent)
+        await self.use_engine(conversation, chosen.model)
+        words = text if place.is_dm or is_private else f"{tidy_name(person.display_name).replace(':', ' ')}: {text}"
+        where = {"discord": {"channel": place.channel, "message": interaction.id, "person": person.id}}
+        content = user(words, id=f"discord-{interaction.id}", author=str(person.id), opaque=where)
+        names = ((person.id, person.display_name, person.name),)
+        pending = Pending(interaction.id, place.channel, id, content, (), person_of(person), scope_of(place))
+        pending = msgspec.structs.replace(
+            pending,
+            guild=place.guild,
+            agent=agent,
+            model=chosen.model,
+            seq=(await self.app.journals.current(id)).seq,
+            names=names,
+            is_private=is_private,
+            is_command=True,
+        )
+        outlet: Outlet = CommandOutlet(interaction, is_private=is_private)
+        gathered = await self._with_hooks(Gathered(content, (), names))
+        pending = msgspec.structs.replace(pending, content=gathered.content, before=gathered.before)
+        await self._begin(Delivery(self, pending, interaction.channel, outlet))
+
+    # --- settings that change at run time -----------------------------------------------------------------------------
+
+    async def change_lists(self, change: Callable[[Gate], object]) -> None:
+        """Change the whitelist or the restriction, and keep them if `keep_lists` is set."""
+        change(self.gate)
+        if self.settings.keep_lists:
+            await self.records.keep_lists(self.gate.whitelist, self.gate.restrict)
+
+    # --- conversations ------------------------------------------------------------------------------------------------
+
+    def conversation(self, pending: Pending) -> Conversation:
+        return self.app.conversation(pending.conversation, agent=pending.agent)
+
+    async def chosen(self, place: Place, speaker: Speaker) -> Chosen:
+        selected = await self.records.selected(place.parent or place.channel)
+        return self.gate.choose(place, speaker, selected.chosen)
+
+    async def conversation_id(self, place: Place, chosen: Chosen, person: int = 0) -> str:
+        """Return the conversation of a channel, or of a person if `conversation` says so."""
+        if chosen.conversation == "user" and person:
+            base = f"discord-u{place.guild}-{person}"
+        else:
+            base = f"discord-c{place.channel}"
+        resets = (await self.records.selected(place.channel)).resets
+        return f"{base}.{resets}" if resets else base
+
+    async def _conversation_of(self, message: discord.Message, place: Place, chosen: Chosen) -> str:
+        scoping = chosen.conversation
+        if scoping == "thread" and not (place.is_thread or place.is_dm):
+            return f"discord-c{message.id}"  # the thread of a message has the message's id
+        if place.is_thread or place.is_dm or scoping in ("channel", "user"):
+            return await self.conversation_id(place, chosen, message.author.id)
+        if scoping == "auto" and self.gate.is_open(place):
+            return await self.conversation_id(place, chosen)
+        above = message.reference.message_id if message.reference else None
+        return (await self.records.conversation_of(above) if above else "") or f"discord-m{message.id}"
+
+    async def last_conversation(self, place: Place, person: discord.User | discord.Member) -> str:
+        """Return the conversation in which something was said last in a channel."""
+        known = self._last.get((place.channel, ""))
+        return known or await self.conversation_id(place, await self.chosen(place, speaker_of(person)), person.id)
+
+    async def forget(self, person: int) -> tuple[int, int]:
+        """Delete the conversations in which only this person spoke. Returns how many, and how many were kept."""
+        deleted = shared = 0
+        for id in await self.records.conversations_of(str(person)):
+            authors = {m.author for m in (await self.app.conversation(id).transcript()).messages if m.role == "user"}
+            if all(author in ("", str(person)) or ":" in author for author in authors):
+                await self.app.conversation(id).stop()
+                deleted += await self.app.store.delete(id)
+                await self.records.left(str(person), id)
+            else:
+                shared += 1
+        return deleted, shared
+
+    async def remember(self, message: int, conversation: str) -> None:
+        """A reply to this message of the bot continues the conversation."""
+        if conversation.startswith("discord-m"):
+            await self.records.answered(message, conversation)
+
+    async def use_engine(self, conversation: Conversation, model: str) -> None:
+        if (await conversation.transcript()).engine != model:
+            await conversation.use_engine(model)
+
+    # --- what deliveries need -----------------------------------------------------------------------------------------
+
+    async def channel(self, id: int) -> Any:
+        try:
+            return self.client.get_channel(id) or await self.client.fetch_channel(id)
+        except discord.HTTPException:
+            return None
+
+    def restore(self, names: Names, text: str, channel: Any) -> str:
+        """Turn names into mentions, also those of members whom the conversation has not met."""
+        text = names.restore(text)
+        guild = getattr(channel, "guild", None)
+        if guild is None or "@" not in text:
+            return text
+        found = {name: guild.get_member_named(name) for name in set(MENTIONED.findall(text))}
+        members = [(one.id, one.display_name, one.name) for one in found.values() if one is not None]
+        return Names(members).restore(text) if members else text
+
+    async def report(self, delivery: Delivery, digest: Digest) -> str:
+        """Return what people read of a job that is over."""
+        summary = await summarize(self.app, self.settings.summary_engine, digest, delivery.pending.scope)
+        return f"**{digest.name}** {'is done' if digest.success else 'has failed'}: {summary}"
+
+    async def tell_denied(self, pending: Pending, why: str) -> None:
+        channel, person = await self.channel(pending.channel), await self._person(int(pending.person.id))
+        if channel is not None and person is not None:
+            await self._tell_denied(channel, person, why)
+
+    async def _tell_denied(self, channel: Any, person: discord.User | discord.Member, why: str) -> None:
+        """Say once for each channel that the bot lacks permissions there, to the person who spoke to it."""
+        if channel.id in self._denied:
+            return
+        self._denied.add(channel.id)
+        log.warning("the bot cannot answer in channel %s: %s", channel.id, why)
+        text = f"I cannot answer in #{getattr(channel, 'name', '?')}: I lack a permission there. Please ask an admin."
+        with contextlib.suppress(discord.HTTPException):
+            await (await self._dm(person)).send(text, allowed_mentions=NOBODY)
+
+    async def _person(self, id: int) -> discord.User | None:
+        try:
+            return self.client.get_user(id) or await self.client.fetch_user(id)
+        except discord.HTTPException:
+            return None
+
+    async def _dm(self, person: discord.User | discord.Member) -> discord.DMChannel:
+        return person.dm_channel or await person.create_dm()
+
+    # --- active tasks -------------------------------------------------------------------------------------------------
+
+    def active_tasks(self, channel: int = 0) -> list[ActiveTask]:
+        """Return what is being worked on, in one channel or in all."""
+        return [
+            ActiveTask(
+                one.pending.message,
+                one.pending.person,
+                one.subject,
+                one.pending.is_private,
+                one.started_at,
+                one.fold.state,
+            )
+            for one in self.deliveries.values()
+            if channel in (0, one.channel.id)
+        ]
+
+    def task_lines(self, channel: int, person: int) -> list[str]:
+        """Return what a model is told about the work in a channel when this person speaks."""
+        lines: list[str] = []
+        for task in self.active_tasks(channel):
+            if task.person.id == str(person) and not task.is_private:
+                lines.append(f"Your request is still running: {task.subject}.")
+            elif task.is_private:
+                lines.append(f"Working on a private request for {tidy_name(task.person.name)}.")
+            else:
+                lines.append(f"Working on {task.subject} for {tidy_name(task.person.name)}.")
+        return lines
+
+
+class Started:
+    """What exists only while the bot runs."""
+
+    def __init__(self, app: App, group: asyncio.TaskGroup) -> None:
+        self.group = group
+        self.records = Records(app.store, app.clock)
+        self.typing = Typing(app.clock, group)
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Any, name: str) -> None:
+        task = self.group.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def stop(self) -> None:
+        self.typing.stop_all()
+
+
+# --- values of the library as ours ------------------------------------------------------------------------------------
+
+
+def place_of(message: discord.Message) -> Place:
+    return _place(message.guild, message.channel)
+
+
+def place_of_interaction(interaction: discord.Interaction[Any]) -> Place:
+    return _place(interaction.guild, interaction.channel)
+
+
+def _place(guild: discord.Guild | None, channel: Any) -> Place:
+    is_thread = isinstance(channel, discord.Thread)
+    return Place(guild.id if guild else 0, channel.id, channel.parent_id if is_thread else 0, is_thread)
+
+
+def speaker_of(person: discord.User | discord.Member) -> Speaker:
+    return Speaker(person.id, tuple(role.id for role in getattr(person, "roles", ())), person.bot)
+
+
+def person_of(person: discord.User | discord.Member) -> Person:
+    roles = tuple(str(role.id) for role in getattr(person, "roles", ()) if not role.is_default())
+    return Person(str(person.id), tidy_name(person.display_name), roles, "discord")
+
+
+def scope_of(place: Place) -> Scope:
+    return Scope(channel=str(place.parent or place.channel), guild=str(place.guild) if place.guild else "")
+
+
+def may_write(channel: Any) -> bool:
+    guild = getattr(channel, "guild", None)
+    if guild is None or guild.me is None:
+        return True
+    held = channel.permissions_for(guild.me)
+    return bool(held.send_messages_in_threads if isinstance(channel, discord.Thread) else held.send_messages)
+
+
+async def open_thread(message: discord.Message) -> Any:
+    """Return a thread for the answer, or the channel if the bot may not open one."""
+    title = " ".join(message.clean_content.split())[:60].strip("#*` ") or "Conversation"
+    try:
+        return await message.create_thread(name=title)
+    except discord.HTTPException as error:
+        log.info("no thread can be opened in channel %s: %s", message.channel.id, error)
+        return message.channel

@@ -1,0 +1,365 @@
+"""Delivers the answer to one message: folds the conversation's events, and makes Discord show what the fold says.
+
+Every message has a nonce that the journal determines, so the same answer is never posted twice, whenever the bot dies:
+after a restart the same fold gives the same messages, and Discord returns those that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from typing import TYPE_CHECKING, Any
+
+import discord
+import msgspec
+
+from ...events import Event, Outcome, RoundFinished, TurnFinished
+from ...machine.conversation import Conversation, TurnView
+from ...machine.journal import Watcher
+from .chunks import LIMIT, chunks
+from .fold import AnswerFold, Asked, Reported, Said
+from .mentions import Names
+from .outlet import ChannelOutlet, Denied, Extras, Gone, Outlet
+from .pending import Pending
+
+if TYPE_CHECKING:
+    from .bot import DiscordBot
+
+log = logging.getLogger("rondel.discord")
+
+FIRST_S = 0.05  # how long the first text waits for more: most of a quick answer comes at once
+FOUND_MAX = 100  # messages of a channel that are searched for an answer that a crash cut off
+FOUND_CHARS = 20  # how much of their text must agree: a message may have been cut off while it streamed
+NOTICE = "notice"
+FAILED = "Sorry, I could not answer that. Please try again in a while."
+STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
+
+
+class Delivery:
+    def __init__(self, bot: DiscordBot, pending: Pending, channel: Any, outlet: Outlet) -> None:
+        self.bot, self.pending, self.channel = bot, pending, channel
+        self.started_at = bot.app.clock.now()
+        self.conversation: Conversation = bot.conversation(pending)
+        self.fold = AnswerFold(pending.content.id, "", report_jobs=bot.settings.report_jobs)
+        self.view: TurnView | None = None
+        self.before: asyncio.Event | None = None
+        """Set when the answer before this one in the conversation is shown: answers keep the order of their turns."""
+        self.is_shown = asyncio.Event()
+        self._outlet = outlet
+        self._names = Names(pending.names)
+        self._shown: dict[str, list[str]] = {}  # what each message of a piece shows
+        self._texts: dict[str, str] = {}  # the text that each piece shows
+        self._found: list[tuple[int, int, str]] = []
+        """Messages of this answer that were posted and not recorded: id, what it replies to, text."""
+        self._is_typing = self._was_noticed = self._is_showing = False
+        self._due_at = 0.0
+        self._notice: asyncio.Task[None] | None = None
+        self._extras: Extras | None = None  # of a reply hook
+
+    # --- the answer's life --------------------------------------------------------------------------------------------
+
+    async def begin(self) -> Watcher:
+        """Send the message, or find it sent. Watch from the position that was known before."""
+        pending = self.pending
+        watcher = await self.conversation.watch(pending.seq)
+        try:
+            self.view = await self.conversation.send(
+                pending.content, person=pending.person, scope=pending.scope, before=pending.before
+            )
+        except BaseException:
+            watcher.close()
+            raise
+        self.view.close()  # it is only used to stop the turn: the whole conversation is watched
+        self.fold = AnswerFold(pending.content.id, self.view.id, report_jobs=self.bot.settings.report_jobs)
+        return watcher
+
+    async def run(self, watcher: Watcher, *, recovers: bool = False) -> None:
+        try:
+            with watcher:
+                if recovers:
+                    await self._find_posted()
+                self._attend()
+                await self._follow(watcher)
+        except Gone as error:
+            log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
+            await self.stop()
+        except Denied as error:
+            await self.stop()
+            await self.bot.tell_denied(self.pending, str(error))
+        except discord.HTTPException as error:
+            log.error("Discord refuses an answer in channel %s: %s", self.pending.channel, error)
+        finally:
+            self._rest()
+        await self.bot.records.done(self.pending.message)
+
+    async def stop(self) -> bool:
+        """Stop the turn, whether it is queued, runs or waits for an answer."""
+        running = self.fold.turn
+        if running and (self.view is None or running != self.view.id):
+            return await self.conversation.stop(running)
+        return self.view is not None and await self.view.stop()
+
+    async def _follow(self, watcher: Watcher) -> None:
+        while True:
+            for _, event in await self._next(watcher):
+                self.fold.feed(event)
+                self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
+            self._attend()
+            if self.fold.state == "over":
+                await self._show(final=True)
+                return
+            if self.fold.turn_state in ("waiting", "over") or self._is_due():
+                await self._show(final=self.fold.turn_state != "working")
+
+    async def _next(self, watcher: Watcher) -> list[tuple[int, Event]]:
+        if not self._has_news():
+            return await watcher.batch()
+        try:
+            async with asyncio.timeout_at(self._due_at):
+                return await watcher.batch()
+        except TimeoutError:
+            return []
+
+    def _has_news(self) -> bool:
+        """Whether text has come that is not shown yet; sets when it will be."""
+        if not self.bot.settings.stream or self.bot.hooks.has_reply or self.pending.replaced is not None:
+            return False
+        for index, piece in enumerate(self.fold.pieces):
+            if isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index)):
+                if not self._due_at:
+                    self._due_at = asyncio.get_running_loop().time() + FIRST_S
+                return True
+        return False
+
+    def _is_due(self) -> bool:
+        return self._has_news() and asyncio.get_running_loop().time() >= self._due_at
+
+    # --- typing and the notice ----------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        works = self.fold.state in ("queued", "working")
+        if works != self._is_typing and not self.pending.is_command:
+            self._is_typing = works
+            if works:
+                self.bot.typing.start(self.channel, self.channel.id)
+            else:
+                self.bot.typing.stop(self.channel.id)
+        notice_s = self.bot.settings.notice_s
+        if notice_s and self.fold.running and self._notice is None:
+            self._notice = self.bot.group.create_task(self._tell_late(notice_s))
+
+    def _rest(self) -> None:
+        self.is_shown.set()
+        if self._is_typing:
+            self._is_typing = False
+            self.bot.typing.stop(self.channel.id)
+        if self._notice is not None:
+            self._notice.cancel()
+
+    async def _tell_late(self, notice_s: float) -> None:
+        """Say once that a call takes long."""
+        clock = self.bot.app.clock
+        await clock.sleep_until(clock.now() + notice_s)
+        if self._was_noticed or not self.fold.running:
+            self._notice = None  # the next slow call may be noticed
+            return
+        self._was_noticed = True
+        if NOTICE not in self.pending.posted:
+            try:
+                await self._post(
+                    NOTICE, 0, f"Hang tight, I'm working on {self.subject}. I'll report back once it's ready."
+                )
+            except (Gone, Denied, discord.HTTPException) as error:
+                log.info("no notice in channel %s: %s", self.pending.channel, error)
+
+    @property
+    def subject(self) -> str:
+        """What is being worked on, for everybody who reads it: of a private request only whose it is."""
+        if self.pending.is_private:
+            return f"a private request for {self.pending.person.name or 'somebody'}"
+        names = list(self.fold.running.values()) or [job.name for job in self.fold.jobs.values()]
+        return f"the {names[0]} command" if names else "your request"
+
+    # --- showing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is being said, or about to be."""
+        return self._is_showing or self.fold.turn_state in ("queued", "working")
+
+    async def _show(self, *, final: bool) -> None:
+        self._is_showing = True
+        try:
+            await self._show_all(final=final)
+        finally:
+            self._is_showing = False
+
+    async def _show_all(self, *, final: bool) -> None:
+        if self.before is not None:
+            await self.before.wait()
+            self.before = None
+        for index, piece in enumerate(list(self.fold.pieces)):
+            key = str(index)
+            match piece:
+                case Said():
+                    await self._show_said(key, piece, final=final)
+                case Asked():
+                    await self.bot.questions.show(self, key, piece)
+                case Reported():
+                    if key not in self.pending.posted:
+                        await self._show_parts(key, chunks(await self.bot.report(self, piece.digest)))
+        if final:
+            self.is_shown.set()
+        self._due_at = asyncio.get_running_loop().time() + self.bot.pace.wait_s(self.channel.id)
+
+    async def _show_said(self, key: str, piece: Said, *, final: bool) -> None:
+        if not final and self.bot.hooks.has_reply:
+            return
+        text = await self._final_text(piece) if final else self._text(piece)
+        if self._texts.get(key) == text and self.pending.posted.get(key):
+            return
+        parts = chunks(self._names.restore(text) if not final else self.bot.restore(self._names, text, self.channel))
+        settings = self.bot.settings
+        if len(parts) <= settings.messages_max or settings.long_answers == "messages":
+            await self._show_parts(key, parts, self._extras)
+        elif not final:
+            await self._show_parts(key, parts[: settings.messages_max])
+        elif settings.long_answers == "file":
+            await self._show_file(key, text, parts[0])
+        else:
+            await self._show_thread(key, parts)
+        self._texts[key] = text
+
+    def _text(self, piece: Said) -> str:
+        return piece.text.removeprefix(f"{self.bot.name}: ")
+
+    async def _final_text(self, piece: Said) -> str:
+        if piece.end is None:
+            return self._text(piece)
+        if self.pending.replaced is not None:
+            return self.pending.replaced
+        text = with_end(self._text(piece), piece.end)
+        if self.bot.hooks.has_reply and (changed := await self.bot.hooks.reply(self, text)) is not None:
+            text, self._extras = changed.text, changed.extras
+            await self._keep(replaced=text)
+        return text
+
+    async def _show_parts(self, key: str, parts: list[str], extras: Extras | None = None) -> None:
+        shown = self._shown.setdefault(key, [])
+        for index, part in enumerate(parts):
+            await self._put(key, index, part, extras if index == 0 else None)
+        for id in self.pending.posted.get(key, ())[len(parts) :]:
+            await self._outlet.delete(id)
+        if len(self.pending.posted.get(key, ())) > len(parts):
+            await self._keep(posted={**self.pending.posted, key: self.pending.posted[key][: len(parts)]})
+            del shown[len(parts) :]
+
+    async def _put(
+        self, key: str, index: int, text: str, extras: Extras | None = None, *, outlet: Outlet | None = None
+    ) -> None:
+        """Make message `index` of a piece show this text: post it, edit it, or leave it as it is."""
+        shown, posted = self._shown.setdefault(key, []), self.pending.posted.get(key, ())
+        if index >= len(posted):
+            await self._post(key, index, text, extras, outlet=outlet)
+        elif index >= len(shown) or shown[index] != text or extras is not None:
+            await (outlet or self._outlet).edit(posted[index], text, extras)
+            shown[index:] = [text, *shown[index + 1 :]]
+
+    async def _post(
+        self, key: str, index: int, text: str, extras: Extras | None = None, *, outlet: Outlet | None = None
+    ) -> int:
+        posted, shown = self.pending.posted.get(key, ()), self._shown.setdefault(key, [])
+        reply_to = posted[-1] if posted else 0 if self.pending.is_command else self.pending.message
+        target = outlet or self._outlet
+        nonce = f"{self.pending.message:x}.{key[:4]}.{index}"
+        found = self._take_found(reply_to, text)
+        id, there = found or await target.post(text, nonce=nonce, reply_to=reply_to, extras=extras)
+        if there != text and there.strip() != text.strip():
+            await target.edit(id, text, extras)  # it was posted before a crash, with less text
+        shown[index:] = [text]
+        await self._keep(posted={**self.pending.posted, key: (*posted[:index], id)})
+        await self.bot.remember(id, self.pending.conversation)
+        return id
+
+    async def show_question(self, key: str, text: str, view: discord.ui.View | None) -> int:
+        """Show a question; without a view, its buttons are removed."""
+        if key not in self.pending.posted:
+            return await self._post(key, 0, text, Extras(view=view))
+        if self._shown.get(key) != [text]:
+            await self._outlet.edit(self.pending.posted[key][0], text, Extras(view=view or discord.ui.View()))
+            self._shown[key] = [text]
+        return self.pending.posted[key][0]
+
+    # --- long answers -------------------------------------------------------------------------------------------------
+
+    async def _show_file(self, key: str, text: str, first: str) -> None:
+        data = discord.File(io.BytesIO(text.encode()), "answer.md")
+        head = chunks(first, LIMIT - len(STARTED_IN_FILE))[0]
+        await self._show_parts(key, [head + STARTED_IN_FILE], Extras(files=(data,)))
+
+    async def _show_thread(self, key: str, parts: list[str]) -> None:
+        await self._show_parts(key, parts[:1])
+        thread = await self._thread(self.pending.posted[key][0], parts[0])
+        outlet = ChannelOutlet(thread)
+        for index, part in enumerate(parts[1:]):
+            await self._put(f"{key}t", index, part, outlet=outlet)
+
+    async def _thread(self, message: int, text: str) -> Any:
+        if self.pending.thread and (known := await self.bot.channel(self.pending.thread)) is not None:
+            return known
+        if isinstance(self.channel, discord.Thread) or self.pending.is_command:
+            return self.channel
+        title = " ".join(text.split())[:60].strip("#*` ") or "Answer"
+        try:
+            thread = await self.channel.get_partial_message(message).create_thread(name=title)
+        except discord.HTTPException:  # it may not open one, or has opened it before a crash
+            thread = await self.bot.channel(message) or self.channel
+        await self._keep(thread=thread.id)
+        return thread
+
+    # --- after a crash ------------------------------------------------------------------------------------------------
+
+    async def _find_posted(self) -> None:
+        """Find messages of this answer that were posted and not recorded: Discord forgets nonces after some minutes."""
+        pending = self.pending
+        if pending.is_command:
+            return
+        known = {id for ids in pending.posted.values() for id in ids}
+        ours = {pending.message, *known}
+        try:
+            async for message in self.channel.history(
+                after=discord.Object(pending.message), limit=FOUND_MAX, oldest_first=True
+            ):
+                above = message.reference.message_id if message.reference else None
+                if message.author.id == self.bot.id and above in ours and message.id not in known:
+                    ours.add(message.id)
+                    self._found.append((message.id, above or 0, message.content))
+        except discord.HTTPException as error:
+            log.info("channel %s cannot be searched for earlier answers: %s", pending.channel, error)
+
+    def _take_found(self, reply_to: int, text: str) -> tuple[int, str] | None:
+        """Return a message that was found and shows this text, or the beginning of it."""
+        for found in self._found:
+            id, above, shown = found
+            if above == reply_to and text.startswith(shown[:FOUND_CHARS]):
+                self._found.remove(found)
+                return id, shown
+        return None
+
+    async def _keep(self, **changes: Any) -> None:
+        self.pending = msgspec.structs.replace(self.pending, **changes)
+        await self.bot.records.keep(self.pending)
+
+
+def with_end(text: str, end: TurnFinished) -> str:
+    """Return what people read: the text, and why there is no more of it."""
+    match end.outcome:
+        case Outcome.LIMITED:
+            return "\n\n".join(part for part in (text, end.reason) if part.strip())
+        case Outcome.FAILED:
+            failure = end.failure
+            log.error("a turn failed: %s", failure.message if failure else end.reason)
+            return "\n\n".join(part for part in (text, FAILED) if part.strip())
+        case _:
+            return text

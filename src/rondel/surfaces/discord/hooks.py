@@ -1,0 +1,95 @@
+"""Functions of a bot's author that change what is sent to the model and what is said to people."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from ...callbacks import is_awaitable
+from ...errors import RondelError, nearest
+from ...values import Message, Person, ToolCall
+from .outlet import Extras
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
+
+
+class ChatReply(msgspec.Struct, frozen=True):
+    """What a reply hook says instead, with what the first message also shows."""
+
+    text: str = ""
+    extras: Extras | None = None
+
+
+class ReplyContext(msgspec.Struct, frozen=True):
+    """What a reply hook sees. `mcp_calls` are those of `calls` that went to MCP servers, and `degraded_servers` are the
+    servers that could not be used."""
+
+    text: str
+    person: Person
+    channel: Any = None
+    conversation: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    degraded_servers: tuple[str, ...] = ()
+
+    @property
+    def mcp_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(call for call in self.calls if call.name.startswith("mcp-"))
+
+
+ChatHook: TypeAlias = Callable[[list[Message]], "Sequence[Message] | Awaitable[Sequence[Message] | None] | None"]
+ReplyHook: TypeAlias = Callable[[ReplyContext], "ChatReply | str | Awaitable[ChatReply | str | None] | None"]
+HookName: TypeAlias = Literal["chat", "reply"]
+
+
+class Hooks:
+    def __init__(self) -> None:
+        self._hooks: dict[str, list[Callable[..., Any]]] = {"chat": [], "reply": []}
+
+    def on(self, name: HookName, hook: Callable[..., Any]) -> None:
+        if name not in self._hooks:
+            raise RondelError(f"{name!r} is not a hook{nearest(name, list(self._hooks))}")
+        self._hooks[name].append(hook)
+
+    def off(self, name: HookName, hook: Callable[..., Any]) -> None:
+        self._hooks[name].remove(hook)
+
+    @property
+    def has_reply(self) -> bool:
+        return bool(self._hooks["reply"])
+
+    async def chat(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return the messages as the hooks leave them: each may change the list, or return another one."""
+        current = list(messages)
+        for hook in self._hooks["chat"]:
+            returned = await _called(hook, current)
+            if returned is not None:
+                current = list(returned)
+        return tuple(current)
+
+    async def reply(self, delivery: Delivery, text: str) -> ChatReply | None:
+        """Return the value of the first hook that has one."""
+        from ...events import Warned
+
+        entries = await delivery.conversation.entries(delivery.pending.seq)
+        warned = [entry.event for entry in entries if isinstance(entry.event, Warned)]
+        degraded = tuple(event.message for event in warned if event.plugin == "mcp")
+        pending = delivery.pending
+        calls = tuple(delivery.fold.calls)
+        return await self.replace(
+            ReplyContext(text, pending.person, delivery.channel, pending.conversation, calls, degraded)
+        )
+
+    async def replace(self, context: ReplyContext) -> ChatReply | None:
+        for hook in self._hooks["reply"]:
+            returned = await _called(hook, context)
+            if returned is not None:
+                return ChatReply(returned) if isinstance(returned, str) else returned
+        return None
+
+
+async def _called(hook: Callable[..., Any], given: Any) -> Any:
+    returned = hook(given)
+    return await returned if is_awaitable(returned) else returned

@@ -1,0 +1,84 @@
+"""Modes: named presets of agent, model, instructions and options that people choose for a channel.
+
+A mode is an agent: the one that it is based on, with what the preset changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...app.app import App
+from ...errors import RondelError, nearest
+from ...project.settings import DiscordSettings, ModeSettings
+from ...values import Options
+from .gate import Chosen
+
+NAMESPACE = "discord.modes"
+
+
+class Modes:
+    def __init__(self, app: App, settings: DiscordSettings) -> None:
+        self._app = app
+        self._modes: dict[str, ModeSettings] = dict(settings.modes)
+        self._made: dict[tuple[str, str], str] = {}
+        self._count = 0
+
+    @property
+    def all(self) -> dict[str, ModeSettings]:
+        return dict(self._modes)
+
+    async def load(self) -> None:
+        """Read the modes that were saved at run time. Those of the configuration win."""
+        store = self._app.store
+        for name in await store.keys(NAMESPACE):
+            if name not in self._modes and (found := await store.get(NAMESPACE, name)):
+                self._modes[name] = msgspec.json.decode(found, type=ModeSettings)
+
+    async def save(self, name: str, mode: ModeSettings) -> None:
+        """Keep a mode; it survives a restart."""
+        _options(mode.options)
+        if mode.agent:
+            self._app.registry.resolve(mode.agent)
+        self._modes[name] = mode
+        self._made = {key: made for key, made in self._made.items() if key[0] != name}
+        await self._app.store.put(NAMESPACE, name, msgspec.json.encode(mode))
+
+    async def remove(self, name: str) -> bool:
+        self._modes.pop(name, None)
+        return await self._app.store.remove(NAMESPACE, name)
+
+    def check(self, name: str) -> None:
+        if name not in self._modes:
+            raise RondelError(f"there is no mode {name!r}{nearest(name, list(self._modes))}")
+
+    def agent_of(self, chosen: Chosen) -> str:
+        """Return the agent that answers: the chosen one, or the one that its mode makes of it."""
+        registry = self._app.registry
+        mode = self._modes.get(chosen.mode)
+        if mode is None:
+            return registry.agent(chosen.agent).name
+        base = registry.agent(chosen.agent or mode.agent)
+        if (made := self._made.get((chosen.mode, base.name))) is not None:
+            return made
+        changes: dict[str, Any] = {}
+        if mode.instructions:
+            changes["prompt"] = mode.instructions
+        if mode.model:
+            changes["engine"] = mode.model
+        if mode.options:
+            changes["options"] = _options(mode.options)
+        self._count += 1
+        suffix = "" if self._count == 1 or not registry.knows_agent(f"{base.name}-{chosen.mode}") else f"-{self._count}"
+        made = f"{base.name}-{chosen.mode}{suffix}"
+        registry.add_agent(msgspec.structs.replace(base, name=made, schedules=(), **changes))
+        self._made[chosen.mode, base.name] = made
+        return made
+
+
+def _options(given: dict[str, Any]) -> Options:
+    try:
+        return msgspec.convert(given, Options)
+    except msgspec.ValidationError as error:
+        raise RondelError(f"the options of a mode are wrong: {error}") from None

@@ -1,0 +1,230 @@
+"""Mounts the surface on a client of discord.py: our own, or one that a bot's author has made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import discord
+from discord import app_commands
+from discord.ext import commands
+
+from ...app.app import App
+from ...errors import ConfigError, RondelError, nearest
+from ...project.settings import DiscordSettings
+from .bot import DiscordBot
+from .outlet import NOBODY
+
+log = logging.getLogger("rondel.discord")
+
+
+def intents() -> discord.Intents:
+    """Return what the bot must hear: messages with their text, members by name, and servers."""
+    wanted = discord.Intents.default()
+    wanted.message_content = True
+    wanted.members = True
+    wanted.typing = wanted.presences = False
+    return wanted
+
+
+class RondelClient(commands.AutoShardedBot):
+    """The client of `rondel discord`. Nothing that it sends notifies anybody. It has no commands with a prefix."""
+
+    def __init__(self, *, extensions: Sequence[str] = (), **options: Any) -> None:
+        options = {"intents": intents(), "allowed_mentions": NOBODY, "chunk_guilds_at_startup": False, **options}
+        both = app_commands.AppCommandContext(guild=True, dm_channel=True)
+        super().__init__(command_prefix=_no_prefix, help_command=None, allowed_contexts=both, **options)
+        self._wanted = tuple(extensions)
+
+    async def setup_hook(self) -> None:
+        for name in self._wanted:
+            try:
+                await self.load_extension(name)
+            except commands.ExtensionError as error:
+                raise ConfigError(f"the extension {name!r} cannot be loaded: {error}") from error
+
+    async def on_message(self, message: discord.Message, /) -> None:
+        """No message is a command: the surface hears them all."""
+
+
+async def _no_prefix(client: Any, message: discord.Message) -> list[str]:
+    return []
+
+
+def attach(client: discord.Client, app: App, settings: DiscordSettings | None = None, **given: Any) -> DiscordBot:
+    """Let the app answer on this client: `attach(client, app, whitelist=[42])`, then `client.run(token)`.
+
+    The app is started with the client if it has not been started. Call this before the client logs in. Handlers of your
+    own for the same events are called, too.
+    """
+    bot = DiscordBot(client, app, settings_of(given) if given else settings)
+    mount(bot)
+    life = _Life(bot)
+    _wrap(client, "setup_hook", life.begin, last=True)  # theirs may load extensions with commands
+    _wrap_close(client, life.end)
+    return bot
+
+
+def settings_of(given: dict[str, Any]) -> DiscordSettings:
+    """Return settings that are given in code. Lists may be lists."""
+    for name in given:
+        if name not in DiscordSettings.__struct_fields__:
+            raise RondelError(f"Discord has no setting {name!r}{nearest(name, DiscordSettings.__struct_fields__)}")
+    values = {
+        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value for name, value in given.items()
+    }
+    return DiscordSettings(**cast("dict[str, Any]", values))
+
+
+def mount(bot: DiscordBot) -> None:
+    """Give a bot its tools and its slash commands."""
+    from .bridge import CommandBridge
+    from .slash import add_slash_commands
+
+    tree = tree_of(bot.client)
+    if tree is not None and bot.settings.slash:
+        add_slash_commands(bot, tree)
+    if tree is not None and bot.settings.commands:
+        bot.bridge = CommandBridge(bot, tree)
+        bot.app.registry.add_plugin(bot.bridge)
+    if bot.client.http.http_trace is None:
+        bot.client.http.http_trace = bot.pace.trace()
+
+
+def tree_of(client: discord.Client) -> app_commands.CommandTree[Any] | None:
+    """Return the client's tree of commands, wherever its author has put it."""
+    return client._connection._command_tree  # pyright: ignore[reportPrivateUsage]
+
+
+async def connect(client: discord.Client, token: str) -> None:
+    """Connect until the client is closed. Raises ConfigError with what to do if Discord does not let it in."""
+    try:
+        await client.start(token)
+    except discord.LoginFailure:
+        raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
+    except discord.PrivilegedIntentsRequired:
+        raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
+    except (discord.HTTPException, OSError) as error:
+        raise ConfigError(f"Discord cannot be reached: {error}") from None
+
+
+class _Life:
+    """The life of an attached bot: a task that owns the app and all other tasks, from `setup_hook` to `close`."""
+
+    def __init__(self, bot: DiscordBot) -> None:
+        self._bot = bot
+        self._task: asyncio.Task[None] | None = None
+        self._ready, self._end = asyncio.Event(), asyncio.Event()
+
+    async def begin(self) -> None:
+        # discord.py owns the loop and has no place for a task group; `end` waits for this task.
+        self._task = asyncio.create_task(self._own())  # noqa: TID251
+        ready = asyncio.create_task(self._ready.wait())  # noqa: TID251
+        await asyncio.wait((self._task, ready), return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._task.done():
+            self._task.result()  # raises why the app did not start
+        listen(self._bot)
+        if self._bot.bridge is not None:
+            self._bot.bridge.load()
+        if self._bot.settings.slash and (tree := tree_of(self._bot.client)) is not None:
+            await sync(tree)
+
+    async def _own(self) -> None:
+        async with contextlib.AsyncExitStack() as life:
+            if not _has_started(self._bot.app):
+                await life.enter_async_context(self._bot.app)
+            await life.enter_async_context(self._bot.running())
+            self._ready.set()
+            await self._end.wait()
+
+    async def end(self) -> None:
+        self._end.set()
+        if self._task is not None:
+            await self._task
+
+
+def _has_started(app: App) -> bool:
+    try:
+        return bool(app.runtime)
+    except RondelError:
+        return False
+
+
+async def sync(tree: app_commands.CommandTree[Any]) -> None:
+    """Tell Discord the commands. Without that the bot still answers messages."""
+    try:
+        await tree.sync()
+    except discord.HTTPException as error:
+        log.error("the slash commands cannot be registered: %s", error)
+
+
+def listen(bot: DiscordBot) -> None:
+    """Hear the client's events, besides the handlers that it has."""
+
+    async def on_message(message: discord.Message) -> None:
+        await bot.on_message(message)
+
+    async def on_raw_message_edit(event: discord.RawMessageUpdateEvent) -> None:
+        await bot.on_message_edit(event.message)
+
+    async def on_raw_message_delete(event: discord.RawMessageDeleteEvent) -> None:
+        await bot.on_message_delete(event.message_id)
+
+    async def on_guild_remove(guild: discord.Guild) -> None:
+        await bot.on_guild_remove(guild.id)
+
+    async def on_guild_channel_delete(channel: discord.abc.GuildChannel) -> None:
+        await bot.on_channel_delete(channel.id)
+
+    async def on_raw_thread_delete(event: discord.RawThreadDeleteEvent) -> None:
+        await bot.on_channel_delete(event.thread_id)
+
+    async def on_interaction(interaction: discord.Interaction[Any]) -> None:
+        await bot.on_interaction(interaction)
+
+    async def on_ready() -> None:
+        await bot.on_ready()
+
+    handlers = (
+        on_message,
+        on_raw_message_edit,
+        on_raw_message_delete,
+        on_guild_remove,
+        on_guild_channel_delete,
+        on_raw_thread_delete,
+        on_interaction,
+        on_ready,
+    )
+    add_listener: Any = getattr(bot.client, "add_listener", None)
+    for handler in handlers:
+        if add_listener is not None:  # a `commands.Bot`
+            add_listener(handler, handler.__name__)
+        else:
+            _wrap(bot.client, handler.__name__, handler)
+
+
+def _wrap(client: discord.Client, name: str, handler: Callable[..., Any], *, last: bool = False) -> None:
+    """Call our handler before the one that the client has, or after it."""
+    theirs: Any = getattr(client, name, None)
+    handlers = [one for one in ((theirs, handler) if last else (handler, theirs)) if one is not None]
+
+    async def both(*given: Any) -> None:
+        for one in handlers:
+            await one(*given)
+
+    both.__name__ = name
+    setattr(client, name, both)
+
+
+def _wrap_close(client: discord.Client, end: Callable[[], Any]) -> None:
+    close = client.close
+
+    async def closing() -> None:
+        await end()  # first, because answers that are being written need the connection
+        await close()
+
+    client.close = closing

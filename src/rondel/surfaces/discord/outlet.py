@@ -1,0 +1,151 @@
+"""Where an answer is written: a channel, or the answer of a slash command. Mentions never notify anybody.
+
+Every way of writing goes through here, so that no path can forget `AllowedMentions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import aiohttp
+import discord
+import msgspec
+
+log = logging.getLogger("rondel.discord")
+
+NOBODY = discord.AllowedMentions.none()
+RETRY_S_MAX = 60.0
+T = TypeVar("T")
+
+
+class Gone(Exception):
+    """The channel does not exist any more, or the bot was removed from it."""
+
+
+class Denied(Exception):
+    """The bot may not do that there."""
+
+
+class Extras(msgspec.Struct, frozen=True):
+    """What a message has besides its text."""
+
+    embeds: tuple[discord.Embed, ...] = ()
+    files: tuple[discord.File, ...] = ()
+    view: discord.ui.View | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        if self.embeds:
+            given["embeds"] = list(self.embeds)
+        if self.files:
+            given["files"] = list(self.files)
+        if self.view is not None:
+            given["view"] = self.view
+        return given
+
+
+class Outlet(Protocol):
+    async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
+        """Post a message once, however often it is called with the same nonce. Returns its id and its text."""
+        ...
+
+    async def edit(self, message: int, text: str, extras: Extras | None = None) -> None: ...
+
+    async def delete(self, message: int) -> None: ...
+
+
+class ChannelOutlet:
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+
+    async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
+        given: dict[str, Any] = extras.fields if extras else {}
+        if reply_to and self._may_reply():
+            given["reference"] = discord.MessageReference(
+                message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
+            )
+        # discord.py sends the nonce with `enforce_nonce`: a second message with it is the first one.
+        sent = await _tried(lambda: self.channel.send(text, nonce=nonce, allowed_mentions=NOBODY, **given))
+        return sent.id, sent.content
+
+    def _may_reply(self) -> bool:
+        guild = getattr(self.channel, "guild", None)
+        return guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
+
+    async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
+        found = self.channel.get_partial_message(message)
+        await _edited(lambda: found.edit(content=text, allowed_mentions=NOBODY, **_edit_fields(extras)))
+
+    async def delete(self, message: int) -> None:
+        found = self.channel.get_partial_message(message)
+        await _edited(lambda: found.delete())
+
+
+class CommandOutlet:
+    """The answer of a slash command: its first message replaces the 'thinking' one."""
+
+    def __init__(self, interaction: discord.Interaction[Any], *, is_private: bool) -> None:
+        self._interaction, self._is_private = interaction, is_private
+        self._first = 0
+
+    async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
+        if not self._first:
+            fields = _edit_fields(extras)
+            sent = await _tried(
+                lambda: self._interaction.edit_original_response(content=text, allowed_mentions=NOBODY, **fields)
+            )
+            self._first = sent.id
+            return sent.id, text
+        given = extras.fields if extras else {}
+        given["ephemeral"] = self._is_private
+        followup: Any = self._interaction.followup
+        sent = await _tried(lambda: followup.send(text, allowed_mentions=NOBODY, wait=True, **given))
+        return sent.id, text
+
+    async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
+        fields, answer = _edit_fields(extras), self._interaction
+        if message == self._first:
+            await _edited(lambda: answer.edit_original_response(content=text, allowed_mentions=NOBODY, **fields))
+        else:
+            followup = answer.followup
+            await _edited(lambda: followup.edit_message(message, content=text, allowed_mentions=NOBODY, **fields))
+
+    async def delete(self, message: int) -> None:
+        await _edited(lambda: self._interaction.followup.delete_message(message))
+
+
+def _edit_fields(extras: Extras | None) -> dict[str, Any]:
+    given = extras.fields if extras else {}
+    if "files" in given:
+        given["attachments"] = given.pop("files")
+    return given
+
+
+async def _tried(call: Callable[[], Awaitable[T]]) -> T:
+    """Call until it succeeds: Discord may be down for a while, and an answer must not be lost for that."""
+    wait_s = 1.0
+    while True:
+        try:
+            return await call()
+        except discord.NotFound as error:
+            raise Gone(str(error)) from error
+        except discord.Forbidden as error:
+            raise (Gone if error.code == 10003 else Denied)(str(error)) from error
+        except (discord.DiscordServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.warning("Discord cannot be reached (%s); the next attempt is in %g s", error, wait_s)
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, RETRY_S_MAX)
+
+
+async def _edited(call: Callable[[], Awaitable[object]]) -> None:
+    """Edit or delete a message. One that somebody has deleted stays deleted."""
+    try:
+        await _tried(call)
+    except Gone as error:
+        cause = error.__cause__
+        if not (isinstance(cause, discord.NotFound) and cause.code == 10008):
+            raise

@@ -1,0 +1,79 @@
+"""How often an answer is edited, learned from Discord's rate-limit headers; and each channel's typing indicator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from typing import Any
+
+import aiohttp
+import discord
+
+from ...contracts.clock import Clock
+
+TYPING_S = 7.0  # Discord shows it for ten
+EDIT_S_MAX = 10.0
+CHANNELS_MAX = 10_000
+
+_EDIT = re.compile(r"/channels/(\d+)/messages/\d+\Z")
+
+
+class Pace:
+    """The time between two edits in a channel: what is left of the rate limit, spread over the time until its reset."""
+
+    def __init__(self, edit_s: float) -> None:
+        self._edit_s = edit_s
+        self._learned: dict[int, float] = {}
+
+    def wait_s(self, channel: int) -> float:
+        return max(self._edit_s, self._learned.get(channel, 0.0))
+
+    def learn(self, channel: int, remaining: float, reset_after_s: float) -> None:
+        if len(self._learned) >= CHANNELS_MAX:
+            self._learned.clear()
+        self._learned[channel] = min(reset_after_s / max(remaining, 1.0), EDIT_S_MAX)
+
+    def trace(self) -> aiohttp.TraceConfig:
+        """Return a hook for the library's HTTP client that reads the headers of every edit."""
+        config = aiohttp.TraceConfig()
+        config.on_request_end.append(self._on_end)
+        return config
+
+    async def _on_end(self, session: Any, context: Any, done: aiohttp.TraceRequestEndParams) -> None:
+        if done.method != "PATCH" or (found := _EDIT.search(done.url.path)) is None:
+            return
+        headers = done.response.headers
+        with contextlib.suppress(KeyError, ValueError):
+            remaining, reset = headers["X-RateLimit-Remaining"], headers["X-RateLimit-Reset-After"]
+            self.learn(int(found[1]), float(remaining), float(reset))
+
+
+class Typing:
+    """Shows 'is typing' in a channel while anything is going to be said there."""
+
+    def __init__(self, clock: Clock, group: asyncio.TaskGroup) -> None:
+        self._clock, self._group = clock, group
+        self._counts: dict[int, int] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, channel: discord.abc.Messageable, id: int) -> None:
+        self._counts[id] = self._counts.get(id, 0) + 1
+        if id not in self._tasks:
+            self._tasks[id] = self._group.create_task(self._type(channel))
+
+    def stop(self, id: int) -> None:
+        self._counts[id] -= 1
+        if not self._counts[id]:
+            del self._counts[id]
+            self._tasks.pop(id).cancel()
+
+    async def _type(self, channel: Any) -> None:
+        while True:
+            with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
+                await channel.typing()  # awaited, it shows the indicator once
+            await self._clock.sleep_until(self._clock.now() + TYPING_S)
+
+    def stop_all(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()

@@ -1,0 +1,150 @@
+"""What survives a crash: the messages that are being answered, which conversation each answer belongs to, and what
+people selected for a channel. All of it is in the store of the app."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from ...charge import Scope
+from ...contracts.clock import Clock
+from ...contracts.store import KEYS_MAX, KeyValueStore
+from ...values import Message, Person, Value
+from .gate import Chosen
+
+PENDING, ANSWERS, QUESTIONS, CHANNELS = "discord.pending", "discord.answers", "discord.questions", "discord.channels"
+PEOPLE = "discord.people"
+PEOPLE_MAX = 20_000  # pairs of a person and a conversation that are known to be stored
+ANSWERS_S = 90 * 86_400.0  # how long a reply to an answer continues its conversation
+
+
+class Pending(Value, frozen=True):
+    """A message that is being answered. `posted` are the messages of each piece of the answer; `seq` is the position in
+    the journal before it."""
+
+    message: int
+    channel: int
+    conversation: str
+    content: Message
+    before: tuple[Message, ...] = ()
+    person: Person = Person("")
+    scope: Scope = Scope()
+    guild: int = 0
+    agent: str = ""
+    model: str = ""
+    seq: int = 0
+    names: tuple[tuple[int, str, str], ...] = ()
+    posted: dict[str, tuple[int, ...]] = {}
+    thread: int = 0  # the thread in which the rest of a long answer is
+    is_private: bool = False
+    is_command: bool = False  # it came as a slash command: there is no message to reply to
+    replaced: str | None = None  # what a reply hook said instead
+
+
+class OpenQuestion(Value, frozen=True):
+    """A question with buttons: where it was asked, and whom."""
+
+    conversation: str
+    question: str
+    channel: int
+    message: int = 0
+    person: int = 0
+    pending: int = 0
+
+
+class Selected(Value, frozen=True):
+    """What people selected for a channel, and how often its conversation was reset."""
+
+    agent: str = ""
+    model: str = ""
+    mode: str = ""
+    resets: int = 0
+
+    @property
+    def chosen(self) -> Chosen:
+        return Chosen(agent=self.agent, model=self.model, mode=self.mode)
+
+
+class Records:
+    def __init__(self, store: KeyValueStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._selected: dict[int, Selected] = {}
+        self._took_part: set[tuple[str, str]] = set()
+
+    async def keep(self, pending: Pending) -> None:
+        await self._store.put(PENDING, str(pending.message), msgspec.json.encode(pending))
+
+    async def done(self, message: int) -> None:
+        await self._store.remove(PENDING, str(message))
+
+    async def pending(self, message: int) -> Pending | None:
+        found = await self._store.get(PENDING, str(message))
+        return msgspec.json.decode(found, type=Pending) if found is not None else None
+
+    async def all_pending(self) -> AsyncIterator[Pending]:
+        after = ""
+        while keys := await self._store.keys(PENDING, after=after):
+            for key in keys:
+                if (pending := await self.pending(int(key))) is not None:
+                    yield pending
+            after = keys[-1]
+            if len(keys) < KEYS_MAX:
+                return
+
+    # --- which conversation a message of the bot belongs to -----------------------------------------------------------
+
+    async def answered(self, message: int, conversation: str) -> None:
+        await self._store.put(ANSWERS, str(message), conversation.encode(), until=self._clock.now() + ANSWERS_S)
+
+    async def conversation_of(self, message: int) -> str:
+        return (await self._store.get(ANSWERS, str(message)) or b"").decode()
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def ask(self, key: str, question: OpenQuestion) -> None:
+        await self._store.put(QUESTIONS, key, msgspec.json.encode(question), until=self._clock.now() + ANSWERS_S)
+
+    async def question(self, key: str) -> OpenQuestion | None:
+        found = await self._store.get(QUESTIONS, key)
+        return msgspec.json.decode(found, type=OpenQuestion) if found is not None else None
+
+    async def close_question(self, key: str) -> None:
+        await self._store.remove(QUESTIONS, key)
+
+    # --- people -------------------------------------------------------------------------------------------------------
+
+    async def took_part(self, person: str, conversation: str) -> None:
+        """Note that somebody spoke in a conversation, for `/ai forget me`."""
+        if (person, conversation) not in self._took_part:
+            if len(self._took_part) >= PEOPLE_MAX:
+                self._took_part.clear()
+            self._took_part.add((person, conversation))
+            await self._store.put(PEOPLE, f"{person}/{conversation}", b"")
+
+    async def conversations_of(self, person: str) -> list[str]:
+        keys = await self._store.keys(PEOPLE, f"{person}/")
+        return [key.partition("/")[2] for key in keys]
+
+    async def left(self, person: str, conversation: str) -> None:
+        self._took_part.discard((person, conversation))
+        await self._store.remove(PEOPLE, f"{person}/{conversation}")
+
+    # --- channels -----------------------------------------------------------------------------------------------------
+
+    async def selected(self, channel: int) -> Selected:
+        if channel not in self._selected:
+            found = await self._store.get(CHANNELS, str(channel))
+            self._selected[channel] = msgspec.json.decode(found, type=Selected) if found else Selected()
+        return self._selected[channel]
+
+    async def select(self, channel: int, selected: Selected) -> None:
+        self._selected[channel] = selected
+        await self._store.put(CHANNELS, str(channel), msgspec.json.encode(selected))
+
+    async def lists(self) -> tuple[list[int], list[int]] | None:
+        found = await self._store.get(CHANNELS, "lists")
+        return msgspec.json.decode(found, type=tuple[list[int], list[int]]) if found else None
+
+    async def keep_lists(self, whitelist: list[int], restrict: list[int]) -> None:
+        await self._store.put(CHANNELS, "lists", msgspec.json.encode((whitelist, restrict)))

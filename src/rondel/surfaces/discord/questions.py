@@ -1,0 +1,194 @@
+"""Questions and approvals as buttons and forms. They survive a restart: the ids of the buttons name the question, and
+the store knows the rest."""
+
+from __future__ import annotations
+
+import logging
+from hashlib import blake2s
+from typing import TYPE_CHECKING, Any
+
+import discord
+
+from ...errors import RondelError
+from ...question import ALWAYS, NO, YES, Question
+from .chunks import LIMIT, chunks
+from .fold import Asked
+from .outlet import NOBODY
+from .pending import OpenQuestion
+
+if TYPE_CHECKING:
+    from .bot import DiscordBot
+    from .delivery import Delivery
+
+log = logging.getLogger("rondel.discord")
+
+PREFIX = "rondel"
+BUTTONS_MAX = 20
+LABEL_CHARS_MAX = 80
+ANSWER_CHARS_MAX = 4_000
+EXPIRED = "This question has expired."
+LABELS = {YES: "Yes", NO: "No", ALWAYS: "Always"}
+
+
+class Questions:
+    def __init__(self, bot: DiscordBot) -> None:
+        self._bot = bot
+
+    async def show(self, delivery: Delivery, key: str, asked: Asked) -> None:
+        """Show a question with its buttons, or how it was answered."""
+        question, id = asked.question, _key(delivery.pending.conversation, asked.question.id)
+        person = int(question.person or delivery.pending.person.id or 0)
+        text = _text(question, person, private=delivery.pending.is_private)
+        if asked.answer is not None:
+            await delivery.show_question(key, f"{text}\n{_answered(asked)}", None)
+            await self._bot.records.close_question(id)
+            return
+        if key in delivery.pending.posted:
+            return
+        open_question = OpenQuestion(
+            delivery.pending.conversation,
+            question.id,
+            delivery.channel.id,
+            person=person,
+            pending=delivery.pending.message,
+        )
+        await self._bot.records.ask(id, open_question)  # before the buttons can be clicked
+        await delivery.show_question(key, text, _view(question, id))
+
+    # --- what people do -----------------------------------------------------------------------------------------------
+
+    async def on_interaction(self, interaction: discord.Interaction[Any]) -> bool:
+        """Handle a click or a form. Returns False if it is not about a question of ours."""
+        data: dict[str, Any] = dict(interaction.data or {})  # type: ignore[arg-type]
+        words = str(data.get("custom_id", "")).split(":")
+        if len(words) < 3 or words[0] != PREFIX:
+            return False
+        action, key = words[1], words[2]
+        found = await self._find(interaction, key)
+        if found is None:
+            return True
+        opened, question = found
+        if action == "form":
+            await interaction.response.send_modal(_form(question, key))
+        elif action == "text":
+            await self._answer(interaction, opened, question, _typed(data))
+        elif action == "menu":
+            await self._answer(interaction, opened, question, question.options[int(data["values"][0])])
+        else:
+            await self._answer(interaction, opened, question, question.options[int(words[3])])
+        return True
+
+    async def _find(self, interaction: discord.Interaction[Any], key: str) -> tuple[OpenQuestion, Question] | None:
+        opened = await self._bot.records.question(key)
+        if opened is None:
+            await self._expire(interaction)
+            return None
+        if not self._may_answer(interaction.user, opened):
+            who = f"<@{opened.person}>" if opened.person else "the person who was asked"
+            text = f"Only {who} can answer this."
+            await interaction.response.send_message(text, ephemeral=True, allowed_mentions=NOBODY)
+            return None
+        conversation = self._bot.app.conversation(opened.conversation)
+        for question in await conversation.questions():
+            if question.id == opened.question:
+                return opened, question
+        await self._expire(interaction)
+        await self._bot.records.close_question(key)
+        return None
+
+    def _may_answer(self, user: discord.User | discord.Member, opened: OpenQuestion) -> bool:
+        if not opened.person or user.id == opened.person:
+            return True
+        approvers = set(map(int, self._bot.settings.approvers))
+        return any(role.id in approvers for role in getattr(user, "roles", ()))
+
+    async def _expire(self, interaction: discord.Interaction[Any]) -> None:
+        message = interaction.message
+        if message is None or not message.components:
+            await interaction.response.send_message(EXPIRED, ephemeral=True, allowed_mentions=NOBODY)
+            return
+        text = f"{message.content}\n*{EXPIRED}*"[:LIMIT]
+        await interaction.response.edit_message(content=text, view=None, allowed_mentions=NOBODY)
+
+    async def _answer(
+        self, interaction: discord.Interaction[Any], opened: OpenQuestion, question: Question, text: str
+    ) -> None:
+        await interaction.response.defer()  # Discord gives three seconds
+        conversation = self._bot.app.conversation(opened.conversation)
+        try:
+            view = await conversation.answer(question.id, text, by=question.person or str(interaction.user.id))
+            view.close()  # the delivery shows what follows
+        except RondelError as error:
+            await interaction.followup.send(str(error)[:LIMIT], ephemeral=True, allowed_mentions=NOBODY)
+
+
+def _key(conversation: str, question: str) -> str:
+    return blake2s(f"{conversation}\x1f{question}".encode(), digest_size=8).hexdigest()
+
+
+def _text(question: Question, person: int, *, private: bool) -> str:
+    to = f"<@{person}> " if person and not private else ""
+    return chunks(f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}")[0]
+
+
+def _answered(asked: Asked) -> str:
+    assert asked.answer is not None
+    by = asked.answer.by
+    if by == "deadline":
+        return "*No answer in time.*"
+    if by == "stop":
+        return "*Stopped.*"
+    shown = LABELS.get(asked.answer.text, asked.answer.text)
+    return f"*Answered: {discord.utils.escape_markdown(shown)[:200]}*"
+
+
+def _view(question: Question, key: str) -> discord.ui.View:
+    view = discord.ui.View(timeout=None)
+    options = question.options
+    if len(options) > BUTTONS_MAX:
+        menu: discord.ui.Select[Any] = discord.ui.Select(custom_id=f"{PREFIX}:menu:{key}", placeholder="Choose")
+        for index, option in enumerate(options[:25]):
+            menu.add_option(label=_label(option), value=str(index))
+        view.add_item(menu)
+    else:
+        for index, option in enumerate(options):
+            style = discord.ButtonStyle.secondary
+            if question.kind == "approve":
+                style = discord.ButtonStyle.danger if option == NO else discord.ButtonStyle.success
+            view.add_item(_button(LABELS.get(option, option), f"pick:{key}:{index}", style))
+    if question.free_text or not options:
+        view.add_item(_button("Answer…", f"form:{key}", discord.ButtonStyle.primary))
+    return view
+
+
+def _button(label: str, id: str, style: discord.ButtonStyle) -> discord.ui.Button[Any]:
+    return discord.ui.Button(label=_label(label), custom_id=f"{PREFIX}:{id}", style=style)
+
+
+def _label(text: str) -> str:
+    line = " ".join(text.split()) or "…"
+    return line if len(line) <= LABEL_CHARS_MAX else line[: LABEL_CHARS_MAX - 1] + "…"
+
+
+def _form(question: Question, key: str) -> discord.ui.Modal:
+    form = discord.ui.Modal(title="Your answer", custom_id=f"{PREFIX}:text:{key}", timeout=None)
+    about = " ".join(question.text.split())
+    form.add_item(
+        discord.ui.TextInput(
+            label=about if len(about) <= 45 else about[:44] + "…",
+            style=discord.TextStyle.paragraph,
+            max_length=ANSWER_CHARS_MAX,
+        )
+    )
+    return form
+
+
+def _typed(data: dict[str, Any]) -> str:
+    """Return the text of a form with one field."""
+    pending: list[Any] = list(data.get("components", ()))
+    while pending:
+        part = pending.pop(0)
+        if "value" in part:
+            return str(part["value"])
+        pending += [*part.get("components", ()), *([part["component"]] if "component" in part else [])]
+    return ""

@@ -1,0 +1,98 @@
+"""A bot with a scripted engine in a loopback Discord."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import discord
+
+from rondel import Agent, App
+from rondel.contracts.clock import Clock
+from rondel.contracts.store import Store
+from rondel.discord import DiscordBot, DiscordSettings, RondelClient, attach
+from rondel.ledger.ledger import Ledger
+from rondel.surfaces.discord.mounting import settings_of
+from rondel.testing import MemoryStore, Scripted
+from rondel.testing.discord import Channel, Guild, Json, LoopbackDiscord, User
+
+
+class World:
+    """A server with two people and a channel, and the bot in it."""
+
+    def __init__(self, loopback: LoopbackDiscord) -> None:
+        self.discord = loopback
+        self.ann = loopback.person("ann_b", "Ann")
+        self.bob = loopback.person("bob", "Bob")
+        self.guild: Guild = loopback.guild("Community", self.ann, self.bob)
+        self.general = loopback.channel(self.guild, "general")
+        self.store = MemoryStore()
+        self.engine = Scripted()
+        self.bot: DiscordBot = None  # type: ignore[assignment]
+        self.app: App = None  # type: ignore[assignment]
+
+    async def say(self, text: str, person: User | None = None, channel: Channel | None = None, **more: Any) -> Json:
+        return await self.discord.say(person or self.ann, channel or self.general, text, **more)
+
+    async def answers(self, count: int = 1, channel: Channel | None = None) -> list[str]:
+        """Wait for so many messages of the bot, and until nothing is being answered."""
+        await self.discord.said(channel or self.general, count)
+        await self.idle()
+        return [message["content"] for message in self.discord.bot_messages(channel or self.general)]
+
+    async def idle(self) -> None:
+        """Wait until every answer is delivered or waits for a person."""
+        await self.discord.until(lambda: True)
+        while any(one.fold.state != "waiting" for one in self.bot.deliveries.values()):
+            await asyncio.sleep(0.001)
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self,
+        *steps: Any,
+        agents: Sequence[Agent] = (),
+        store: Store | None = None,
+        clock: Clock | None = None,
+        client: discord.Client | None = None,
+        rules: Any = (),
+        make_engine: Any = None,
+        app: App | None = None,
+        settings: DiscordSettings | None = None,
+        **given: Any,
+    ) -> AsyncGenerator[DiscordBot]:
+        """Run the bot. Its next life finds what is in the store."""
+        self.engine.add(*steps)
+        if store is None and app is None:
+            self.store = self.store.reopen()
+        store = store or self.store
+        if app is None:
+            ledger = Ledger(store.ledger_store, rules=rules, clock=clock)
+            agents = agents or [Agent("helper", engine=self.engine)]
+            app = App(*agents, store=store, clock=clock, ledger=ledger, make_engine=make_engine)
+        self.app = app
+        if "rules_of_discord" in given:
+            given["rules"] = given.pop("rules_of_discord")
+        client = client or RondelClient(
+            extensions=settings.extensions if settings else (),
+            connector=self.discord.connector(),
+            guild_ready_timeout=0.01,
+            shard_count=1,
+        )
+        settings = settings or settings_of({"edit_s": 0.01, **given})
+        self.bot = attach(client, self.app, settings)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(client.start(self.discord.token))
+            try:
+                while not (client.is_ready() or running.done()):
+                    await asyncio.sleep(0.001)
+                yield self.bot
+            finally:
+                await client.close()
+
+
+@contextlib.asynccontextmanager
+async def loopback() -> AsyncGenerator[World]:
+    async with LoopbackDiscord() as discord:
+        yield World(discord)

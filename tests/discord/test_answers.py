@@ -1,0 +1,213 @@
+"""How answers are written: streamed, split, paced, once."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rondel import Agent, Prompt, RondelError, tool
+from rondel.discord import ChatReply, ReplyContext
+from rondel.testing import Echo, Pause, call
+from rondel.values import Delta
+
+from .harness import loopback
+
+
+async def test_an_answer_streams_by_edits_and_its_end_is_always_shown():
+    """A04: streamed by editing, the final edit guaranteed."""
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause):
+            await world.say("@bot go")
+            (first,) = await world.discord.said(world.general)
+            assert first["content"] == "It begins "
+            pause.release()
+            assert await world.answers() == ["It begins and it ends."]
+            assert len(world.discord.sent("POST", "/messages")) == 1
+
+
+async def test_a_quick_answer_is_one_request():
+    async with loopback() as world, world.running("Quick."):
+        await world.say("@bot go")
+        assert await world.answers() == ["Quick."]
+        assert world.discord.edits == []
+
+
+async def test_a_long_answer_is_split_and_every_part_replies():
+    """A04: at most 2,000 characters; reply reference kept; nobody is notified on any path."""
+    async with loopback() as world:
+        text = "intro @everyone\n" + "```py\n" + "print('x')\n" * 500 + "```\n" + "tail " * 300
+        async with world.running(text):
+            asked = await world.say("@bot go")
+            parts = await world.answers(4)
+            assert all(len(part) <= 2000 for part in parts)
+            assert all(len(re.findall("```", part)) % 2 == 0 for part in parts)
+            messages = world.discord.bot_messages(world.general)
+            above = [message["message_reference"]["message_id"] for message in messages]
+            assert above == [asked["id"], *(message["id"] for message in messages[:-1])]
+            assert all(world.discord.world.pings[int(message["id"])] == set() for message in messages)
+            for request in world.discord.sent("POST", "/messages"):
+                assert request.body["allowed_mentions"] == {"parse": []}
+                assert request.body["enforce_nonce"]
+
+
+@pytest.mark.parametrize("how", ["file", "thread"])
+async def test_a_very_long_answer_is_a_file_or_a_thread_if_wished(how: str):
+    """A04"""
+    async with loopback() as world:
+        text = "# The story\n\n" + "\n\n".join(f"Paragraph {n}. " + "word " * 150 for n in range(12))
+        async with world.running(text, long_answers=how, messages_max=2):
+            await world.say("@bot go")
+            await world.answers()
+            (message,) = world.discord.bot_messages(world.general)
+            if how == "file":
+                (file,) = message["attachments"]
+                data = world.discord.world.files[file["url"].removeprefix("https://cdn.discordapp.com")][0]
+                assert data.decode() == text
+                assert message["content"].endswith("*The whole answer is attached.*")
+            else:
+                thread = world.discord.world.channels[int(message["id"])]
+                rest = [one["content"] for one in world.discord.bot_messages(thread)]
+                assert "Paragraph 0" in message["content"]
+                assert "Paragraph 11" in rest[-1]
+                assert thread.name.startswith("The story")
+
+
+async def test_edits_slow_down_when_discord_says_that_few_requests_are_left():
+    """A04: at a pace that adapts to the rate-limit headers."""
+
+    class Slow(Echo):
+        async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
+            async for delta in super().stream(prompt):
+                yield delta
+                await asyncio.sleep(0.01)
+
+    async with loopback() as world:
+        world.discord.rate_limit = (2, 5.0)
+        words = " ".join(f"w{number}" for number in range(60))
+        async with world.running(agents=[Agent("helper", engine=Slow())], edit_s=0.02) as bot:
+            await world.say(f"@bot {words}")
+            assert await world.answers() == [f"Ann: {words}"]
+            assert bot.pace.wait_s(world.general.id) > 1.0  # it has learned
+            assert world.discord.limited == 0
+            assert len(world.discord.edits) == 2  # 30 without it; the last one is always made
+
+
+async def test_a_failure_is_a_sentence_without_details_and_the_next_message_works():
+    async with loopback() as world, world.running(RondelError("secret/path is broken"), "Fine."):
+        await world.say("@bot go")
+        assert await world.answers() == ["Sorry, I could not answer that. Please try again in a while."]
+        await world.say("@bot again")
+        assert (await world.answers(2))[-1] == "Fine."
+
+
+async def test_an_edit_steers_a_running_answer_and_replaces_a_waiting_one_and_a_delete_stops():
+    async with loopback() as world:
+        pause, second = Pause("Let me think. "), Pause("Also ")
+        async with world.running(pause, "By train.", second, conversation="channel", context_messages=0):
+            asked = await world.say("@bot how do I get to Porto?")
+            await pause.reached.wait()
+            waiting = await world.say("@bot and back?", world.bob)
+            while len(world.bot.deliveries) < 2:
+                await asyncio.sleep(0)
+            await world.discord.edit(waiting, "@bot and home?")
+            await world.discord.edit(asked, "@bot how do I get to Porto, without flying?")
+            while not world.app.journals.get(f"discord-c{world.general.id}").transcript.inbox:  # type: ignore[union-attr]
+                await asyncio.sleep(0)
+            pause.release()
+            await second.reached.wait()
+            texts = [message.text for message in world.engine.prompts[-1].messages]
+            assert any("without flying" in text for text in texts)
+            assert texts[-1] == "Bob: and home?"
+            assert not any("and back?" in text for text in texts)
+            await world.discord.delete(waiting)
+            await world.idle()
+            assert second.closed
+
+
+async def test_a_channel_that_is_deleted_and_a_server_that_removes_the_bot_end_their_answers():
+    async with loopback() as world:
+        other = world.discord.channel(world.guild, "other")
+        gone, left = Pause("one "), Pause("two ")
+        async with world.running(gone, left):
+            await world.say("@bot go", channel=other)
+            await gone.reached.wait()
+            await world.discord.delete_channel(other)
+            await world.idle()
+            assert gone.closed
+            await world.say("@bot go")
+            await left.reached.wait()
+            await world.discord.remove_bot(world.guild)
+            await world.idle()
+            assert left.closed
+            assert [one async for one in world.bot.records.all_pending()] == []
+
+
+async def test_hooks_change_what_is_asked_and_what_is_said():
+    """A07: chat may change messages; the first reply hook with a value replaces the answer and sees the calls."""
+    seen: list[ReplyContext] = []
+
+    @tool(name="mcp-search")
+    async def search(query: str) -> str:
+        "Search."
+        return "found"
+
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine, tools=[search])]
+        async with world.running(call("mcp-search", query="x"), "Raw answer.", "Second.", agents=agents) as bot:
+
+            def shout(messages):  # type: ignore[no-untyped-def]
+                from rondel.values import user
+
+                messages[-1] = user(messages[-1].text.upper())
+
+            async def replace(context: ReplyContext) -> ChatReply | None:
+                seen.append(context)
+                return ChatReply("Replaced.") if context.text == "Raw answer." else None
+
+            bot.hooks.on("chat", shout)
+            bot.hooks.on("reply", lambda context: None)
+            bot.hooks.on("reply", replace)
+            bot.hooks.on("reply", lambda context: "never")
+            await world.say("@bot hello")
+            assert await world.answers() == ["Replaced."]
+            assert world.engine.prompts[0].messages[-1].text == "ANN: HELLO"
+            assert [one.name for one in seen[0].mcp_calls] == ["mcp-search"]
+            assert seen[0].degraded_servers == ()
+            await world.say("@bot more")
+            assert (await world.answers(2))[-1] == "never"
+            with pytest.raises(RondelError, match="did you mean 'reply'"):
+                bot.hooks.on("replay", replace)  # type: ignore[arg-type]
+
+
+async def test_instructions_come_once_and_first():
+    """A08: exactly once, first."""
+    async with loopback() as world:
+        agents = [Agent("helper", "Be brief.", engine=world.engine)]
+        async with world.running("1", "2", agents=agents, whitelist=[world.general.id]):
+            await world.say("one")
+            await world.answers()
+            await world.say("two")
+            await world.answers(2)
+            texts = [message.text for message in world.engine.prompts[-1].messages]
+            assert texts == ["Be brief.", "Ann: one", "1", "Ann: two"]
+
+
+@pytest.mark.parametrize(("rooms", "each"), [(4, 5), pytest.param(20, 10, marks=pytest.mark.slow)])
+async def test_messages_at_once_in_many_channels_keep_their_order_and_do_not_mix(rooms: int, each: int):
+    async with loopback() as world:
+        channels = [world.discord.channel(world.guild, f"room-{number}") for number in range(rooms)]
+        echo = [lambda prompt: f"re: {prompt.messages[-1].text}"] * (rooms * each)
+        async with world.running(*echo, whitelist=[channel.id for channel in channels]):
+            for number in range(each):
+                for channel in channels:
+                    await world.say(f"{channel.name} {number}", channel=channel)
+            for channel in channels:
+                shown = await world.answers(each, channel)
+                assert shown == [f"re: Ann: {channel.name} {number}" for number in range(each)]
+                replied = [one["message_reference"]["message_id"] for one in world.discord.bot_messages(channel)]
+                asked = [one["id"] for one in world.discord.world.messages_in(channel) if not one["author"]["bot"]]
+                assert replied == asked

@@ -1,0 +1,190 @@
+"""Background work: jobs, digests, the notice, typing, and what others may know."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rondel import Agent, RondelError, tool
+from rondel.contracts.clock import VirtualClock
+from rondel.surfaces.discord.summary import first_sentences
+from rondel.testing import Pause, Scripted, call
+
+from .harness import World, loopback
+
+
+class Work:
+    """A tool that works until it is released."""
+
+    def __init__(self, result: str = "42 rows") -> None:
+        self.started, self.go = asyncio.Event(), asyncio.Event()
+        self.result = result
+
+    def tool(self, **more: Any) -> Any:
+        @tool(name="report", **more)
+        async def report() -> str:
+            "Make a report."
+            self.started.set()
+            await self.go.wait()
+            return self.result
+
+        return report
+
+
+async def settle(world: World) -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
+
+
+async def test_a_slow_call_is_noticed_once_after_three_seconds():
+    """B03: after 3 s one notice; B04: typing at once and every 7 s while something runs, and not after it."""
+    clock, work = VirtualClock(), Work()
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine, tools=[work.tool(timeout_s=0)])]
+        async with world.running(call("report"), "Done.", agents=agents, clock=clock):
+            await world.say("just talking", world.bob)
+            await world.say("@bot report")
+            await work.started.wait()
+            await world.discord.until(lambda: world.discord.typed)
+            assert world.discord.typed == [world.general.id]
+            while clock.sleepers < 2:  # the typing and the notice
+                await asyncio.sleep(0)
+            clock.advance(2.9)
+            await settle(world)
+            assert world.discord.bot_messages(world.general) == []
+            clock.advance(0.2)
+            (notice,) = await world.discord.said(world.general)
+            assert notice["content"] == (
+                "Hang tight, I'm working on the report command. I'll report back once it's ready."
+            )
+            clock.advance(4)
+            await world.discord.until(lambda: len(world.discord.typed) == 2)
+            while clock.sleepers < 1:
+                await asyncio.sleep(0)
+            clock.advance(7)
+            await world.discord.until(lambda: len(world.discord.typed) == 3)
+            work.go.set()
+            assert (await world.answers(2))[-1] == "Done."
+            clock.advance(60)
+            await settle(world)
+            assert len(world.discord.typed) == 3
+            assert len(world.discord.bot_messages(world.general)) == 2
+
+
+async def test_the_notice_can_be_switched_off_and_is_worded_by_visibility():
+    """B03: wording by visibility; off switch."""
+    clock = VirtualClock()
+    async with loopback() as world:
+        first, second = Work(), Work()
+        off = [Agent("helper", engine=world.engine, tools=[first.tool(timeout_s=0)])]
+        async with world.running(call("report"), "Done.", agents=off, clock=clock, notice_s=0):
+            await world.say("@bot report")
+            await first.started.wait()
+            clock.advance(30)
+            await settle(world)
+            assert world.discord.bot_messages(world.general) == []
+            first.go.set()
+            await world.answers()
+        on = [Agent("helper", engine=world.engine, tools=[second.tool(timeout_s=0)])]
+        async with world.running(call("report"), "Secret.", "Hello.", agents=on, clock=clock) as bot:
+            made = await world.discord.command(world.ann, world.general, "ai chat", message="report", private=True)
+            await second.started.wait()
+            await settle(world)
+            clock.advance(3.5)
+            await world.discord.until(lambda: "private request" in made.text)
+            assert "I'm working on a private request for Ann." in made.text
+            # B05: others learn only that there is a private request
+            assert bot.task_lines(world.general.id, world.bob.id) == ["Working on a private request for Ann."]
+            (task,) = bot.active_tasks(world.general.id)
+            assert (task.is_private, task.person.name, task.state) == (True, "Ann", "working")
+            await world.say("@bot what are you doing?", world.bob)
+            while not any("private request for Ann" in str(prompt.messages) for prompt in world.engine.prompts):
+                await asyncio.sleep(0.001)
+            assert "report" not in world.engine.prompts[-1].messages[0].text
+            second.go.set()
+            await world.idle()
+            assert bot.active_tasks() == []
+
+
+async def test_active_tasks_are_a_snapshot_of_each_channel():
+    """A12: snapshot of running work per channel; B05: one's own work is named."""
+    async with loopback() as world:
+        pause = Pause("Thinking ")
+        async with world.running(pause, "Second.") as bot:
+            assert bot.active_tasks() == []
+            assert not bot.is_ready  # no engine has answered yet
+            await world.say("@bot think")
+            await pause.reached.wait()
+            (task,) = bot.active_tasks(world.general.id)
+            assert (task.person.id, task.is_private) == (str(world.ann.id), False)
+            assert bot.active_tasks(1) == []
+            assert bot.task_lines(world.general.id, world.ann.id) == ["Your request is still running: your request."]
+            assert bot.task_lines(world.general.id, world.bob.id) == ["Working on your request for Ann."]
+            pause.release()
+            await world.answers()
+            assert bot.is_ready
+
+
+@pytest.mark.parametrize("mode", ["background", "inline"])
+async def test_a_background_job_reports_once_and_the_model_hears_of_it(mode: str):
+    """B01, B02: a digest for the next turn, or a follow-up turn with the result; delivered once and not lost."""
+    work = Work()
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine, tools=[work.tool(background=mode)])]
+        steps = [call("report"), "I started it.", "The report has 42 rows."]
+        async with world.running(*steps, agents=agents, whitelist=[world.general.id]):
+            await world.say("report please")
+            await work.started.wait()
+            (first,) = await world.discord.said(world.general)
+            await world.discord.until(lambda: first["content"] == "I started it.")
+            work.go.set()
+            if mode == "background":
+                assert (await world.answers(2))[-1] == "**report** is done: 42 rows"
+                await world.say("and?")
+                assert (await world.answers(3))[-1] == "The report has 42 rows."
+            else:
+                assert (await world.answers(2))[-1] == "The report has 42 rows."
+            assert "report completed: 42 rows" in str(world.engine.prompts[-1].messages)
+
+
+async def test_a_job_that_ends_after_a_restart_is_reported_once():
+    """B01: never lost."""
+    work = Work()
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine, tools=[work.tool(background=True, idempotent=True)])]
+        async with world.running(call("report"), "I started it.", agents=agents, drain_s=0):
+            await world.say("@bot report please")
+            await work.started.wait()
+            (first,) = await world.discord.said(world.general)
+            await world.discord.until(lambda: first["content"] == "I started it.")
+        work.go.set()
+        async with world.running(agents=agents):
+            assert await world.answers(2) == ["I started it.", "**report** is done: 42 rows"]
+
+
+async def test_a_long_result_is_summed_up_by_a_cheap_model_or_shown_as_it_is():
+    """B09: at most two sentences, falls back to the raw text on a limit or an error."""
+    long = ("row " * 100).strip()
+    async with loopback() as world:
+        for engine, expected in (
+            (Scripted("It has rows. Many of them. And more.", name="cheap:model"), "It has rows. Many of them."),
+            (Scripted(RondelError("broken"), name="cheap:model"), long),
+        ):
+            work = Work(long)
+            work.go.set()
+            world.engine.add(call("report"), "Started.")
+            agents = [
+                Agent("helper", engine=world.engine, tools=[work.tool(background=True)]),
+                Agent("b", engine=engine),
+            ]
+            count = len(world.discord.bot_messages(world.general))
+            async with world.running(
+                agents=agents, summary_engine="cheap:model", make_engine=lambda _, made=engine: made
+            ):
+                await world.say("@bot report")
+                shown = await world.answers(count + 2)
+                assert shown[-1] == f"**report** is done: {expected}"
+    assert first_sentences("One. Two! Three?") == "One. Two!"

@@ -1,0 +1,134 @@
+"""What the model gets."""
+
+from __future__ import annotations
+
+from rondel import Agent
+from rondel.testing import Scripted
+from rondel.values import Media, ModelFacts
+
+from .harness import World, loopback
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+
+def said(world: World, index: int = -1) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in world.engine.prompts[index].messages]
+
+
+async def test_what_was_said_around_a_mention_comes_as_one_system_message_and_never_twice():
+    """A02: the surrounding messages, without the chain, its own and empty ones, as one system message."""
+    async with loopback() as world:
+        for number in range(10):
+            await world.say(f"line {number}", world.bob if number % 2 else world.ann)
+        async with world.running("Blue.", "Still blue."):
+            await world.say("@bot what colour is it?")
+            await world.answers()
+            (role, around), (_, asked) = said(world)
+            assert role == "system"
+            assert around.startswith("Recent channel conversation for reference.")
+            lines = around.split("\n\n", 1)[1].splitlines()
+            assert lines == [f"{'Bob' if n % 2 else 'Ann'}: line {n}" for n in range(2, 10)]  # eight, oldest first
+            assert asked == "Ann: what colour is it?"
+            await world.say("one more line", world.bob)
+            await world.say("sure?", reply_to=world.discord.bot_messages(world.general)[0])
+            await world.answers(2)
+            prompt = said(world)
+            everything = "\n".join(text for _, text in prompt)
+            assert everything.count("line 9") == everything.count("Blue.") == everything.count("one more line") == 1
+            assert [role for role, _ in prompt] == ["system", "user", "assistant", "system", "user"]
+
+
+async def test_a_reply_brings_the_messages_above_it_oldest_first():
+    """A02: reply chain of depth 3, oldest first; the surroundings can be switched off."""
+    async with loopback() as world, world.running("I see.", context_messages=0):
+        first = await world.say("zero", world.bob)
+        for number in ("one", "two", "three"):
+            first = await world.say(number, world.ann if number == "two" else world.bob, reply_to=first)
+        await world.say("@bot what do you think?", reply_to=first)
+        await world.answers()
+        assert said(world) == [
+            ("user", "Bob: one"),
+            ("user", "Ann: two"),
+            ("user", "Bob: three"),
+            ("user", "Ann: what do you think?"),
+        ]
+
+
+async def test_names_go_in_and_mentions_come_out():
+    """A03: ids become names for the model, and @name becomes an id on the way out; e-mail addresses stay."""
+    async with loopback() as world:
+        await world.discord.join(world.guild, zoe := world.discord.person("zoe"))
+        answer = "Ask @Bob or @zoe (zoe@example.org), not @nobody or Bob. @everyone!"
+        async with world.running(answer, context_messages=0):
+            await world.say(f"@bot who knows <#{world.general.id}>? <@{world.bob.id}>?")
+            shown = await world.answers()
+            assert said(world)[0][1] == "Ann: who knows #general? @Bob?"
+            expected = f"Ask <@{world.bob.id}> or <@{zoe.id}> (zoe@example.org), not @nobody or Bob. @everyone!"
+            assert shown == [expected]
+            (answer_id,) = [int(message["id"]) for message in world.discord.bot_messages(world.general)]
+            assert world.discord.world.pings[answer_id] == set()
+
+
+async def test_images_are_seen_texts_are_read_and_other_files_are_named():
+    """A09: image attachments only become image parts, when the engine sees."""
+    files = {
+        "cat.png": (PNG, "image/png"),
+        "notes.txt": (b"remember the milk", "text/plain"),
+        "song.mp3": (b"\0\1\2", "audio/mpeg"),
+        "data.bin": (b"\0\1\2\3", "application/octet-stream"),
+    }
+    async with loopback() as world:
+        async with world.running("A cat.", "Blind.", context_messages=0):
+            await world.say("@bot look", files=files)
+            await world.answers()
+            parts = world.engine.prompts[-1].messages[-1].parts
+            assert [part.data for part in parts if isinstance(part, Media)] == [PNG]
+            text = world.engine.prompts[-1].messages[-1].text
+            assert "remember the milk" in text
+            assert "[Attached: song.mp3, audio/mpeg, 3 bytes]" in text
+            assert "[Attached: data.bin, application/octet-stream, 4 bytes]" in text
+        blind = Scripted("Blind.", facts=ModelFacts(images=False))
+        async with world.running(agents=[Agent("helper", engine=blind)], context_messages=0):
+            await world.say("@bot look again", files=files)
+            await world.answers(2)
+            message = blind.prompts[-1].messages[-1]
+            assert not any(isinstance(part, Media) for part in message.parts)
+            assert "[Attached: cat.png, image/png" in message.text
+
+
+async def test_what_a_conversation_is_can_be_a_channel_a_person_or_a_thread():
+    """A02"""
+    async with loopback() as world:
+        async with world.running("1", "2", conversation="channel", context_messages=0):
+            await world.say("@bot from Ann")
+            await world.answers()
+            await world.say("@bot from Bob", world.bob)
+            await world.answers(2)
+            assert len(said(world)) == 3  # one conversation
+        async with world.running("3", "4", conversation="user", context_messages=0):
+            await world.say("@bot from Ann")
+            await world.answers(3)
+            await world.say("@bot from Bob", world.bob)
+            await world.answers(4)
+            assert len(said(world)) == 1  # each their own
+        async with world.running("5", "6", conversation="thread", context_messages=0):
+            message = await world.say("@bot a long story")
+            thread = await world.discord.until(lambda: world.discord.world.channels.get(int(message["id"])))
+            assert await world.answers(channel=thread) == ["5"]
+            await world.say("@bot more", channel=thread)
+            assert await world.answers(2, thread) == ["5", "6"]
+            assert len(said(world)) == 3
+
+
+async def test_a_forum_post_is_a_conversation():
+    async with loopback() as world:
+        forum = world.discord.channel(world.guild, "help", forum=True)
+        async with world.running("Try again.", "Good.", whitelist=[forum.id]):
+            thread, _ = await world.discord.forum_post(world.bob, forum, "It broke", "My code does not run.")
+            assert await world.answers(channel=thread) == ["Try again."]
+            await world.say("It works!", world.bob, thread)
+            assert await world.answers(2, thread) == ["Try again.", "Good."]
+            assert len(said(world)) == 3

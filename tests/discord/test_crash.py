@@ -1,0 +1,156 @@
+"""The bot dies at every write to its store and around every post: no answer is lost, and none comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from discord.gateway import KeepAliveHandler
+
+from rondel import Agent, App, Prompt, tool
+from rondel.discord import RondelClient, attach
+from rondel.stores.memory import MemoryStore
+from rondel.testing import Scripted, call, say
+from rondel.tools.ask_user import ask_user
+from rondel.values import Reply, ToolResult
+from tests.machine.test_crash import PowerCut
+
+from .harness import World, loopback
+
+LONG = "First part. " + "word " * 450 + "\n\nSecond part. " + "word " * 50
+
+
+class Mortal(PowerCut):
+    """Also dies at what is stored by key: the messages that are being answered."""
+
+    def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
+        super().__init__(disk, at, written=written, counts_jobs=True)
+        self.writes = 0
+
+    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        await self._counted(lambda: self.disk.put(namespace, key, value, until=until))
+
+    async def remove(self, namespace: str, key: str) -> bool:
+        return await self._counted(lambda: self.disk.remove(namespace, key))
+
+    async def _counted(self, write):  # type: ignore[no-untyped-def]
+        if self.dead.is_set():
+            await self._die()
+        self.left -= 1
+        if self.left == 0 and not self.written:
+            await self._die()
+        done = await write()
+        if self.left == 0:
+            await self._die()
+        return done
+
+
+def answers(prompt: Prompt) -> Reply:
+    """Call a tool first, then answer at length: whatever was cut off before."""
+    results = [part for message in prompt.messages for part in message.parts if isinstance(part, ToolResult)]
+    return call("note", "c1", saying="Let me see.") if not results else say(LONG)
+
+
+class Life:
+    """One process of the bot."""
+
+    def __init__(self, world: World, store: MemoryStore, noted: list[str]) -> None:
+        @tool
+        async def note() -> str:
+            "Note something, once."
+            noted.append("noted")
+            return "noted"
+
+        self.world, self.store = world, store
+        agent = Agent("helper", engine=Scripted(*[answers] * 20), tools=[note, ask_user])
+        self.client = RondelClient(connector=world.discord.connector(), guild_ready_timeout=0.01, shard_count=1)
+        self.bot = attach(self.client, App(agent, store=store), edit_s=0.01, context_messages=0)
+        self._others = asyncio.all_tasks()
+        self._task = asyncio.create_task(self.client.start(world.discord.token))
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        dead = getattr(self.store, "dead", None)
+        while not holds() and not (dead is not None and dead.is_set()) and not self._task.done():
+            await asyncio.sleep(0.001)
+
+    async def kill(self) -> None:
+        """End everything that this process does, as a power cut would."""
+        for thread in threading.enumerate():
+            if isinstance(thread, KeepAliveHandler):
+                thread.stop()
+        for _ in range(3):
+            tasks = asyncio.all_tasks() - self._others - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.http.close()
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self._task
+
+
+async def live_and_die(at: int, moment: str, *, forgets: bool = False) -> int:
+    """Kill the bot at write `at` (`before` or `after` it), or at a step of Discord; then let it live again. Returns how
+    many writes there were."""
+    noted: list[str] = []
+    async with loopback() as world:
+        disk = MemoryStore()
+        store = Mortal(disk, at if moment in ("before", "after") else 10**9, written=moment == "after")
+        steps = 0
+
+        def step(name: str) -> None:
+            nonlocal steps
+            steps += name == moment
+            if name == moment and steps == at:
+                store.dead.set()
+
+        world.discord.on_step = step
+        life = Life(world, store, noted)
+        await life.until(life.client.is_ready)
+        writes = store.left
+        asked = await world.say("@bot go")
+        await life.until(lambda: int(asked["id"]) in life.bot.deliveries)
+        await life.until(lambda: int(asked["id"]) not in life.bot.deliveries)
+        writes -= store.left
+        await life.kill()
+        world.discord.on_step = None
+        if forgets:  # as Discord does after some minutes
+            world.discord.world.nonces.clear()
+        life = Life(world, disk.reopen(), noted)
+        await life.until(life.client.is_ready)
+        await life.until(lambda: life.bot.has_recovered and not life.bot.deliveries)
+        await life.close()
+        shown = [message["content"] for message in world.discord.bot_messages(world.general)]
+        if (at, moment) == (1, "before"):
+            assert shown == []  # it died before it had noted the message
+        else:
+            text = "\n\n".join(shown)
+            assert len(shown) == 2, (at, moment, shown)
+            assert text.count("Let me see.") == text.count("First part.") == text.count("Second part.") == 1
+        assert len(noted) <= 1
+        return writes
+
+
+@pytest.mark.parametrize(("at", "moment"), [(1, "after"), (6, "before"), (1, "post"), (1, "posted"), (2, "posted")])
+async def test_an_answer_is_posted_once_wherever_the_bot_dies(at: int, moment: str):
+    """A04: killed between two appends, no answer is lost and none is posted twice."""
+    await live_and_die(at, moment)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+async def test_an_answer_is_posted_once_even_if_the_bot_comes_back_late(at: int):
+    """A04: Discord forgets nonces after some minutes; then the channel is searched."""
+    await live_and_die(at, "posted", forgets=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "after", "post", "posted"])
+async def test_an_answer_is_posted_once_wherever_the_bot_dies_at_every_write(moment: str):
+    """A04"""
+    writes = await live_and_die(10**6, "before")
+    assert writes > 8
+    for at in range(1, writes + 1 if moment in ("before", "after") else 3):
+        await live_and_die(at, moment)

@@ -1,0 +1,115 @@
+"""Who is answered."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rondel import Agent
+from rondel.discord import DiscordRule
+from rondel.testing import Scripted
+
+from .harness import loopback
+
+
+async def test_only_what_is_said_to_the_bot_is_answered():
+    """A01: own messages ignored; a direct message and the whitelist are open; else a mention or a reply."""
+    async with loopback() as world, world.running("Hello!", "Again!", "In private.") as bot:
+        await world.say("just chatting")
+        first = await world.say("hi @bot")
+        assert await world.answers() == ["Hello!"]
+        answer = world.discord.bot_messages(world.general)[0]
+        assert answer["message_reference"]["message_id"] == first["id"]
+        await world.say("and you?", reply_to=answer)
+        assert await world.answers(2) == ["Hello!", "Again!"]
+        await world.say("psst", channel=world.discord.dm(world.ann))
+        assert await world.answers(channel=world.discord.dm(world.ann)) == ["In private."]
+        assert world.engine.left == 0
+        assert bot.deliveries == {}
+
+
+async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_time():
+    """A01: restrict wins over whitelist; lists editable at run time, returned as copies."""
+    async with loopback() as world:
+        other = world.discord.channel(world.guild, "other")
+        async with world.running("one", "two", "three", whitelist=[world.general.id]) as bot:
+            await world.say("no mention needed")
+            assert await world.answers() == ["one"]
+            bot.gate.add_restrict(other.id)
+            await world.say("@bot not here any more")  # whitelisted, and outside of the restriction
+            await world.say("@bot here", channel=other)
+            assert await world.answers(channel=other) == ["two"]
+            bot.gate.remove_restrict(str(other.id))
+            copy = bot.gate.whitelist
+            copy.append(1)
+            assert bot.gate.whitelist == [world.general.id]
+            bot.gate.remove_whitelist(world.general.id)
+            await world.say("without a mention")
+            await world.say("@bot with one")
+            assert await world.answers(2) == ["one", "three"]
+
+
+async def test_bots_are_ignored_unless_wanted_and_then_so_many_times_in_a_row():
+    """A01: bots ignored; answering them has a cap that a person resets."""
+    async with loopback() as world:
+        robot = world.discord.person("robot", bot=True)
+        await world.discord.join(world.guild, robot)
+        async with world.running(*"abcd", answer_bots=True, bot_turns_max=2, whitelist=[world.general.id]):
+            for number in range(4):
+                await world.say(f"beep {number}", robot)
+            assert await world.answers(2) == ["a", "b"]
+            await world.say("a person speaks")
+            assert await world.answers(3) == ["a", "b", "c"]
+            await world.say("beep again", robot)
+            assert await world.answers(4) == ["a", "b", "c", "d"]
+        async with world.running("yes", whitelist=[world.general.id]):
+            await world.say("hello from a bot", robot)
+            await world.say("hello from a person")
+            assert (await world.answers(5))[-1] == "yes"
+            assert world.engine.left == 0
+
+
+async def test_an_agent_a_model_and_a_switch_for_each_server_channel_role_and_person():
+    """A01: per guild, channel, role and user: agent, model, on or off; the last rule that matches wins."""
+    async with loopback() as world:
+        vip = world.discord.role(world.guild, "VIP", world.bob)
+        quiet = world.discord.channel(world.guild, "quiet")
+        poet = Scripted("A poem.")
+        agents = [Agent("helper", engine=world.engine), Agent("poet", engine=poet)]
+        rules = (
+            DiscordRule(guild=world.guild.id, agent="helper"),
+            DiscordRule(channel=str(quiet.id), enabled=False),
+            DiscordRule(role=vip.id, agent="poet"),
+            DiscordRule(channel=quiet.id, person=world.bob.id, enabled=True),
+        )
+        async with world.running("Help.", agents=agents, rules_of_discord=rules):
+            await world.say("@bot hi", channel=quiet)  # switched off there
+            await world.say("@bot hi")
+            assert await world.answers() == ["Help."]
+            await world.say("@bot hi", world.bob, quiet)
+            assert await world.answers(channel=quiet) == ["A poem."]
+
+
+async def test_lists_survive_a_restart_if_wished():
+    """A01"""
+    async with loopback() as world:
+        async with world.running(keep_lists=True) as bot:
+            await bot.change_lists(lambda gate: gate.add_whitelist(world.general.id))
+        async with world.running("open", keep_lists=True):
+            await world.say("no mention")
+            assert await world.answers() == ["open"]
+        async with world.running() as bot:
+            assert bot.gate.whitelist == []
+
+
+async def test_a_missing_permission_is_said_once_and_no_model_is_asked():
+    async with loopback() as world, world.running("never", "elsewhere") as bot:
+        await world.discord.deny(world.general, "send_messages")
+        while bot.client.get_channel(world.general.id).permissions_for(bot.client.guilds[0].me).send_messages:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await world.say("@bot hello?", world.bob)
+        told = await world.answers(channel=world.discord.dm(world.bob))
+        assert told == ["I cannot answer in #general: I lack a permission there. Please ask an admin."]
+        assert world.engine.prompts == []
+        assert world.discord.bot_messages(world.general) == []
+        assert world.discord.typed == []

@@ -1,0 +1,115 @@
+"""Questions and approvals as buttons and forms."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rondel import Agent, tool
+from rondel.testing import VirtualClock, call
+from rondel.tools.ask_user import ask_user
+
+from .harness import World, loopback
+
+done: list[str] = []
+
+
+@tool(approval="confirm")
+async def book(hotel: str) -> str:
+    "Book a room."
+    done.append(hotel)
+    return f"booked {hotel}"
+
+
+def agents(world: World) -> list[Agent]:
+    return [Agent("guide", engine=world.engine, tools=[ask_user, book])]
+
+
+async def test_only_the_person_who_was_asked_or_an_approver_may_click():
+    done.clear()
+    async with loopback() as world:
+        eve = world.discord.person("eve")
+        await world.discord.join(world.guild, eve)
+        boss = world.discord.role(world.guild, "boss", eve)
+        steps = [
+            call("book", "c1", hotel="Ritz", saying="One moment."),
+            "Have fun.",
+            call("book", "c2", hotel="Lux"),
+            "No.",
+        ]
+        async with world.running(*steps, agents=agents(world), approvers=[boss.id]):
+            await world.say("@bot book", world.bob)
+            await world.discord.said(world.general, 2)
+            await world.idle()
+            said, asked = world.discord.bot_messages(world.general)
+            assert said["content"] == "One moment."
+            assert "Ritz" in asked["content"]
+            refused = await world.discord.answered(await world.discord.click(world.ann, asked, "Yes"))
+            assert (refused.text, refused.is_private) == (f"Only <@{world.bob.id}> can answer this.", True)
+            assert done == []
+            await world.discord.click(world.bob, asked, "Yes")
+            assert (await world.answers(3))[-1] == "Have fun."
+            assert done == ["Ritz"]
+            assert "*Answered: Yes*" in asked["content"]
+            assert asked["components"] == []
+            await world.say("@bot book", world.bob)
+            await world.discord.said(world.general, 4)
+            await world.idle()
+            question = world.discord.bot_messages(world.general)[-1]
+            await world.discord.click(eve, question, "No")  # has the role
+            assert (await world.answers(5))[-1] == "No."
+            assert done == ["Ritz"]
+
+
+async def test_a_question_survives_a_restart_and_a_form_answers_it():
+    async with loopback() as world:
+        steps = [
+            call("ask_user", "q", question="Which colour?", options=["red", "blue"], free_text=True),
+            "Green it is.",
+        ]
+        async with world.running(*steps, agents=agents(world)):
+            await world.say("@bot paint", world.bob)
+            await world.discord.said(world.general)
+            await world.idle()
+        (asked,) = world.discord.bot_messages(world.general)
+        async with world.running(agents=agents(world)) as bot:
+            while not bot.has_recovered:
+                await asyncio.sleep(0.001)
+            buttons = asked["components"]
+            form = await world.discord.click(world.bob, asked, "Answer…")
+            await world.discord.submit(form, "green")
+            assert (await world.answers(2))[-1] == "Green it is."
+            assert len(world.discord.bot_messages(world.general)) == 2  # it was not asked again
+            assert "*Answered: green*" in asked["content"]
+            results = world.engine.prompts[-1].messages[-1].parts
+            assert "green" in str(results)
+            asked["components"] = buttons  # somebody's client still shows them
+            await world.discord.answered(await world.discord.click(world.bob, asked, "red"))
+            assert asked["content"].endswith("*This question has expired.*")
+
+
+async def test_a_question_that_nobody_answers_in_time_says_so():
+    clock = VirtualClock()
+    async with loopback() as world:
+        guide = agents(world)
+        async with world.running(call("book", hotel="Ritz"), "Too late.", agents=guide, clock=clock):
+            await world.say("@bot book")
+            await world.discord.said(world.general)
+            await world.idle()
+            clock.advance(61)
+            assert (await world.answers(2))[-1] == "Too late."
+            (asked, _) = world.discord.bot_messages(world.general)
+            assert asked["content"].endswith("*No answer in time.*")
+            assert asked["components"] == []
+
+
+async def test_many_options_are_a_menu():
+    async with loopback() as world:
+        options = [f"option {number}" for number in range(22)]
+        steps = [call("ask_user", "q", question="Which?", options=options), "Noted."]
+        async with world.running(*steps, agents=agents(world)):
+            await world.say("@bot ask me")
+            (asked,) = await world.discord.said(world.general)
+            await world.idle()
+            await world.discord.click(world.ann, asked, "option 21")
+            assert (await world.answers(2))[-1] == "Noted."
+            assert "option 21" in asked["content"]

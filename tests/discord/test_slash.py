@@ -1,0 +1,179 @@
+"""Our own slash commands."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from PIL import Image
+
+from rondel import Agent
+from rondel.contracts.ledger import Rule
+from rondel.discord import ModeSettings
+from rondel.testing import Pause, Scripted, say
+from rondel.testing.discord import permission_bits
+from rondel.values import Usage
+
+from .harness import World, loopback
+
+
+async def ask(world: World, name: str, person=None, channel=None, /, **options):  # type: ignore[no-untyped-def]
+    made = await world.discord.command(person or world.ann, channel or world.general, name, **options)
+    return await world.discord.answered(made)
+
+
+async def test_chat_answers_in_the_channel_or_for_one_person_only():
+    """A11: /ai chat."""
+    async with loopback() as world, world.running("Hello.", "A secret.", "word " * 900):
+        shown = await ask(world, "ai chat", message="hi there")
+        await world.idle()
+        assert (shown.text, shown.is_private) == ("Hello.", False)
+        hidden = await ask(world, "ai chat", message="psst", private=True)
+        await world.idle()
+        assert (hidden.text, hidden.is_private) == ("A secret.", True)
+        assert len(world.engine.prompts[-1].messages) == 1  # a conversation of their own
+        long = await ask(world, "ai chat", message="long", private=True)
+        await world.discord.until(lambda: len(long.answers) == 3)
+        await world.idle()
+        assert all(message["flags"] & 64 for message in long.answers)
+
+
+async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart():
+    """A11: /ai usage needs Manage Server; windows, models, people; paged; a server sees its own only."""
+    async with loopback() as world:
+        robo = world.discord.guild("Other", world.bob, world.ann)
+        elsewhere = world.discord.channel(robo, "there")
+        steps = [say(f"{n}", usage=Usage(1000 * n, 10)) for n in range(1, 9)]
+        agents = [Agent(f"a{n}", engine=Scripted(steps[n], name=f"scripted:model-{n}")) for n in range(8)]
+        async with world.running(agents=agents):
+            for n in range(7):
+                await ask(world, "ai agent", name=f"a{n}")
+                await world.say("@bot go")
+                await world.answers(n + 1)
+            await ask(world, "ai agent", world.bob, elsewhere, name="a7")
+            await world.say("@bot go", world.bob, elsewhere)
+            await world.answers(channel=elsewhere)
+            await world.app.ledger.lifetime_totals()
+            denied = await ask(world, "ai usage", world.bob)
+            assert denied.text == "This needs the permission Manage Server."
+            page = await ask(world, "ai usage", by="model", window="month")
+            (message,) = page.answers
+            (embed,) = message["embeds"]
+            assert [field["name"].split(" · ")[1] for field in embed["fields"]] == [f"model-{n}" for n in range(5)]
+            assert "1,000 in · 10 out · 1 calls" in embed["fields"][0]["value"]
+            assert embed["footer"]["text"].startswith("Page 1 of 2")
+            (file,) = message["attachments"]
+            data = world.discord.world.files[file["url"].removeprefix("https://cdn.discordapp.com")][0]
+            assert Image.open(io.BytesIO(data)).size[0] == 720
+            await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
+            await world.discord.until(lambda: message["embeds"][0]["footer"]["text"].startswith("Page 2"))
+            names = [field["name"].split(" · ")[1] for field in message["embeds"][0]["fields"]]
+            assert names == ["model-5", "model-6"]  # and not what the other server used
+            people = await ask(world, "ai usage", by="person", window="lifetime")
+            assert "Ann" in people.answers[0]["embeds"][0]["fields"][0]["name"]
+
+
+async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
+    """A12: named presets (model, instructions, options) that are kept and selected per channel."""
+    async with loopback() as world:
+        mode = ModeSettings(instructions="Talk like a pirate.", options={"temperature": 0.9})
+        async with world.running("Arr.", "Hello.", modes={"pirate": mode}) as bot:
+            refused = await ask(world, "ai mode", world.bob, name="pirate")
+            assert refused.text == "This needs the permission Manage Channels."
+            wrong = await ask(world, "ai mode", name="pirat")
+            assert wrong.text == "there is no mode 'pirat'; did you mean 'pirate'?"
+            await ask(world, "ai mode", name="pirate")
+            await world.say("@bot hi")
+            assert await world.answers() == ["Arr."]
+            prompt = world.engine.prompts[-1]
+            assert prompt.messages[0].text == "Talk like a pirate."
+            assert prompt.options.temperature == 0.9
+            await bot.modes.save("poet", ModeSettings(instructions="Rhyme."))
+            await ask(world, "ai mode", name="poet")
+        async with world.running("Rhyme!", "Plain."):  # both are kept
+            await world.say("@bot hi")
+            assert (await world.answers(2))[-1] == "Hello."
+            assert world.engine.prompts[-1].messages[0].text == "Rhyme."
+            assert "▸ **poet**" in (await ask(world, "ai mode")).text
+            await ask(world, "ai mode", name="off")
+            await world.say("@bot hi")
+            await world.answers(3)
+            assert world.engine.prompts[-1].messages[0].role != "system" or "Rhyme" not in str(
+                world.engine.prompts[-1].messages[0].text
+            )
+            assert (await ask(world, "ai model")).text == "scripted:test answers here."
+
+
+async def test_reset_stop_jobs_trace_and_forget():
+    """A11"""
+    async with loopback() as world:
+        pause = Pause("I begin ")
+        async with world.running("One.", "Two.", pause, "Bob's.", whitelist=[world.general.id]):
+            assert (await ask(world, "ai trace")).text == "Nothing was said here yet."
+            await world.say("first")
+            await world.answers()
+            await ask(world, "ai reset")
+            await world.say("second")
+            await world.answers(2)
+            assert len(world.engine.prompts[-1].messages) == 1  # the first conversation is over
+            assert (await ask(world, "ai trace", world.bob)).text == "This needs the permission Manage Server."
+            trace = await ask(world, "ai trace")
+            await world.discord.until(lambda: trace.answers[0]["attachments"])
+            page = world.discord.world.files[
+                trace.answers[0]["attachments"][0]["url"][len("https://cdn.discordapp.com") :]
+            ]
+            assert b"Two." in page[0]
+            assert (await ask(world, "ai stop")).text == "Nothing is running."
+            await world.say("third")
+            await pause.reached.wait()
+            assert "Your request is still running" in (await ask(world, "ai jobs")).text
+            assert (await ask(world, "ai stop")).text == "Stopped."
+            await world.idle()
+            assert pause.closed
+            await world.say("me too", world.bob)
+            await world.answers(4)
+            forgotten = await ask(world, "ai forget me")
+            await world.discord.until(lambda: "Deleted" in forgotten.text)
+            expected = "Deleted 1 of your conversations. 1 with other people in them were kept."
+            assert forgotten.text == expected
+
+
+async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admins():
+    """A11: each removable. A01: lists changed by an admin command."""
+    async with loopback() as world:
+        async with world.running("Open.", slash=["channels"]) as bot:
+            (group,) = world.discord.world.commands[0]
+            assert [option["name"] for option in group["options"]] == ["channels"]
+            refused = await ask(world, "ai channels", world.bob, action="open")
+            assert refused.text == "This needs the permission Manage Server."
+            shown = await ask(world, "ai channels", action="open")
+            assert f"<#{world.general.id}>" in shown.text
+            assert bot.gate.whitelist == [world.general.id]
+            await world.say("no mention")
+            assert await world.answers() == ["Open."]
+        world.discord.world.commands.clear()
+        async with world.running(slash=[]):
+            assert world.discord.world.commands == {}
+        async with world.running():
+            (group,) = world.discord.world.commands[0]
+            names = [option["name"] for option in group["options"]]
+            assert "imagine" not in names  # the app has no image engine
+            assert {"chat", "usage", "model", "agent", "mode", "reset", "trace", "jobs", "forget", "stop"} <= set(names)
+
+
+@pytest.mark.parametrize("scope", ["person", "role", "channel", "guild"])
+async def test_a_limit_of_a_person_a_role_a_channel_or_a_server_is_a_friendly_answer(scope: str):
+    """Limits through the ledger; TokenLimitError shown as text."""
+    async with loopback() as world:
+        role = world.discord.role(world.guild, "guests", world.bob, permissions=permission_bits())
+        values = {"person": world.bob.id, "role": role.id, "channel": world.general.id, "guild": world.guild.id}
+        rule = Rule({scope: str(values[scope])}, "day", tokens=50, mode="block", message="Come back tomorrow.")
+        steps = [say("First.", usage=Usage(40, 20)), "Never.", "Other."]
+        async with world.running(*steps, rules=[rule], conversation="user", context_messages=0):
+            await world.say("@bot hi", world.bob)
+            await world.answers()
+            await world.say("@bot again", world.bob)
+            assert await world.answers(2) == ["First.", "Come back tomorrow."]
+            if scope in ("person", "role"):  # others are not affected
+                await world.say("@bot hi")
+                assert (await world.answers(3))[-1] == "Never."

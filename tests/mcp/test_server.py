@@ -1,0 +1,136 @@
+"""Agents as an MCP server: the SDK's own client uses them, over stdio and through the gateway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from mcp import Client, StdioServerParameters
+from rondel import Agent, App
+from rondel.mcp.server import make_server
+from rondel.testing import Scripted, call, say
+from rondel.tools.ask_user import ask_user
+from tests.gateway.served import Served
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+def agents() -> list[Agent]:
+    helper = Agent(
+        "helper",
+        "You help.",
+        engine=Scripted(call("ask_user", question="Which size?", options=["small", "large"]), say("A large one.")),
+        tools=[ask_user],
+        description="Helps with everything.",
+    )
+    return [
+        helper,
+        Agent("shop", "You sell.", engine=Scripted(say("Three euros.")), inputs={"item": {"required": True}}),
+    ]
+
+
+async def answered(context: Any, params: Any) -> types.ElicitResult:
+    assert "Which size?" in params.message
+    return types.ElicitResult(action="accept", content={"answer": "large"})
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_an_agent_is_a_tool_and_its_question_an_elicitation(mode: str) -> None:
+    """Both eras of the protocol, with the SDK's own client."""
+    async with App(*agents()) as app:
+        server = make_server(app).server
+        async with Client(server, mode=mode, elicitation_callback=answered) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert tools["helper"].description == "Helps with everything."
+            assert tools["shop"].input_schema["required"] == ["item"]
+            said: list[str | None] = []
+
+            async def progress(progress: float, total: float | None, message: str | None) -> None:
+                said.append(message)
+
+            result = await client.call_tool("helper", {"input": "a box"}, progress_callback=progress)
+            assert result.content[0].text == "A large one."
+            assert "A large one." in (said[-1] or "")
+            assert (await client.call_tool("shop", {"item": "bread"})).content[0].text == "Three euros."
+            prompt = await client.get_prompt("helper")
+            assert prompt.messages[0].content.text == "You help."
+
+
+async def test_bad_calls_are_errors_and_not_crashes() -> None:
+    async with App(*agents()) as app, Client(make_server(app).server) as client:
+        wrong = await client.call_tool("shop", {})
+        assert wrong.is_error
+        assert "item" in wrong.content[0].text
+        with pytest.raises(MCPError, match="there is no tool 'nobody'"):
+            await client.call_tool("nobody", {})
+        with pytest.raises(MCPError, match="there is no prompt"):
+            await client.get_prompt("nobody")
+        unasked = await client.call_tool("helper", {"input": "a box"})
+        assert unasked.is_error
+        assert "this client cannot answer: Which size?" in unasked.content[0].text
+
+
+async def test_a_state_that_was_not_given_opens_no_conversation() -> None:
+    async with App(*agents()) as app:
+        await (await app.conversation("private").send("a secret")).result()
+        async with Client(make_server(app).server, mode="2026-07-28", elicitation_callback=answered) as client:
+            for state in ("private", "mcp--" + "0" * 31, "mcp-other-" + "0" * 32):
+                with pytest.raises(MCPError, match="not known"):
+                    await client.session.call_tool("helper", {"input": "x"}, request_state=state)
+
+
+CONFIG = """engine = "echo"
+[gateway.keys.alice]
+key = "sk-alice-0001"
+models = ["agent:open"]
+[gateway.keys.bob]
+key = "sk-bob-0002"
+"""
+AGENT = "---\ndescription: An agent.\nengine: echo\n---\nRepeat.\n"
+
+
+async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: Path) -> None:
+    """`/mcp` has the keys and the Host and Origin checks of every other path."""
+    files = {"agents/open.md": AGENT, "agents/closed.md": AGENT}
+    with Served(tmp_path / "served", CONFIG, files=files) as served:
+        url = f"{served.base_url}/mcp"
+
+        async def tools(**headers: str) -> list[str]:
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+            ):
+                assert (await client.call_tool("open", {"input": "hello"})).content[0].text == "hello"
+                return sorted(tool.name for tool in (await client.list_tools()).tools)
+
+        assert await tools(authorization="Bearer sk-alice-0001") == ["open"]
+        assert await tools(authorization="Bearer sk-bob-0002") == ["closed", "open"]
+        async with httpx2.AsyncClient(timeout=60) as web:
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            bob = {"authorization": "Bearer sk-bob-0002"}
+            assert (await web.post(url, json=ping)).status_code == 401
+            assert (await web.post(url, json=ping, headers={**bob, "host": "evil.example"})).status_code == 403
+            assert (
+                await web.post(url, json=ping, headers={**bob, "origin": "https://evil.example"})
+            ).status_code == 403
+
+
+@pytest.mark.slow
+async def test_a_command_serves_mcp_on_stdio(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "rondel.toml").write_text('engine = "echo"\n')
+    (tmp_path / "agents" / "parrot.md").write_text(AGENT)
+    env = {"RONDEL_TRUST": str(tmp_path), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "rondel", "mcp", "serve"], env=env, cwd=str(tmp_path)
+    )
+    async with Client(command) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["parrot"]
+        assert (await client.call_tool("parrot", {"input": "hello"})).content[0].text == "hello"
