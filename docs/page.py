@@ -29,8 +29,7 @@ WAIT_S = 180
 BYTES_MAX = 150_000
 COLOURS = 128
 SIZE = {"width": 1320, "height": 860}
-TOML = """default_agent = "house"
-"""
+TOML = 'agent = "house"\n'
 AGENT = """---
 description: Answers questions, and calculates.
 tools: [calculate]

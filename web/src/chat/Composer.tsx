@@ -77,8 +77,10 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
     const sent = text;
     // Sending may lead to another screen, after which nothing here runs any more.
     keepDraft(draftKey, "");
-    if (await onSend(sent, working ? mode : "queue")) { setText(""); files.clear(); }
-    else keepDraft(draftKey, sent);
+    setText("");
+    if (await onSend(sent, working ? mode : "queue")) return files.clear();
+    keepDraft(draftKey, sent);
+    setText((since) => since || sent);
   };
   return (
     <div class="composer-wrap">
