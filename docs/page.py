@@ -88,7 +88,7 @@ def main(target: str, *messages: str) -> None:
             browser.close()
         finally:
             server.terminate()
-            server.wait(WAIT_S)
+            server.communicate(timeout=WAIT_S)
     if len(made) > BYTES_MAX:
         raise SystemExit(f"the picture has {len(made):,} bytes; at most {BYTES_MAX:,} are wanted")
     Path(target).write_bytes(made)
