@@ -330,6 +330,7 @@ async def test_a_paste_of_50_mb_is_refused_and_what_was_written_stays(browser: B
         await sees(page, "Fine.")
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_is_shown_in_part_and_can_be_walked_through(browser: Browser):
     """10,000 messages: the page holds a window of them. What is read does not move when the window does."""
     turns = 300
