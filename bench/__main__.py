@@ -8,7 +8,10 @@ from __future__ import annotations
 import importlib
 import sys
 
-PROGRAMS = ("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "gateway", "discord")
+PROGRAMS = (
+    *("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "gateway", "discord"),
+    "page",
+)
 
 
 def main() -> int:

@@ -28,6 +28,8 @@ NAV: dict[str, tuple[str, ...]] = {
         "libraries",
         "plugins",
         "jobs",
+        "page",
+        "api",
         "gateway",
         "gateway-agents",
         "routing",

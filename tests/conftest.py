@@ -34,7 +34,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is an `async def`, on the event loop of the fixture `loop` if it uses that."""
+    """Run a test that is an `async def`: on the event loop of the fixture `loop` if it uses that, or in the runner of
+    the fixture `runner`, which several tests share."""
     test = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test):
         return None
@@ -46,6 +47,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             await asyncio.sleep(0)
             assert len(asyncio.all_tasks()) == 1, asyncio.all_tasks()
 
+    if (shared := pyfuncitem.funcargs.get("runner")) is not None:
+        shared.run(main())
+        return True
     with asyncio.Runner(loop_factory=pyfuncitem.funcargs.get("loop")) as runner:
         runner.run(main())
     return True

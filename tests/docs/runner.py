@@ -12,6 +12,8 @@ import io
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -123,6 +125,8 @@ class Page:
             assert set(words[1:]) <= set(targets), f"{block.where}: the Makefile has no {line!r}"
         elif words[0] == "cd":
             self._monkeypatch.chdir(self.folder / words[1])
+        elif words[0] == "curl":
+            return _curl(line, block)
         elif words[0] == "python" and words[1].endswith(".py"):
             return script(words[1])
         elif words[:3] == [".venv/bin/python", "-m", "pytest"]:
@@ -143,6 +147,15 @@ class Page:
             code = main(arguments)
         assert code == 0, f"{block.where}: `rondel {shlex.join(arguments)}` ended with {code}:\n{printed.getvalue()}"
         return printed.getvalue()
+
+
+def _curl(line: str, block: Block) -> str:
+    """Ask a server that an earlier block started. Without curl, the command is only read."""
+    if shutil.which("curl") is None:
+        return block.text
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{block.where}: {line!r} ended with {done.returncode}: {done.stderr}"
+    return done.stdout
 
 
 def check_prints(code: str, printed: str, where: str) -> None:

@@ -86,6 +86,20 @@ def test_every_example_runs_and_is_listed(path: Path):
     assert f"({path.name})" in text_of("examples/README.md")
 
 
+def test_the_picture_of_the_page_is_small():
+    picture = (ROOT / "docs" / "page.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) <= 150_000
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_page_is_taken_in_a_real_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RONDEL_ENGINE", "echo")
+    module = runpy.run_path(str(ROOT / "docs" / "page.py"))
+    module["main"](str(tmp_path / "page.png"), "Is anybody there?")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_picture_is_drawn_from_a_real_terminal():
     module = runpy.run_path(str(ROOT / "docs" / "terminal.py"))
     session = module["talk"](["Is anybody there?"], engine="echo")

@@ -27,6 +27,8 @@ class Site:
         self.app, self.web, self.address, self.client = app, web, address, client
         self.set_keys: Callable[[Mapping[str, KeySettings]], None] = lambda keys: None
         """Change the keys, as a reload of the configuration does."""
+        self.records = Records()
+        self.port = 0
 
     async def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         answer = await self.client.request(method, path, json=body, **options)
@@ -68,12 +70,20 @@ async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, An
 
 
 @contextlib.asynccontextmanager
-async def site(*agents: Agent, keys: Mapping[str, KeySettings] | None = None, **options: Any) -> AsyncGenerator[Site]:
-    listening = bind("127.0.0.1", 0)
+async def site(
+    *agents: Agent,
+    keys: Mapping[str, KeySettings] | None = None,
+    at: int = 0,
+    about: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AsyncGenerator[Site]:
+    """`at` is the port of a server that is started again; `about` has more of what the page says of this place."""
+    listening = bind("127.0.0.1", at)
     port = listening.getsockname()[1]
     async with App(*agents, **options) as app:
         holder = [Access(keys or {}, port=port)]
-        web = WebApp(app, lambda: holder[0], Records(), About("0.0", "scripted", "a test"))
+        records = Records()
+        web = WebApp(app, lambda: holder[0], records, About("0.0", "scripted", "a test", **about or {}))
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
             await web(scope, receive, send)
@@ -83,6 +93,7 @@ async def site(*agents: Agent, keys: Mapping[str, KeySettings] | None = None, **
             running = group.create_task(server.run())
             async with httpx2.AsyncClient(base_url=address_of(listening), timeout=WAIT_S) as client:
                 made = Site(app, web, address_of(listening), client)
+                made.records, made.port = records, port
                 made.set_keys = lambda new: holder.__setitem__(0, Access(new, port=port))
                 try:
                     yield made

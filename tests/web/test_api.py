@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+import re
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,3 +281,21 @@ async def test_a_deleted_conversation_ends_its_streams():
             await made.json("DELETE", f"/api/conversations/{id}")
             assert [data async for _, data in events][-1]["event"]["type"] == "turn_finished"
         assert (await made.client.get(f"/api/conversations/{id}")).status_code == 404
+
+
+def test_every_route_is_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    who = {"public": "everyone", "person": "you", "admin": "admins"}
+    rows = {f"| `{one.method} {one.path}` | {one.summary} | {who[one.rights]} |" for one in ROUTES}
+    assert {line for line in page.splitlines() if line.startswith("| `")} == rows
+
+
+def test_the_keys_of_the_page_are_in_the_documentation():
+    root = Path(__file__).parents[2]
+    keys = re.search(
+        r"const KEYS.*?= \[(.*?)\];", (root / "web/src/parts/Palette.tsx").read_text(encoding="utf-8"), re.S
+    )
+    assert keys
+    rows = {f"| {key} | {does} |" for key, does in re.findall(r'\["([^"]+)", "([^"]+)"\]', keys[1])}
+    page = (root / "docs" / "page.md").read_text(encoding="utf-8").partition("## Keyboard")[2]
+    assert rows == {line for line in page.splitlines() if line.startswith("| ")} - {"| key | does |"}

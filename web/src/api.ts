@@ -18,7 +18,7 @@ export interface Part {
   mime?: string; url?: string; call_id?: string; parts?: Part[]; is_error?: boolean; agent?: string; reason?: string;
   citations?: Citation[];
 }
-export interface Citation { url?: string; title?: string; quote?: string; path?: string; line?: number; page?: number }
+export interface Citation { url?: string; title?: string; quote?: string; path?: string; line?: number; page?: number; number?: number }
 export interface Message { role: string; parts?: Part[]; id?: string; author?: string }
 export interface Event { type: string; [key: string]: any }
 export interface Entry { seq: number; at: number; event: Event }

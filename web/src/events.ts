@@ -1,16 +1,27 @@
-// Watches a conversation: server-sent events with a cursor. The browser reconnects by itself with Last-Event-ID; the
-// fold ignores entries that it has.
+// Watches a conversation: server-sent events with a cursor. It comes back by itself after the last entry that it has,
+// and asks the server why, when a stream is refused: the conversation may be gone, or the session over.
 import type { Entry, Event } from "./api";
-import { enc } from "./api";
+import { ApiError, enc, get } from "./api";
 
 export interface Watch { close(): void }
+export interface Watcher {
+  /** A stream begins: what was streamed of a reply that is not finished comes again. */
+  opened(): void;
+  entry(entry: Entry): void;
+  live(event: Event): void;
+  lost(): void;
+  /** The conversation does not exist any more. */
+  gone(): void;
+}
 
-export function watch(id: string, after: number, on: { entry(entry: Entry): void; live(event: Event): void; state(online: boolean): void }): Watch {
+const RETRY_MS = 500, RETRY_MS_MAX = 8_000;
+
+export function watch(id: string, after: number, on: Watcher): Watch {
   let seq = after;
   let source: EventSource | undefined;
   let closed = false;
   let retry: ReturnType<typeof setTimeout> | undefined;
-  let wait = 500;
+  let wait = RETRY_MS;
   const open = () => {
     source = new EventSource(`/api/conversations/${enc(id)}/events?after=${seq}`);
     source.addEventListener("entry", (message) => {
@@ -19,14 +30,27 @@ export function watch(id: string, after: number, on: { entry(entry: Entry): void
       on.entry(entry);
     });
     source.addEventListener("live", (message) => on.live(JSON.parse((message as MessageEvent<string>).data) as Event));
-    source.onopen = () => { wait = 500; on.state(true); };
+    source.onopen = () => { wait = RETRY_MS; on.opened(); };
     source.onerror = () => {
-      on.state(false);
-      // A refused request (the server restarts, a session ended) closes the source for good: open another one.
       source?.close();
-      if (!closed) { retry = setTimeout(open, wait); wait = Math.min(wait * 2, 8_000); }
+      if (!closed) void again();
     };
   };
+  const again = async () => {
+    try {
+      await get(`/api/conversations/${enc(id)}`);
+    } catch (error) {
+      if (closed) return;
+      if (error instanceof ApiError && error.status === 404) return on.gone();
+      if (error instanceof ApiError && error.status === 401) return; // the log-in takes over
+      on.lost();
+    }
+    if (closed) return;
+    retry = setTimeout(open, wait);
+    wait = Math.min(wait * 2, RETRY_MS_MAX);
+  };
+  const hurry = () => { if (retry !== undefined && source?.readyState === EventSource.CLOSED) { clearTimeout(retry); wait = RETRY_MS; open(); } };
+  addEventListener("online", hurry);
   open();
-  return { close() { closed = true; clearTimeout(retry); source?.close(); } };
+  return { close() { closed = true; clearTimeout(retry); removeEventListener("online", hurry); source?.close(); } };
 }

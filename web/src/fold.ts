@@ -48,7 +48,7 @@ export function applyEntry(c: Conversation, entry: Entry): void {
   const key = String(entry.seq);
   switch (event.type) {
     case "history_given":
-      for (const message of (event.messages ?? []) as Message[]) addMessage(c, turn, message, key + (message.id ?? c.count++));
+      giveHistory(c, (event.messages ?? []) as Message[], key, entry.at);
       break;
     case "message_added": {
       const message = event.message as Message;
@@ -149,6 +149,19 @@ export function applyEntry(c: Conversation, entry: Entry): void {
   }
 }
 
+/** What was said elsewhere becomes a turn for each message of a person, so that a long history is a long list. */
+function giveHistory(c: Conversation, messages: Message[], key: string, at: number): void {
+  let turn = current(c, at);
+  for (const message of messages) {
+    if (message.role === "user" && turn.items.length) {
+      turn = newTurn(`history.${key}.${c.count++}`, "", at);
+      turn.isOpen = false;
+      c.turns.push(turn);
+    }
+    addMessage(c, turn, message, `${key}.${c.count++}`);
+  }
+}
+
 function startTurn(c: Conversation, event: Event, at: number): Turn {
   const known = c.turns.find((turn) => turn.id === event.turn);
   if (known) {
@@ -169,13 +182,20 @@ function addMessage(c: Conversation, turn: Turn, message: Message, key: string):
   else if (message.role === "error") note(turn, key, "error", textOf(message.parts));
 }
 
-function finishRound(c: Conversation, turn: Turn, event: Event, key: string): void {
-  for (const item of turn.live.values()) {
-    const index = turn.items.indexOf(item);
-    if (index >= 0) turn.items.splice(index, 1);
-    if (item.kind === "call") c.calls.delete(item.id);
-  }
+/** Forgets what was streamed since the last entry: it comes again, or its entry does. */
+export function dropLive(c: Conversation): void {
+  const turn = c.turns[c.turns.length - 1];
+  if (!turn?.live.size) return;
+  const live = new Set(turn.live.values());
+  turn.items = turn.items.filter((item) => !live.has(item));
+  for (const item of live) if (item.kind === "call") c.calls.delete(item.id);
   turn.live.clear();
+  turn.version++;
+}
+
+function finishRound(c: Conversation, turn: Turn, event: Event, key: string): void {
+  const streamed = new Map([...turn.live].map(([index, item]) => [index, item.kind === "call" ? "" : item.key]));
+  dropLive(c);
   c.status = "";
   if (event.next === "again") return;
   if (event.engine) turn.engine = event.engine as string;
@@ -184,12 +204,13 @@ function finishRound(c: Conversation, turn: Turn, event: Event, key: string): vo
   if (event.agent) turn.agent = event.agent as string;
   const message = event.message as Message;
   if (event.without_model) addParts(c, turn, { ...message, parts: (message.parts ?? []).filter((p) => p.type !== "text") }, key);
-  else addParts(c, turn, message, key);
+  else addParts(c, turn, message, key, streamed);
 }
 
-function addParts(c: Conversation, turn: Turn, message: Message, key: string): void {
+/** `streamed` has the keys under which parts are shown already, so that the page keeps what it has drawn. */
+function addParts(c: Conversation, turn: Turn, message: Message, key: string, streamed?: Map<number, string>): void {
   (message.parts ?? []).forEach((part, index) => {
-    const partKey = `${key}.${index}`;
+    const partKey = streamed?.get(index) || `${key}.${index}`;
     if (part.type === "text" && part.text) turn.items.push({ kind: "text", key: partKey, text: part.text, live: false, citations: part.citations ?? [], messageId: message.id });
     else if (part.type === "thinking" && part.text) turn.items.push({ kind: "thinking", key: partKey, text: part.text, live: false });
     else if (part.type === "media") turn.items.push({ kind: "media", key: partKey, part });
@@ -260,15 +281,18 @@ export function applyLive(c: Conversation, event: Event): void {
     }
     case "call_progressed": {
       const call = c.calls.get(event.call_id as string);
+      if (call && call.state === "waiting" && !call.question) call.state = "running";
       if (call) call.progress = `${event.text ?? ""}${event.progress !== undefined ? ` (${Math.round(event.progress * 100)} %)` : ""}`;
       break;
     }
     case "nested": {
       const call = c.calls.get(event.call_id as string);
+      if (call && call.state === "waiting" && !call.question) call.state = "running";
       if (call) applyNested(call, event.agent as string, event.event as Event);
       break;
     }
     case "lagged":
+      dropLive(c);
       break;
   }
 }

@@ -47,3 +47,9 @@ export async function copyText(text: string): Promise<boolean> {
     return false;
   }
 }
+
+/** A source as people name it, with its line or page. */
+export function sourceName(source: { title?: string; path?: string; url?: string; line?: number; page?: number }): string {
+  const at = source.line ? `:${source.line}` : source.page ? `, page ${source.page}` : "";
+  return (source.title || source.path || source.url || "source") + at;
+}

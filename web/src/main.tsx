@@ -78,7 +78,7 @@ function App() {
   return (
     <div class="shell">
       <Sidebar />
-      {menuOpen.value && <button class="visually-hidden" onClick={() => { menuOpen.value = false; }}>Close the menu</button>}
+      {menuOpen.value && <button class="scrim" aria-label="Close the menu" onClick={() => { menuOpen.value = false; }} />}
       {here.screen === "chat" ? <Chat id={here.id} /> : SCREENS[here.screen] ? <OnDemand name={here.screen} id={here.id} /> : <main class="screen"><Empty action={<a href="#/chat">To the chat</a>}>There is no such screen.</Empty></main>}
       <Extras />
       <div class="visually-hidden" aria-live="polite">{announcement.value}</div>

@@ -31,6 +31,11 @@ export const conversationsMore = signal(false);
 export const search = signal("");
 export const listError = signal("");
 let loading: AbortController | undefined;
+let listed = ""; // the search whose results are shown
+
+/** The screens beside the chat, and whether only admins see them. */
+export const SCREENS: [string, string, boolean][] = [["traces", "Traces", false], ["usage", "Usage", true], ["agents", "Agents", false], ["gateway", "Gateway", true], ["jobs", "Jobs", false], ["settings", "Settings", false]];
+export const screens = (): [string, string][] => SCREENS.filter(([, , admin]) => !admin || me.value?.person.roles?.includes("admin")).map(([id, name]) => [id, name]);
 
 export async function loadConversations(more = false): Promise<void> {
   loading?.abort();
@@ -39,8 +44,15 @@ export async function loadConversations(more = false): Promise<void> {
   try {
     const page = await get<{ conversations: Info[]; more: boolean }>(
       `/api/conversations?limit=100&search=${enc(search.value)}&before=${enc(before)}`, controller.signal);
-    conversations.value = more ? [...conversations.value, ...page.conversations] : page.conversations;
-    conversationsMore.value = page.more;
+    const known = conversations.value;
+    // The newest page is loaded again and again; what was loaded beyond it stays.
+    const fresh = new Set(page.conversations.map((info) => info.id));
+    const oldest = page.conversations[page.conversations.length - 1];
+    const beyond = !more && page.more && oldest && known.length > page.conversations.length && listed === search.value
+      ? known.filter((info) => !fresh.has(info.id) && (info.updated_at ?? 0) <= (oldest.updated_at ?? 0)) : [];
+    conversations.value = more ? [...known, ...page.conversations.filter((info) => !known.some((one) => one.id === info.id))] : [...page.conversations, ...beyond];
+    if (more || !beyond.length) conversationsMore.value = page.more;
+    listed = search.value;
     listError.value = "";
   } catch (error) {
     if (!controller.signal.aborted) listError.value = (error as Error).message;

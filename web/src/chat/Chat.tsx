@@ -1,13 +1,13 @@
 // The chat screen: a conversation, what is behind its answers, and the place to write.
 import { useComputed } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { enc } from "../api";
 import type { Turn } from "../fold";
 import { visible } from "../fold";
-import { MenuButton } from "../parts/common";
+import { Failed, MenuButton } from "../parts/common";
 import { agents, go, loadConversations, me, online } from "../state";
 import { TracePanel } from "../traces/TracePanel";
-import { Composer, useFiles } from "./Composer";
+import { Composer, useDrop, useFiles } from "./Composer";
 import { newConversation, Talk, infoOf } from "./talk";
 import { QuestionCard, TurnView } from "./Turns";
 
@@ -30,7 +30,7 @@ function Welcome() {
     try {
       const id = await newConversation(chosen);
       const talk = new Talk(id);
-      if (!(await talk.send(text, files.files.map(({ name, data }) => ({ name, data })), "queue", crypto.randomUUID?.() ?? ""))) {
+      if (!(await talk.send(text, files.files.map(({ name, data }) => ({ name, data })), "queue"))) {
         setError(talk.error.value);
         return false;
       }
@@ -43,7 +43,7 @@ function Welcome() {
     }
   };
   return (
-    <main class="chat">
+    <main {...useDrop(files)}>
       <div class="chat-head"><MenuButton /><b>New conversation</b></div>
       <div class="scroll">
         <div class="welcome">
@@ -63,19 +63,31 @@ function Conversation({ id }: { id: string }) {
   const talk = useMemo(() => new Talk(id), [id]);
   const [trace, setTrace] = useState<string | null>(null);
   const [start, setStart] = useState<number | null>(null);
-  const [dropping, setDropping] = useState(false);
   const scroll = useRef<HTMLDivElement>(null);
   const following = useRef(true);
+  const top = useRef(0); // where the page itself has scrolled to
   const [away, setAway] = useState(false);
   const files = useFiles((text) => { talk.error.value = text; });
+  const drop = useDrop(files);
+  const held = useRef<{ element: HTMLElement; top: number } | null>(null); // what must not move when the window does
   useEffect(() => { void talk.open(); return () => talk.close(); }, [talk]);
   const version = talk.version.value;
   const title = useComputed(() => { void talk.version.value; return infoOf(id)?.title || talk.fold.title || "Conversation"; }).value;
   useEffect(() => { document.title = `${title} · Rondel`; }, [title]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const box = scroll.current;
     if (box && following.current) box.scrollTop = box.scrollHeight;
-  }, [version, talk.loaded.value]);
+    else if (box && held.current?.element.isConnected) box.scrollTop += held.current.element.getBoundingClientRect().top - held.current.top;
+    held.current = null;
+    top.current = box?.scrollTop ?? 0;
+  }, [version, talk.loaded.value, start]);
+  const moveTo = (next: number | null) => {
+    following.current = false;
+    const edge = scroll.current!.getBoundingClientRect().top;
+    const element = [...scroll.current!.querySelectorAll<HTMLElement>("article.turn")].find((one) => one.getBoundingClientRect().bottom > edge);
+    held.current = element ? { element, top: element.getBoundingClientRect().top } : null;
+    setStart(next);
+  };
   useEffect(() => {
     const stop = () => { if (talk.isWorking) void talk.stop(); };
     addEventListener("rondel:stop", stop);
@@ -84,6 +96,9 @@ function Conversation({ id }: { id: string }) {
 
   if (talk.gone.value) {
     return <main class="chat"><div class="chat-head"><MenuButton /></div><div class="empty"><div>This conversation does not exist any more. It may have been deleted in another tab.</div><button onClick={() => go("chat")}>Start a new one</button></div></main>;
+  }
+  if (talk.unopened.value) {
+    return <main class="chat"><div class="chat-head"><MenuButton /></div><Failed error={talk.error.value} retry={() => void talk.open()} /></main>;
   }
   const turns = visible(talk.fold.turns);
   const first = start ?? Math.max(0, turns.length - WINDOW);
@@ -94,35 +109,37 @@ function Conversation({ id }: { id: string }) {
   const interrupted = talk.loaded.value && infoOf(id)?.state === "interrupted";
   return (
     <>
-      <main class={`chat ${dropping ? "dropping" : ""}`}
-        onDragOver={(event) => { event.preventDefault(); setDropping(true); }} onDragLeave={() => setDropping(false)}
-        onDrop={(event) => { event.preventDefault(); setDropping(false); if (event.dataTransfer?.files.length) void files.add(event.dataTransfer.files); }}>
+      <main {...drop}>
         <div class="chat-head">
           <MenuButton />
-          <b class="cut">{title}</b>
+          <h1 class="cut" dir="auto">{title}</h1>
           <span class="soft cut">{last?.agent || talk.agent.value}</span>
           <span class="engine mono soft cut">{talk.engine.value}</span>
           <a class="small" href={`/api/conversations/${enc(id)}/export`} download>Export</a>
         </div>
         {!online.value && <div class="banner" role="status">The connection is gone. Reconnecting; nothing that was said is lost.</div>}
-        <div class="scroll" ref={scroll} tabIndex={0} aria-label="Messages" onScroll={(event) => {
+        <div class="scroll" ref={scroll} tabIndex={0} role="region" aria-label="Messages" onScroll={(event) => {
           const box = event.currentTarget;
-          following.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+          // Only a person scrolls up; more text below is no reason to stop following.
+          const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60 && first + WINDOW >= turns.length;
+          following.current = isAtEnd || (following.current && box.scrollTop >= top.current - 1);
+          top.current = box.scrollTop;
           setAway(!following.current);
         }}>
           <div class="column">
-            {first > 0 && <button onClick={() => { following.current = false; setStart(Math.max(0, first - WINDOW / 2)); }}>Show earlier messages ({first})</button>}
+            {first > 0 && <button onClick={() => moveTo(Math.max(0, first - WINDOW / 2))}>Show earlier messages ({first})</button>}
             {shown.map((turn) => <TurnView key={turn.id} talk={talk} turn={turn} version={turn.version} isLast={turn === last} onTrace={(one: Turn) => setTrace(trace === one.id ? null : one.id)} />)}
-            {first + WINDOW < turns.length && <button onClick={() => setStart(first + WINDOW / 2 + WINDOW >= turns.length ? null : first + WINDOW / 2)}>Show later messages ({turns.length - first - WINDOW})</button>}
+            {first + WINDOW < turns.length && <button onClick={() => moveTo(first + WINDOW / 2 + WINDOW >= turns.length ? null : first + WINDOW / 2)}>Show later messages ({turns.length - first - WINDOW})</button>}
             {loose.map((question) => <QuestionCard key={question.id} question={question} talk={talk} />)}
             {working && <div class="working" role="status"><span class="dot working" />{talk.fold.status || "Working"}…</div>}
+            {[...talk.waiting.value].map(([key, text]) => <div class="turn" key={key}><div class="bubble queued" dir="auto">{text}</div><div class="under">answered after the current turn</div></div>)}
             {interrupted && !working && <div class="note warning">This conversation was interrupted. <button onClick={() => void talk.resume()}>Continue</button></div>}
             {talk.error.value && <div class="note error" role="alert">{talk.error.value}</div>}
           </div>
         </div>
-        {away && <button class="down" onClick={() => { setStart(null); following.current = true; scroll.current!.scrollTop = scroll.current!.scrollHeight; }}>↓ Newest</button>}
+        {away && <button class="down" onClick={() => { following.current = true; setAway(false); if (start === null) scroll.current!.scrollTop = scroll.current!.scrollHeight; else setStart(null); }}>↓ Newest</button>}
         <Composer talk={talk} draftKey={id} working={working} agent={last?.agent || talk.agent.value} files={files} onStop={() => void talk.stop()}
-          onSend={(text, mode) => { following.current = true; return talk.send(text, files.files.map(({ name, data }) => ({ name, data })), mode, crypto.randomUUID?.() ?? ""); }} />
+          onSend={(text, mode) => { following.current = true; setStart(null); return talk.send(text, files.files.map(({ name, data }) => ({ name, data })), mode); }} />
       </main>
       {trace && <aside class="right" aria-label="Trace"><TracePanel conversation={id} turn={trace} version={working ? version : 0} onClose={() => setTrace(null)} /></aside>}
     </>

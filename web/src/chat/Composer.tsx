@@ -7,6 +7,25 @@ export interface Attached { name: string; data: string; size: number }
 const FILE_MAX = 32_000_000;
 const FILES_MAX = 20;
 const TEXT_MAX = 2_000_000;
+const DRAFT_MAX = 1_000_000;
+
+function keepDraft(key: string, text: string): void {
+  try {
+    if (text && text.length <= DRAFT_MAX) localStorage.setItem(`draft:${key}`, text);
+    else localStorage.removeItem(`draft:${key}`);
+  } catch { /* the browser's storage is full: the draft lives as long as the tab */ }
+}
+
+/** What an element needs to take files that are dropped on it. */
+export function useDrop(files: ReturnType<typeof useFiles>) {
+  const [dropping, setDropping] = useState(false);
+  return {
+    class: `chat ${dropping ? "dropping" : ""}`,
+    onDragOver: (event: DragEvent) => { event.preventDefault(); setDropping(true); },
+    onDragLeave: () => setDropping(false),
+    onDrop: (event: DragEvent) => { event.preventDefault(); setDropping(false); if (event.dataTransfer?.files.length) void files.add(event.dataTransfer.files); },
+  };
+}
 
 export function readFile(file: File): Promise<Attached> {
   return new Promise((resolve, reject) => {
@@ -21,7 +40,8 @@ export function useFiles(onError: (text: string) => void) {
   const [files, setFiles] = useState<Attached[]>([]);
   const add = async (list: FileList | File[]) => {
     const given = [...list];
-    if (files.length + given.length > FILES_MAX) return onError(`${given.length} files are too many; attach at most ${FILES_MAX}.`);
+    onError("");
+    if (files.length + given.length > FILES_MAX) return onError(`${files.length + given.length} files are too many; attach at most ${FILES_MAX}.`);
     const large = given.find((file) => file.size > FILE_MAX);
     if (large) return onError(`${large.name} is larger than ${FILE_MAX / 1e6} MB.`);
     if (given.some((file) => file.size === 0)) return onError("An empty file or a folder cannot be attached.");
@@ -42,12 +62,12 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
 }) {
   const [text, setText] = useState(() => localStorage.getItem(`draft:${draftKey}`) ?? "");
   const [mode, setMode] = useState<"queue" | "steer">("steer");
+  const [refused, setRefused] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => { setText(localStorage.getItem(`draft:${draftKey}`) ?? ""); box.current?.focus(); }, [draftKey]);
   useEffect(() => {
-    if (text) localStorage.setItem(`draft:${draftKey}`, text.slice(0, 100_000));
-    else localStorage.removeItem(`draft:${draftKey}`);
+    keepDraft(draftKey, text);
     const area = box.current;
     if (area) { area.style.height = "auto"; area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`; }
   }, [text]);
@@ -56,9 +76,11 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
     if ((!text.trim() && !files.files.length) || tooLong || talk?.sending.value) return;
     const sent = text;
     // Sending may lead to another screen, after which nothing here runs any more.
-    localStorage.removeItem(`draft:${draftKey}`);
-    if (await onSend(sent, working ? mode : "queue")) { setText(""); files.clear(); }
-    else localStorage.setItem(`draft:${draftKey}`, sent.slice(0, 100_000));
+    keepDraft(draftKey, "");
+    setText("");
+    if (await onSend(sent, working ? mode : "queue")) return files.clear();
+    keepDraft(draftKey, sent);
+    setText((since) => since || sent);
   };
   return (
     <div class="composer-wrap">
@@ -68,15 +90,22 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
             {files.files.map((file, at) => <span class="file" key={at}><span class="cut">{file.name}</span><button class="plain" aria-label={`Remove ${file.name}`} onClick={() => files.remove(at)}>×</button></span>)}
           </div>
         )}
-        <textarea ref={box} rows={1} value={text} dir="auto" aria-label="Message" placeholder={working ? "Say something while it works…" : "Message, or ↑ to edit your last one"}
-          onInput={(event) => setText(event.currentTarget.value)}
-          onPaste={(event) => { const pasted = event.clipboardData?.files; if (pasted?.length) { event.preventDefault(); void files.add(pasted); } }}
+        <textarea ref={box} rows={1} value={text} dir="auto" aria-label="Message" placeholder={working ? "Say something while it works…" : talk ? "Message, or ↑ to edit your last one" : "Message"}
+          onInput={(event) => { setText(event.currentTarget.value); setRefused(""); }}
+          onPaste={(event) => {
+            const pasted = event.clipboardData?.files;
+            if (pasted?.length) { event.preventDefault(); void files.add(pasted); return; }
+            const size = event.clipboardData?.getData("text/plain").length ?? 0;
+            if (size <= TEXT_MAX) return setRefused("");
+            event.preventDefault();
+            setRefused(`The pasted text has ${size.toLocaleString("en-US")} characters; at most ${TEXT_MAX.toLocaleString("en-US")} can be sent. Attach it as a file.`);
+          }}
           onKeyDown={(event) => {
             if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); void send(); }
             else if (event.key === "Escape" && working) { event.preventDefault(); onStop(); }
             else if (event.key === "ArrowUp" && !text) { event.preventDefault(); dispatchEvent(new Event("rondel:edit-last")); }
           }} />
-        {tooLong && <div class="bad small" role="alert">The text has {text.length.toLocaleString()} characters; at most {TEXT_MAX.toLocaleString()} can be sent. Attach it as a file.</div>}
+        {(tooLong || refused) && <div class="bad small" role="alert">{refused || `The text has ${text.length.toLocaleString("en-US")} characters; at most ${TEXT_MAX.toLocaleString("en-US")} can be sent. Attach it as a file.`}</div>}
         <div class="row">
           <button class="plain" onClick={() => picker.current?.click()}>+ File</button>
           <input ref={picker} type="file" multiple class="visually-hidden" tabIndex={-1} aria-label="Attach files" onChange={(event) => { void files.add(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />

@@ -4,10 +4,9 @@ import type { Info } from "../api";
 import { api, enc } from "../api";
 import { dayOf } from "../format";
 import { Dialog } from "../parts/common";
-import { conversations, conversationsMore, go, link, listError, loadConversations, me, menuOpen, paletteOpen, place, search } from "../state";
+import { conversations, conversationsMore, go, link, listError, loadConversations, menuOpen, paletteOpen, place, screens, search } from "../state";
 
-const ROW = 34;
-const SCREENS: [string, string, boolean][] = [["traces", "Traces", false], ["usage", "Usage", true], ["agents", "Agents", false], ["gateway", "Gateway", true], ["jobs", "Jobs", false], ["settings", "Settings", false]];
+const PHONE = matchMedia("(max-width: 700px)");
 type Row = { day: string } | { info: Info };
 
 function rows(infos: Info[]): Row[] {
@@ -27,7 +26,6 @@ export function Sidebar() {
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
   const [menu, setMenu] = useState<Info | null>(null);
-  const isAdmin = me.value?.person.roles?.includes("admin");
   useEffect(() => {
     void loadConversations();
     const measure = () => setHeight(list.current?.clientHeight ?? 600);
@@ -38,6 +36,7 @@ export function Sidebar() {
   }, []);
   useEffect(() => { const timer = setTimeout(() => void loadConversations(), 200); return () => clearTimeout(timer); }, [search.value]);
   const all = rows(conversations.value);
+  const ROW = PHONE.matches ? 44 : 34; // the height of a row in the style sheet
   const first = Math.max(0, Math.floor(top / ROW) - 10);
   const shown = all.slice(first, first + Math.ceil(height / ROW) + 20);
   const here = place.value;
@@ -58,18 +57,18 @@ export function Sidebar() {
         {!all.length && !listError.value && <div class="empty small">{search.value ? "Nothing found." : "Your conversations appear here."}</div>}
         <div style={{ height: `${first * ROW}px` }} />
         {shown.map((row) => "day" in row ? <div class="day" key={row.day}>{row.day}</div> : (
-          <a class="item" key={row.info.id} href={link("chat", row.info.id)} aria-current={here.screen === "chat" && here.id === row.info.id ? "page" : undefined}
+          <div class="item-row" key={row.info.id}><a class="item" href={link("chat", row.info.id)} aria-current={here.screen === "chat" && here.id === row.info.id ? "page" : undefined}
             onContextMenu={(event) => { event.preventDefault(); setMenu(row.info); }}
             onKeyDown={(event) => { if (event.key === "F2" || event.key === "Delete") { event.preventDefault(); setMenu(row.info); } }}>
             <span class="cut grow" dir="auto">{row.info.title || "(empty)"}</span>
-            {here.id === row.info.id && <button class="plain tiny" aria-label={`Rename or delete ${row.info.title ?? ""}`} onClick={(event) => { event.preventDefault(); setMenu(row.info); }}>⋯</button>}
             <State state={row.info.state ?? ""} />
           </a>
+          {here.id === row.info.id && <button class="plain tiny" aria-label={`Rename or delete ${row.info.title ?? ""}`} onClick={() => setMenu(row.info)}>⋯</button>}</div>
         ))}
         <div style={{ height: `${Math.max(0, all.length - first - shown.length) * ROW}px` }} />
       </div>
       <nav aria-label="Screens">
-        {SCREENS.filter(([, , admin]) => !admin || isAdmin).map(([screen, name]) => <a href={`#/${screen}`} aria-current={here.screen === screen ? "page" : undefined}>{name}</a>)}
+        {screens().map(([screen, name]) => <a href={`#/${screen}`} aria-current={here.screen === screen ? "page" : undefined}>{name}</a>)}
       </nav>
       {menu && <ConversationMenu info={menu} onClose={() => setMenu(null)} />}
     </aside>
@@ -90,7 +89,10 @@ function ConversationMenu({ info, onClose }: { info: Info; onClose: () => void }
   const run = async (method: string, body?: unknown) => {
     try {
       await api(method, `/api/conversations/${enc(info.id)}`, body);
-      if (method === "DELETE" && place.value.id === info.id) go("chat");
+      if (method === "DELETE") {
+        conversations.value = conversations.value.filter((one) => one.id !== info.id);
+        if (place.value.id === info.id) go("chat");
+      }
       await loadConversations();
       onClose();
     } catch (failure) {

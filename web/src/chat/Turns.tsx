@@ -5,7 +5,7 @@ import type { Citation, Part, Question, TraceNode } from "../api";
 import { enc, get } from "../api";
 import type { CallView, Item, Turn, UserView } from "../fold";
 import { messageText, versionsBefore } from "../fold";
-import { count, dollars, pretty, seconds, short } from "../format";
+import { count, dollars, pretty, seconds, short, sourceName } from "../format";
 import { CopyButton } from "../parts/common";
 import { Markdown } from "../parts/Markdown";
 import type { Talk } from "./talk";
@@ -19,7 +19,7 @@ export const TurnView = memo(({ talk, turn, isLast, onTrace }: { talk: Talk; tur
   return (
     <article class="turn" aria-label={`Turn of ${current.agent || "the agent"}`} data-turn={turn.id}>
       {others.length > 0 && (
-        <div class="under" aria-label="Versions of this turn">
+        <div class="under" role="group" aria-label="Versions of this turn">
           <button class="plain" aria-label="Earlier version" disabled={at === 0} onClick={() => setShown(at - 1)}>‹</button>
           <span>{at + 1} / {others.length + 1}</span>
           <button class="plain" aria-label="Later version" disabled={at === others.length} onClick={() => setShown(at + 1)}>›</button>
@@ -125,6 +125,8 @@ function CallCard({ call, talk }: { call: CallView; talk: Talk }) {
   );
 }
 
+const EARLY_MS = 400; // keys pressed this soon after a question appeared were meant for something else
+
 export function QuestionCard({ question, talk }: { question: Question; talk: Talk }) {
   const [text, setText] = useState("");
   const options = question.options ?? [];
@@ -132,17 +134,28 @@ export function QuestionCard({ question, talk }: { question: Question; talk: Tal
   const label = (option: string) => (question.kind === "approve" ? { yes: "Yes", no: "No", always: "Always" }[option] ?? option : option);
   const answer = (value: string) => talk.answer(question.id, value);
   const box = useRef<HTMLDivElement>(null);
-  useEffect(() => { box.current?.querySelector<HTMLElement>("button, input")?.focus({ preventScroll: true }); }, [question.id]);
+  const [ready, setReady] = useState(false);
+  // Who is typing goes on typing: what was meant for a message must not answer a question.
+  useEffect(() => {
+    setReady(false);
+    const timer = setTimeout(() => setReady(true), EARLY_MS);
+    const at = document.activeElement;
+    const isTyping = (at instanceof HTMLTextAreaElement || at instanceof HTMLInputElement) && at.value !== "";
+    if (!isTyping && !document.querySelector("dialog[open]")) box.current?.querySelector<HTMLElement>("button, input")?.focus({ preventScroll: true });
+    return () => clearTimeout(timer);
+  }, [question.id]);
   return (
-    <div class="ask" role="group" aria-label="Waiting for you" ref={box}
+    <div class={`ask ${ready ? "ready" : ""}`} role="group" aria-label="Waiting for you" ref={box}
       onKeyDown={(event) => {
         const at = Number(event.key) - 1;
-        if (event.target instanceof HTMLInputElement || !options[at]) return;
+        if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) return;
+        if (!ready && (options[at] || event.key === "Enter" || event.key === " ")) return event.preventDefault();
+        if (!options[at]) return;
         event.preventDefault();
         void answer(options[at]!);
       }}>
       <h3>Waiting for you</h3>
-      <pre dir="auto">{question.text}</pre>
+      <pre dir="auto" tabIndex={0} role="region" aria-label="What is asked">{question.text}</pre>
       <div class="row wrap">
         {options.map((option, at) => (
           <button class={at === 0 && question.kind !== "approve" ? "primary" : option === "yes" ? "primary" : ""} disabled={talk.sending.value} onClick={() => void answer(option)}>
@@ -166,12 +179,11 @@ function Sources({ citations }: { citations: Citation[] }) {
   return (
     <ol class="sources" aria-label="Sources">
       {citations.map((source, index) => {
-        const label = short(source.title || source.path || source.url || "source", 60);
-        const at = source.line ? `:${source.line}` : source.page ? `, page ${source.page}` : "";
+        const label = short(sourceName(source), 60);
         const isWeb = /^https?:/i.test(source.url ?? "");
         return (
-          <li id={`cite-${index + 1}`} title={source.quote ?? ""}><span>{index + 1}</span>
-            {isWeb ? <a href={source.url} target="_blank" rel="noopener noreferrer nofollow">{label}</a> : <span>{label}{at}</span>}
+          <li title={source.quote ?? ""}><span>{source.number || index + 1}</span>
+            {isWeb ? <a href={source.url} target="_blank" rel="noopener noreferrer nofollow">{label}</a> : <span>{label}</span>}
           </li>
         );
       })}
@@ -183,7 +195,7 @@ function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast:
   const [cost, setCost] = useState("");
   const usage = turn.usage;
   const hasWork = turn.items.some((item) => item.kind !== "user");
-  if (turn.id === "history" || (!hasWork && !turn.outcome)) return null;
+  if (turn.id.startsWith("history") || (!hasWork && !turn.outcome)) return null;
   const text = turn.items.filter((item) => item.kind === "text").map((item) => (item as { text: string }).text).join("\n\n");
   const lastMessage = [...turn.items].reverse().find((item) => item.kind === "text" && item.messageId) as { messageId?: string } | undefined;
   const openCost = async () => {
@@ -202,7 +214,7 @@ function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast:
       {(turn.model || turn.engine) && <span class="cut" title={`Engine ${turn.engine}`}>{turn.model || turn.engine}</span>}
       <button class="plain tiny" onClick={() => onTrace(turn)}>Trace</button>
       {text && <CopyButton text={() => text} />}
-      {isLast && <button class="plain tiny" onClick={() => void talk.regenerate()}>Regenerate</button>}
+      {isLast && turn.outcome !== "waiting" && <button class="plain tiny" onClick={() => void talk.regenerate()}>Regenerate</button>}
       {lastMessage?.messageId && <button class="plain tiny" onClick={() => void talk.fork(lastMessage.messageId!)}>Fork</button>}
     </div>
   );

@@ -4,7 +4,7 @@ import type { Entry, Info, Shown } from "../api";
 import { ApiError, enc, get, post } from "../api";
 import type { Watch } from "../events";
 import { watch } from "../events";
-import { applyEntry, applyLive, empty, isWorking } from "../fold";
+import { applyEntry, applyLive, dropLive, empty, isWorking } from "../fold";
 import { announcement, conversations, go, loadConversations, online } from "../state";
 
 export class Talk {
@@ -12,9 +12,12 @@ export class Talk {
   readonly error = signal("");
   readonly loaded = signal(false);
   readonly gone = signal(false);
+  readonly unopened = signal(false); // it could not be loaded: `error` says why
   readonly agent = signal("");
   readonly engine = signal("");
   readonly sending = signal(false);
+  /** Messages that wait for the running turn to end, by their id. The journal has them when their turn begins. */
+  readonly waiting = signal<ReadonlyMap<string, string>>(new Map());
   fold = empty();
   private watching?: Watch;
   private frame = 0;
@@ -23,6 +26,8 @@ export class Talk {
   constructor(readonly id: string) {}
 
   async open(): Promise<void> {
+    this.error.value = "";
+    this.unopened.value = false;
     try {
       const shown = await get<Shown>(`/api/conversations/${enc(this.id)}`);
       this.agent.value = shown.agent;
@@ -38,13 +43,21 @@ export class Talk {
       this.loaded.value = true;
       this.changed();
       this.watching = watch(this.id, this.fold.seq, {
+        opened: () => {
+          if (!online.value) void loadConversations();
+          online.value = true;
+          dropLive(this.fold);
+          this.changed();
+        },
         entry: (entry) => { applyEntry(this.fold, entry); this.noteEntry(entry); this.changed(); },
         live: (event) => { applyLive(this.fold, event); this.changed(); },
-        state: (is) => { online.value = is; },
+        lost: () => { online.value = false; },
+        gone: () => { this.gone.value = true; online.value = true; void loadConversations(); },
       });
     } catch (error) {
       this.gone.value = error instanceof ApiError && error.status === 404;
       this.error.value = (error as Error).message;
+      this.unopened.value = !this.gone.value;
     }
   }
 
@@ -62,6 +75,7 @@ export class Talk {
 
   private noteEntry(entry: Entry): void {
     const event = entry.event;
+    if (event.type === "message_added" && this.waiting.value.has(event.message?.id)) this.waiting.value = new Map([...this.waiting.value].filter(([id]) => id !== event.message.id));
     if (event.type === "turn_started" || event.type === "turn_finished" || event.type === "call_held") void loadConversations();
     if (event.type === "round_finished") announcement.value = (event.message?.parts ?? []).filter((p: { type: string }) => p.type === "text").map((p: { text: string }) => p.text).join(" ").slice(0, 2_000);
     if (event.type === "call_held") announcement.value = `Waiting for you: ${event.question.text}`.slice(0, 500);
@@ -85,8 +99,18 @@ export class Talk {
   }
 
   private path(rest: string): string { return `/api/conversations/${enc(this.id)}/${rest}`; }
-  send(text: string, attachments: { name: string; data: string }[], mode: "queue" | "steer", id: string): Promise<boolean> {
-    return this.run(() => post(this.path("messages"), { text, attachments, mode, id }));
+  send(text: string, attachments: { name: string; data: string }[], mode: "queue" | "steer"): Promise<boolean> {
+    const id = newId();
+    const waits = mode === "queue" && this.isWorking;
+    return this.run(async () => {
+      if (waits) this.waiting.value = new Map([...this.waiting.value, [id, text || attachments.map((file) => file.name).join(", ")]]);
+      try {
+        await post(this.path("messages"), { text, attachments, mode, id });
+      } catch (error) {
+        this.waiting.value = new Map([...this.waiting.value].filter(([other]) => other !== id));
+        throw error;
+      }
+    });
   }
   stop(): Promise<boolean> { return this.run(() => post(this.path("stop"))); }
   regenerate(): Promise<boolean> { return this.run(() => post(this.path("regenerate"))); }
@@ -97,6 +121,9 @@ export class Talk {
     return this.run(async () => { const made = await post<{ id: string }>(this.path("fork"), { message }); go(`chat/${enc(made.id)}`); });
   }
 }
+
+/** An id for a message, so that sending it twice adds it once. Pages without HTTPS have no `crypto.randomUUID`. */
+const newId = (): string => `page-${[...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 
 export async function newConversation(agent = ""): Promise<string> {
   const made = await post<{ id: string }>("/api/conversations", { agent });

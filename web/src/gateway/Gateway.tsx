@@ -31,7 +31,7 @@ export function Gateway() {
       <Loading loaded={loaded}>{() => rows.length ? (
         <>
           <Table label="Requests" rows={rows} filter={filter} onOpen={(one) => setOpen(open === one.id ? "" : one.id)} isOn={(one) => one.id === open} columns={[
-            { name: "Time", of: (one) => one.at, show: (one) => clock(one.at) },
+            { name: "Time", of: (one) => one.at, show: (one) => <span class="when">{clock(one.at)}</span> },
             { name: "Outcome", of: (one) => one.outcome, show: (one) => <span class={bad(one) ? "bad" : one.outcome === "open" ? "warn" : ""}>{one.outcome}{one.status ? ` ${one.status}` : ""}</span> },
             { name: "Key", of: (one) => one.key },
             { name: "Asked", of: (one) => one.asked },

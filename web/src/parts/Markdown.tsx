@@ -2,10 +2,11 @@
 // and nothing in it can make a request: no images from elsewhere, no styles, no forms.
 import DOMPurify from "dompurify";
 import { Lexer, type Token, marked } from "marked";
+import type { ComponentChildren } from "preact";
 import { memo } from "preact/compat";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Citation } from "../api";
-import { copyText } from "../format";
+import { copyText, short, sourceName } from "../format";
 
 marked.use({ gfm: true, breaks: false, async: false });
 const ALLOWED = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "sup", "sub", "input", "kbd"];
@@ -41,9 +42,10 @@ function rendered(raw: string, tokens: Token[], keep: boolean): string {
   return made;
 }
 
-const Block = memo(({ source }: { source: string }) => {
+const Block = memo(({ source, live }: { source: string; live: boolean }) => {
   const ref = useRef<HTMLDivElement>(null);
-  useEffect(() => { if (ref.current) void dress(ref.current); }, [source]);
+  // Before it is painted, so that nothing jumps; colours come when the block is finished.
+  useLayoutEffect(() => { if (ref.current) void dress(ref.current, !live); }, [source, live]);
   return <div class="md-block" ref={ref} dir="auto" dangerouslySetInnerHTML={{ __html: source }} />;
 });
 
@@ -53,7 +55,7 @@ export function Markdown({ text, live, citations }: { text: string; live: boolea
   const state = useRef<Blocks>({ text: "", done: [], rest: "" });
   const blocks = useMemo(() => {
     const known = state.current;
-    const marks = citations?.length ? withMarks(text, citations.length) : text;
+    const marks = citations?.length ? withMarks(text, citations) : text;
     if (!marks.startsWith(known.text)) { known.done = []; known.rest = marks; }
     else known.rest += marks.slice(known.text.length);
     known.text = marks;
@@ -67,20 +69,49 @@ export function Markdown({ text, live, citations }: { text: string; live: boolea
     return { done: known.done.filter((block) => block.html), tail: tail ? rendered(tail.raw, [tail], false) : "" };
   }, [text, live, citations?.length]);
   return (
-    <div class="md">
-      {blocks.done.map((block, index) => <Block key={index} source={block.html} />)}
-      {blocks.tail && <Block key={blocks.done.length} source={blocks.tail} />}
+    <Cited citations={citations ?? []}>
+      {blocks.done.map((block, index) => <Block key={index} source={block.html} live={false} />)}
+      {blocks.tail && <Block key={blocks.done.length} source={blocks.tail} live />}
+    </Cited>
+  );
+}
+
+const numbered = (citations: Citation[], number: number): Citation | undefined => citations.find((one) => one.number === number) ?? (citations[number - 1]?.number ? undefined : citations[number - 1]);
+
+/** `[1]` becomes a link to the source with this number, if there is one. */
+function withMarks(text: string, citations: Citation[]): string {
+  return text.replace(/\[(\d{1,3})\](?![(:\]])/g, (mark, number: string) => (numbered(citations, Number(number)) ? `<sup>[${number}](#cite-${number})</sup>` : mark));
+}
+
+/** Text whose marks show their source: by pointing at them, by focus, and by a click. */
+function Cited({ citations, children }: { citations: Citation[]; children: ComponentChildren }) {
+  const [card, setCard] = useState<{ source: Citation; top: number; left: number } | null>(null);
+  const show = (event: Event) => {
+    const mark = (event.target as Element).closest?.('a[href^="#cite-"]');
+    const source = mark && numbered(citations, Number(mark.getAttribute("href")!.slice(6)));
+    if (!mark || !source) { if (event.type !== "click") setCard(null); return; }
+    if (event.type === "click") event.preventDefault();
+    const box = (event.currentTarget as HTMLElement).getBoundingClientRect(), at = mark.getBoundingClientRect();
+    setCard({ source, top: at.bottom - box.top + 4, left: Math.max(0, Math.min(at.left - box.left, box.width - 320)) });
+  };
+  const hide = () => setCard(null);
+  const events = citations.length ? { onMouseOver: show, onFocusIn: show, onClick: show, onMouseLeave: hide, onFocusOut: hide, onKeyDown: (event: KeyboardEvent) => { if (event.key === "Escape" && card) { event.stopPropagation(); hide(); } } } : {};
+  return (
+    <div class="md" {...events}>
+      {children}
+      {card && (
+        <div class="cite-card" role="tooltip" style={{ top: `${card.top}px`, left: `${card.left}px` }}>
+          <b class="cut">{sourceName(card.source)}</b>
+          {card.source.quote && <blockquote dir="auto">{short(card.source.quote, 400)}</blockquote>}
+          {card.source.url && <span class="soft cut">{card.source.url}</span>}
+        </div>
+      )}
     </div>
   );
 }
 
-/** `[1]` becomes a link to the source with this number, if there is one. */
-function withMarks(text: string, count: number): string {
-  return text.replace(/\[(\d{1,3})\](?!\()/g, (mark, number: string) => (Number(number) >= 1 && Number(number) <= count ? `<sup>[${number}](#cite-${number})</sup>` : mark));
-}
-
 /** Adds a copy button and colours to code. */
-async function dress(element: HTMLElement): Promise<void> {
+async function dress(element: HTMLElement, withColours: boolean): Promise<void> {
   for (const code of element.querySelectorAll<HTMLElement>("pre > code")) {
     const pre = code.parentElement as HTMLElement;
     const language = /language-([\w+#-]+)/.exec(code.className)?.[1] ?? "";
@@ -100,7 +131,7 @@ async function dress(element: HTMLElement): Promise<void> {
       head.append(name, button);
       pre.prepend(head);
     }
-    if (language && (code.textContent ?? "").length < 50_000) {
+    if (withColours && language && (code.textContent ?? "").length < 50_000) {
       const { highlight } = await import("./highlight");
       const coloured = await highlight(code.textContent ?? "", language);
       if (coloured && code.isConnected) code.innerHTML = purify.sanitize(coloured, { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] });

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Info } from "../api";
 import { enc, get } from "../api";
-import { agents, conversations, go, helpOpen, paletteOpen, setTheme, theme } from "../state";
+import { agents, conversations, go, helpOpen, paletteOpen, screens, setTheme, theme } from "../state";
 import { Dialog } from "./common";
 
 interface Choice { label: string; kind: string; run: () => void }
@@ -22,7 +22,7 @@ export function Palette() {
   const choices = useMemo(() => {
     const commands: Choice[] = [
       { label: "New conversation", kind: "command", run: () => go("chat") },
-      ...["traces", "usage", "agents", "gateway", "jobs", "settings"].map((one) => ({ label: one.charAt(0).toUpperCase() + one.slice(1), kind: "screen", run: () => go(one) })),
+      ...screens().map(([id, label]) => ({ label, kind: "screen", run: () => go(id) })),
       ...agents.value.map((one) => ({ label: one.name, kind: "agent", run: () => go(`agents/${enc(one.name)}`) })),
       { label: theme.value === "dark" ? "Light theme" : "Dark theme", kind: "command", run: () => setTheme(theme.value === "dark" ? "light" : "dark") },
       { label: "Keyboard shortcuts", kind: "command", run: () => { helpOpen.value = true; } },
@@ -55,7 +55,7 @@ export function Palette() {
 }
 
 const KEYS: [string, string][] = [
-  ["Ctrl K", "search conversations, screens, agents and commands"], ["Alt N", "new conversation"], ["Enter", "send; Shift Enter inserts a line"],
+  ["Ctrl K", "search conversations, screens, agents and commands"], ["Alt N", "new conversation"], ["Enter or Ctrl Enter", "send; Shift Enter inserts a line"],
   ["Esc", "stop what is running"], ["↑ in an empty message", "edit your last message"], ["1, 2, 3", "answer a question"], ["J, K", "next, previous message"], ["?", "show this"],
 ];
 

@@ -1,6 +1,7 @@
 // Small parts that every screen uses.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "../api";
 import { menuOpen } from "../state";
 
 export function MenuButton() {
@@ -27,12 +28,18 @@ export function Failed({ error, retry }: { error: string; retry?: () => void }) 
   return <div class="empty bad" role="alert"><div>{error}</div>{retry && <button onClick={retry}>Try again</button>}</div>;
 }
 
-export interface Loaded<T> { data?: T; error: string; slow: boolean; reload: () => void }
+/** What a person sees who may not see the screen. */
+export function NoRights() {
+  return <Empty action={<a href="#/chat">To the chat</a>}>Only an admin can see this. Ask whoever runs this server for the role <code>admin</code>.</Empty>;
+}
+
+export interface Loaded<T> { data?: T; error: string; status: number; slow: boolean; reload: () => void }
 
 /** Loads something; `slow` only after a moment, so that nothing flashes. */
 export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, inputs: unknown[]): Loaded<T> {
   const [data, setData] = useState<T>();
   const [error, setError] = useState("");
+  const [status, setStatus] = useState(0);
   const [slow, setSlow] = useState(false);
   const [turn, setTurn] = useState(0);
   useEffect(() => {
@@ -40,14 +47,15 @@ export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, inputs: 
     const timer = setTimeout(() => setSlow(true), 300);
     load(controller.signal)
       .then((found) => { setData(() => found); setError(""); })
-      .catch((failure: Error) => { if (!controller.signal.aborted) setError(failure.message); })
+      .catch((failure: Error) => { if (!controller.signal.aborted) { setError(failure.message); setStatus(failure instanceof ApiError ? failure.status : 0); } })
       .finally(() => { clearTimeout(timer); if (!controller.signal.aborted) setSlow(false); });
     return () => { clearTimeout(timer); controller.abort(); };
   }, [...inputs, turn]);
-  return { data, error, slow, reload: () => setTurn((t) => t + 1) };
+  return { data, error, status, slow, reload: () => setTurn((t) => t + 1) };
 }
 
 export function Loading<T>({ loaded, children }: { loaded: Loaded<T>; children: (data: T) => ComponentChildren }) {
+  if (loaded.error && loaded.status === 403) return <NoRights />;
   if (loaded.error && loaded.data === undefined) return <Failed error={loaded.error} retry={loaded.reload} />;
   if (loaded.data === undefined) return loaded.slow ? <Empty>Loading…</Empty> : null;
   return <>{loaded.error && <div class="banner bad" role="alert">{loaded.error}</div>}{children(loaded.data)}</>;
@@ -89,7 +97,7 @@ export function Table<T>({ columns, rows, onOpen, isOn, filter = "", label }: { 
           {shown.slice(0, most).map((row) => (
             <tr class={`${onOpen ? "open" : ""} ${isOn?.(row) ? "on" : ""}`} onClick={onOpen && (() => onOpen(row))} tabIndex={onOpen ? 0 : undefined}
               onKeyDown={onOpen && ((event) => { if (event.key === "Enter") onOpen(row); })}>
-              {columns.map((column) => <td class={column.numeric ? "num" : ""}>{column.show ? column.show(row) : column.of(row)}</td>)}
+              {columns.map((column) => <td class={column.numeric ? "num" : ""} data-label={column.name}>{column.show ? column.show(row) : column.of(row)}</td>)}
             </tr>
           ))}
         </tbody>

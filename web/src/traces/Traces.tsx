@@ -24,7 +24,7 @@ function List() {
       <button onClick={loaded.reload}>Refresh</button></>}>
       <Loading loaded={loaded}>{({ conversations }) => conversations.length ? (
         <Table label="Conversations" rows={conversations.filter((info) => !state || info.state === state)} filter={filter} onOpen={(info) => go(`traces/${enc(info.id)}`)} columns={[
-          { name: "When", of: (info) => info.updated_at, show: (info) => moment(info.updated_at ?? 0) },
+          { name: "When", of: (info) => info.updated_at, show: (info) => <span class="when">{moment(info.updated_at ?? 0)}</span> },
           { name: "About", of: (info) => info.title },
           { name: "Agent", of: (info) => info.agent },
           { name: "State", of: (info) => info.state, show: (info) => <span class={info.state === "failed" ? "bad" : info.state === "waiting" ? "warn" : ""}>{info.state}</span> },

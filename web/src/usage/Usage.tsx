@@ -26,8 +26,8 @@ export function Usage() {
       <a href={`/api/usage.csv?by=${by}&window=${window_}&limit=500`} download>CSV</a></>}>
       <Loading loaded={loaded}>{(report) => !report.totals.lifetime?.calls ? <Empty>Nothing was used yet.</Empty> : (
         <>
-          <div class="row wrap">{Object.entries(report.totals).map(([name, totals]) => (
-            <div class="card grow"><div class="soft small">{TITLES[name] ?? name}</div><h2>{money(totals)}</h2><div class="small soft">{count((totals.tokens_in ?? 0) + (totals.tokens_out ?? 0))} tokens · {count(totals.calls)} calls</div></div>
+          <div class="totals">{Object.entries(report.totals).map(([name, totals]) => (
+            <div class="card"><div class="soft small">{TITLES[name] ?? name}</div><h2>{money(totals)}</h2><div class="small soft">{count((totals.tokens_in ?? 0) + (totals.tokens_out ?? 0))} tokens · {count(totals.calls)} calls</div></div>
           ))}</div>
           {report.window !== "lifetime" && <Chart report={report} />}
           <Table label="Usage" rows={report.rows} filter={filter} columns={[

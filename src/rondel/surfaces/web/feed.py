@@ -50,11 +50,14 @@ class Feed:
         self._first = 0  # the number of the first item that is kept
         self._live = 0  # the number of the first item after the last entry
         self._size = 0
-        self._changed: asyncio.Future[None] | None = None
+        self._joined = (0, 0, b"", 0)  # the newest items as bytes: from, until, bytes, the last entry
+        self._waiting: list[asyncio.Future[bool]] = []
+        self._ping: asyncio.TimerHandle | None = None
 
     def begin(self, seq: int) -> None:
         """Begin after entry `seq`, with what the running turn has streamed of its reply."""
         self.seq = seq
+        self._ping_later()
         for delta in self.conversation.reply_so_far():
             self._add(seq, delta)
 
@@ -69,6 +72,8 @@ class Feed:
     def close(self) -> None:
         """End the streams of all clients: the conversation was deleted, or the server stops."""
         self.is_over = True
+        if self._ping is not None:
+            self._ping.cancel()
         if self.task is not None:
             self.task.cancel()
         self._wake()
@@ -89,18 +94,31 @@ class Feed:
             self._first += 1
             self._live = max(self._live, self._first)
 
-    def _wake(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
-        self._changed = None
+    def _wake(self, is_new: bool = True) -> None:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(is_new)
+
+    def _ping_later(self) -> None:
+        self._ping = asyncio.get_running_loop().call_later(PING_S, self._ping_all)
+
+    def _ping_all(self) -> None:
+        self._ping_later()
+        self._wake(is_new=False)
 
     async def stream(self, after: int, is_allowed: Callable[[], Any]) -> AsyncGenerator[bytes]:
-        """Yield the entries after position `after`, then everything that happens. `is_allowed` is awaited with every
-        ping; the stream ends when it returns False."""
+        """Yield the entries after position `after`, then everything that happens. `is_allowed` is awaited every few
+        seconds, also while much happens; the stream ends when it returns False."""
         yield FIRST
-        sent = after
+        loop = asyncio.get_running_loop()
+        sent, checked = after, loop.time()
         next_item = -1
         while not self.is_over:
+            if loop.time() - checked > PING_S:
+                if not await is_allowed():
+                    return
+                checked = loop.time()
             if next_item < self._first:  # at the start, or this client fell behind
                 if next_item >= 0:
                     yield live_event(Lagged(sent))
@@ -110,30 +128,27 @@ class Feed:
                         yield entry_event(entry, self.conversation.id)
                 sent = until
                 continue
-            if pending := self._after(next_item):
-                next_item += len(pending)
-                sent = pending[-1].seq
-                yield b"".join([item.data for item in pending])
+            if next_item < self._first + len(self._items):
+                next_item, data, sent = self._after(next_item)
+                yield data
             elif not await self._wait():
-                if not await is_allowed():
-                    return
+                checked = float("-inf")
                 yield PING
 
-    def _after(self, number: int) -> list[_Item]:
-        start = number - self._first
-        if start == 0:
-            return list(self._items)
-        if start == len(self._items):
-            return []
-        return [self._items[index] for index in range(start, len(self._items))]
+    def _after(self, number: int) -> tuple[int, bytes, int]:
+        """Return the items from `number` on as bytes, with the number after them and the position of the last entry.
+        Nearly everyone who watches wants the same ones."""
+        until = self._first + len(self._items)
+        if self._joined[:2] != (number, until):
+            pending = [self._items[index] for index in range(number - self._first, len(self._items))]
+            self._joined = (number, until, b"".join([item.data for item in pending]), pending[-1].seq)
+        return self._joined[1:]
 
     async def _wait(self) -> bool:
-        """Wait for something new; False if nothing came for a while."""
-        if self._changed is None:
-            self._changed = asyncio.get_running_loop().create_future()
-        changed = self._changed
-        await asyncio.wait((changed,), timeout=PING_S)
-        return changed.done()
+        """Wait for something new; False if it is time for a ping."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        return await waiter
 
 
 class Feeds:
