@@ -65,7 +65,7 @@ function Conversation({ id }: { id: string }) {
   const [start, setStart] = useState<number | null>(null);
   const scroll = useRef<HTMLDivElement>(null);
   const following = useRef(true);
-  const top = useRef(0); // where the page itself has scrolled to
+  const seen = useRef({ top: 0, height: 0, client: 0 }); // where the page itself has scrolled to, and how large all was
   const [away, setAway] = useState(false);
   const files = useFiles((text) => { talk.error.value = text; });
   const drop = useDrop(files);
@@ -79,7 +79,7 @@ function Conversation({ id }: { id: string }) {
     if (box && following.current) box.scrollTop = box.scrollHeight;
     else if (box && held.current?.element.isConnected) box.scrollTop += held.current.element.getBoundingClientRect().top - held.current.top;
     held.current = null;
-    top.current = box?.scrollTop ?? 0;
+    if (box) seen.current = { top: box.scrollTop, height: box.scrollHeight, client: box.clientHeight };
   }, [version, talk.loaded.value, start]);
   const moveTo = (next: number | null) => {
     following.current = false;
@@ -120,10 +120,13 @@ function Conversation({ id }: { id: string }) {
         {!online.value && <div class="banner" role="status">The connection is gone. Reconnecting; nothing that was said is lost.</div>}
         <div class="scroll" ref={scroll} tabIndex={0} role="region" aria-label="Messages" onScroll={(event) => {
           const box = event.currentTarget;
-          // Only a person scrolls up; more text below is no reason to stop following.
+          // Only a person scrolls up while nothing changes its size; more text is no reason to stop following.
+          const was = seen.current;
+          const isPerson = box.scrollTop < was.top - 1 && box.scrollHeight === was.height && box.clientHeight === was.client;
           const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60 && first + WINDOW >= turns.length;
-          following.current = isAtEnd || (following.current && box.scrollTop >= top.current - 1);
-          top.current = box.scrollTop;
+          following.current = isAtEnd || (following.current && !isPerson);
+          if (following.current && !isAtEnd) box.scrollTop = box.scrollHeight;
+          seen.current = { top: box.scrollTop, height: box.scrollHeight, client: box.clientHeight };
           setAway(!following.current);
         }}>
           <div class="column">
