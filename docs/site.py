@@ -27,6 +27,9 @@ NAV: dict[str, tuple[str, ...]] = {
         "templates",
         "libraries",
         "plugins",
+        "knowledge",
+        "mcp",
+        "skills",
         "jobs",
         "page",
         "api",
@@ -37,6 +40,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "trace",
         "testing",
         "surfaces",
+        "discord",
         "examples/index",
     ),
     "Reference": (
