@@ -94,7 +94,8 @@ def _release_engine(turn: Turn) -> None:
         if inspect.iscoroutine(returned):
             returned.close()
     turn.watching.clear()
-    turn.engine, turn.words = cast(Engine, EngineInfo(turn.engine.name, turn.engine.facts)), None
+    turn.engine = cast(Engine, EngineInfo(turn.engine.name, turn.engine.facts))
+    turn.words = turn.charged_engine = None
 
 
 async def _end(turn: Turn, error: BaseException | None) -> None:
