@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
-.PHONY: help run test test-all check docs bench clean
+.PHONY: help run test test-all test-slow check docs bench clean
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -38,7 +38,9 @@ run: .venv/run ## set up, then talk to the default agent
 test: .venv/dev ## set up, then the tests, on all cores
 	@$(PYTEST)
 
-test-all: test ## then the slow ones, and more examples of hypothesis
+test-all: test test-slow ## then the slow ones, and more examples of hypothesis
+
+test-slow: .venv/dev
 	@$(PYTEST) -m "slow or hypothesis" --hypothesis-profile all
 
 docs: .venv/dev ## the documentation as a site, in build/site
