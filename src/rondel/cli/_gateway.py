@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -43,7 +43,11 @@ from ..project.folder import Project, open_store, with_builtin, with_plugins
 from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
+from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
+
+if TYPE_CHECKING:
+    from ..surfaces.web.server import WebApp
 
 RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
 """Settings that are read only at the start."""
@@ -133,10 +137,15 @@ async def open_gateway(
 @contextlib.asynccontextmanager
 async def open_page(running: Running) -> AsyncGenerator[Application]:
     """Yield the application to serve: the gateway, and beside it the page and its API."""
+    async with beside(lambda: _web(running), running.gateway) as application:
+        yield application
+
+
+def _web(running: Running) -> WebApp:
     from ..project.agents import agent_files
     from ..project.config import explain
     from ..project.lint import lint
-    from ..surfaces.web.server import About, WebApp, beside
+    from ..surfaces.web.server import About, WebApp
 
     gateway, project = running.gateway, running.project
     about = About(
@@ -148,9 +157,7 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         settings=lambda: explain(gateway.setup.config),
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
     )
-    web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
-    async with beside(web, gateway) as application:
-        yield application
+    return WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
 
 
 async def _agents(project: Project, config: Config, default: Default, env: Mapping[str, str]) -> list[Agent]:
