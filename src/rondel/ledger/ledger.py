@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..charge import ALL, TEXT_CHARS_MAX, Charge, Scope, Tell
+from ..charge import ALL, TEXT_CHARS_MAX, Charge, Scope, Tell, clean
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.embedder import Embedder
 from ..contracts.ledger import (
@@ -255,7 +255,7 @@ class Ledger:
         scope = reservation.scope
         model = model[:TEXT_CHARS_MAX]
         if model and model != scope.model and (answered := named(model, scope)) != scope.model:
-            scope = msgspec.structs.replace(scope, model=answered).cleaned()
+            scope = msgspec.structs.replace(scope, model=clean(answered))
         if self._loading is None:
             self._keep(reservation, scope, usage, metadata or {})
         else:

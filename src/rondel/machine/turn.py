@@ -103,7 +103,7 @@ class Turn:
         """What agents that worked for an unanswered call have used, and which agents they suggest, by the call's id."""
 
         self._given_scope, self._given_person = scope, person
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: frozenset[tuple[str, str]] = frozenset()
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._starting_agent = agent
         self._given_agent = resolved
@@ -331,7 +331,7 @@ class Turn:
     def is_first_warning(self, source: str, message: str) -> bool:
         """Return whether this turn has not warned of this yet."""
         is_first = (source, message) not in self._warned
-        self._warned.add((source, message))
+        self._warned |= {(source, message)}
         return is_first
 
     async def report_left_out(self) -> None:
