@@ -33,24 +33,33 @@ class Mortal(PowerCut):
 
     def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
         super().__init__(disk, at, written=written, counts_jobs=True)
-        self.writes = 0
+        self.soon: list[tuple[str, str, bytes | None, float | None]] = []
 
     async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
-        await self._counted(lambda: self.disk.put(namespace, key, value, until=until))
-
-    async def remove(self, namespace: str, key: str) -> bool:
-        return await self._counted(lambda: self.disk.remove(namespace, key))
-
-    async def _counted(self, write):  # type: ignore[no-untyped-def]
+        self.put_soon(namespace, key, value, until=until)
         if self.dead.is_set():
             await self._die()
+        await self.flush()
+
+    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
+        if self.dead.is_set():
+            return
         self.left -= 1
-        if self.left == 0 and not self.written:
-            await self._die()
-        done = await write()
+        if self.left > 0 or self.written:
+            self.soon.append((namespace, key, value, until))  # and lost, if it dies before the next write
         if self.left == 0:
-            await self._die()
-        return done
+            self.dead.set()
+            if self.written:
+                self._write_soon()
+
+    async def flush(self) -> None:
+        self._write_soon()
+        await super().flush()
+
+    def _write_soon(self) -> None:
+        for namespace, key, value, until in self.soon:
+            self.disk.put_soon(namespace, key, value, until=until)
+        self.soon.clear()
 
 
 def answers(prompt: Prompt) -> Reply:

@@ -61,6 +61,7 @@ class Outlet(Protocol):
 class ChannelOutlet:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
+        self._replies: bool | None = None
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
         given: dict[str, Any] = extras.fields if extras else {}
@@ -74,7 +75,9 @@ class ChannelOutlet:
 
     def _may_reply(self) -> bool:
         guild = getattr(self.channel, "guild", None)
-        return guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
+        if self._replies is None:  # asked once: it costs as much as a small commit
+            self._replies = guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
+        return self._replies
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)

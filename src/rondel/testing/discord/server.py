@@ -104,6 +104,8 @@ class LoopbackDiscord:
         self.rate_limit = (10_000, 1.0)  # requests per route and channel, and in how many seconds
         self.on_step: Callable[[str], object] | None = None
         """Called before a message is posted (`post`) and after (`posted`), to crash a bot at a certain moment."""
+        self.on_request: Callable[[str, str, bool], object] | None = None
+        """Called with each request's method and path, before it is done (False) and before it is answered (True)."""
         self.limited = 0  # requests that were answered with 429
         self._failures: list[tuple[str, str, Refused]] = []
         self._rest = Rest(self)
@@ -165,7 +167,11 @@ class LoopbackDiscord:
                 wait_s = headers["X-RateLimit-Reset-After"]
                 limited = {"message": "You are being rate limited.", "retry_after": wait_s, "global": False}
                 return _json(limited, 429, headers | {"Retry-After": wait_s, "Via": "1.1 loopback"})
+            if self.on_request is not None:
+                self.on_request(request.method, path, False)
             answer = await self._answer(request, path, body)
+            if self.on_request is not None:
+                self.on_request(request.method, path, True)
             if answer is None:
                 return web.Response(status=204, headers=_texts(headers))
             return _json(answer, 200, headers)
@@ -457,10 +463,10 @@ class LoopbackDiscord:
 def connector_to(port: int, authority_pem: bytes) -> aiohttp.TCPConnector:
     """Return a connector to the loopback Discord on a port, also from another process."""
     context = ssl.create_default_context(cadata=authority_pem.decode())
-    return aiohttp.TCPConnector(limit=0, ssl=context, resolver=_Resolver(port), use_dns_cache=False)
+    return aiohttp.TCPConnector(limit=0, ssl=context, resolver=LoopbackResolver(port), use_dns_cache=False)
 
 
-class _Resolver(aiohttp.abc.AbstractResolver):
+class LoopbackResolver(aiohttp.abc.AbstractResolver):
     def __init__(self, port: int) -> None:
         self._port = port
 
