@@ -13,7 +13,8 @@ from discord.gateway import KeepAliveHandler
 from rondel import Agent, App, Prompt, tool
 from rondel.discord import RondelClient, attach
 from rondel.stores.memory import MemoryStore
-from rondel.testing import Scripted, call, say
+from rondel.testing import Scripted, Step, call, say
+from rondel.testing.discord import text_of
 from rondel.tools.ask_user import ask_user
 from rondel.values import Reply, ToolResult
 from tests.machine.test_crash import PowerCut
@@ -71,7 +72,7 @@ def answers(prompt: Prompt) -> Reply:
 class Life:
     """One process of the bot."""
 
-    def __init__(self, world: World, store: MemoryStore, noted: list[str]) -> None:
+    def __init__(self, world: World, store: MemoryStore, noted: list[str], answers: Step = answers) -> None:
         @tool
         async def note() -> str:
             "Note something, once."
@@ -170,3 +171,27 @@ async def test_an_answer_is_posted_once_wherever_the_bot_dies_at_every_write(mom
     assert writes > 8
     for at in range(1, writes + 1 if moment in ("before", "after") else 3):
         await live_and_die(at, moment)
+
+
+async def test_a_question_is_asked_once_even_if_the_bot_comes_back_late():
+    """A04: a card has no text of its own, and is found by the text in it."""
+    ask = call("ask_user", "q", question="Which colour?", options=["red", "blue"])
+    async with loopback() as world:
+        disk = MemoryStore()
+        store = Mortal(disk, 10**9, written=True)
+        world.discord.on_step = lambda name: store.dead.set() if name == "posted" else None
+        life = Life(world, store, [], ask)
+        await life.until(life.client.is_ready)
+        await world.say("@bot paint")
+        await life.until(lambda: False)
+        await life.kill()
+        world.discord.on_step = None
+        world.discord.world.nonces.clear()
+        life = Life(world, disk.reopen(), [], ask)
+        await life.until(life.client.is_ready)
+        await life.until(
+            lambda: life.bot.has_recovered and all(one.pending.posted for one in life.bot.deliveries.values())
+        )
+        (asked,) = world.discord.bot_messages(world.general)
+        assert "Which colour?" in text_of(asked)
+        await life.close()

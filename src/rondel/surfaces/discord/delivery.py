@@ -17,6 +17,7 @@ import msgspec
 from ...events import Event, Outcome, RoundFinished, TurnFinished
 from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
+from .cards import text_of
 from .chunks import LIMIT, chunks
 from .fold import AnswerFold, Asked, Reported, Said
 from .mentions import Names
@@ -305,14 +306,13 @@ class Delivery:
         self.bot.remember(id, self.pending.conversation)
         return id
 
-    async def show_question(self, key: str, text: str, view: discord.ui.View | None) -> int:
-        """Show a question; without a view, its buttons are removed."""
+    async def show_card(self, key: str, text: str, shown: Extras) -> None:
+        """Show a card that says this text, in the place of the one that a piece has."""
         if key not in self.pending.posted:
-            return await self._post(key, 0, text, Extras(view=view))
-        if self._shown.get(key) != [text]:
-            await self._outlet.edit(self.pending.posted[key][0], text, Extras(view=view or discord.ui.View()))
+            await self._post(key, 0, text, shown)
+        elif self._shown.get(key) != [text]:
+            await self._outlet.edit(self.pending.posted[key][0], text, shown)
             self._shown[key] = [text]
-        return self.pending.posted[key][0]
 
     # --- long answers -------------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class Delivery:
                 above = message.reference.message_id if message.reference else None
                 if message.author.id == self.bot.id and above in ours and message.id not in known:
                     ours.add(message.id)
-                    self._found.append((message.id, above or 0, message.content))
+                    self._found.append((message.id, above or 0, text_of(message)))
         except discord.HTTPException as error:
             log.info("channel %s cannot be searched for earlier answers: %s", pending.channel, error)
 

@@ -67,7 +67,7 @@ class Interaction:
 
     @property
     def text(self) -> str:
-        return "\n".join(message["content"] for message in self.answers)
+        return "\n".join(text_of(message) for message in self.answers)
 
     @property
     def is_private(self) -> bool:
@@ -534,6 +534,12 @@ def _walk(components: list[Json]) -> list[Json]:
         nested = [part[key] for key in ("component", "accessory") if key in part]
         found += [part, *_walk(nested), *_walk(part.get("components") or [])]
     return found
+
+
+def text_of(message: Json) -> str:
+    """Return what people read in a message: its content, or the texts of its components."""
+    texts = [part["content"] for part in _walk(message["components"]) if part["type"] == 10]
+    return "\n".join(filter(None, (message["content"], *texts)))
 
 
 def _find(components: list[Json], label: str) -> Json:
