@@ -34,6 +34,7 @@ TOKEN = "loopback.token"
 BODY_BYTES_MAX = 30 << 20
 REQUESTS_MAX = 100_000
 WAIT_S = 20.0
+LIMITED_S = 0.05  # how long a request waits that `fail` refuses with 429
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,7 @@ class LoopbackDiscord:
         headers |= {"X-RateLimit-Bucket": f"{hash(key) & 0xFFFFFFFF:08x}"}
         try:
             if not allowed:
-                self.limited += 1
-                wait_s = headers["X-RateLimit-Reset-After"]
-                limited = {"message": "You are being rate limited.", "retry_after": wait_s, "global": False}
-                return _json(limited, 429, headers | {"Retry-After": wait_s, "Via": "1.1 loopback"})
+                raise Refused(429, 0, "You are being rate limited.")
             if self.on_request is not None:
                 self.on_request(request.method, path, False)
             answer = await self._answer(request, path, body)
@@ -176,7 +174,12 @@ class LoopbackDiscord:
                 return web.Response(status=204, headers=_texts(headers))
             return _json(answer, 200, headers)
         except Refused as refused:
-            return _json(refused.body, refused.status, headers)
+            if refused.status != 429:
+                return _json(refused.body, refused.status, headers)
+            self.limited += 1
+            wait_s = headers["X-RateLimit-Reset-After"] if not allowed else LIMITED_S
+            body = refused.body | {"retry_after": wait_s, "global": False}
+            return _json(body, 429, headers | {"Retry-After": wait_s, "Via": "1.1 loopback"})
         finally:
             self.changed()
 
@@ -192,7 +195,7 @@ class LoopbackDiscord:
         return await handler(body, dict(request.query), **given)
 
     def fail(self, method: str, path: str, status: int, code: int = 0, message: str = "", *, times: int = 1) -> None:
-        """Refuse the next requests whose path contains `path`."""
+        """Refuse the next requests whose path contains `path`. With 429, they may be sent again in a moment."""
         self._failures += [(method, path, Refused(status, code, message or "Failed"))] * times
 
     async def step(self, name: str) -> None:
