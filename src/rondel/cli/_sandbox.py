@@ -16,6 +16,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
+from rich.panel import Panel
 from rich.text import Text
 
 from ..errors import RondelError
@@ -208,7 +209,7 @@ class Sandbox:
         await self._discord.answered(interaction, within_s=ANSWER_S)
         for message in interaction.answers:
             if message["flags"] & (1 << 6) and int(message["id"]) not in self._printed:
-                self._printed[int(message["id"])] = message["content"]
+                self._printed[int(message["id"])] = _signature(message)
                 self._print(self._message(message, note="only you can see this"))
 
     async def _send_file(self, rest: str) -> None:
@@ -263,6 +264,9 @@ class Sandbox:
         parts: list[RenderableType] = [name]
         if text := self._readable(message["content"]):
             parts.append(Padding(Markdown(text), (0, 0, 0, 2)))
+        elif text := self._readable(_text_of(message)):  # a card
+            shown = Markdown(text.replace("\n-# ", "\n").replace("\n", "\n\n"))
+            parts.append(Padding(Panel(shown, border_style="blue", expand=False), (0, 0, 0, 2)))
         for embed in message["embeds"]:
             parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
         for file in message["attachments"]:
@@ -357,9 +361,15 @@ def _labels(message: Json) -> list[str]:
     return found
 
 
+def _text_of(message: Json) -> str:
+    from ..testing.discord import text_of
+
+    return text_of(message)
+
+
 def _signature(message: Json) -> str:
     """What makes a message worth showing again."""
-    return f"{message['content']}\x00{_labels(message)}\x00{len(message['embeds'])}{len(message['attachments'])}"
+    return f"{_text_of(message)}\x00{_labels(message)}\x00{len(message['embeds'])}{len(message['attachments'])}"
 
 
 def _typed(options: dict[str, str]) -> dict[str, Any]:

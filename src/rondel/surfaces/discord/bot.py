@@ -47,6 +47,7 @@ log = logging.getLogger("rondel.discord")
 SEEN_MAX = 10_000
 LOOK_S = 0.02
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
+NEW = "discord-m"  # followed by the id of the message that starts the conversation
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 
 
@@ -225,7 +226,7 @@ class DiscordBot:
     async def on_guild_remove(self, guild: int) -> None:
         for delivery in [one for one in self.deliveries.values() if one.pending.guild == guild]:
             await delivery.stop()
-            await self.records.done(delivery.pending.message)
+            self.records.done(delivery.pending.message)
 
     async def on_channel_delete(self, channel: int) -> None:
         for delivery in [one for one in self.deliveries.values() if one.channel.id == channel]:
@@ -262,10 +263,14 @@ class DiscordBot:
             channel = await open_thread(message)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
-        journal = await self.app.journals.current(id)
+        journals = self.app.journals
+        if id == f"{NEW}{message.id}" and id not in journals:
+            journals.create(id)  # Discord has just made the id: there is nothing to read
+        # What another process has written meanwhile is read by the turn: asking the store here costs a thread.
+        journal = await journals.open(id)
         if journal.transcript.engine != chosen.model:
             await conversation.use_engine(chosen.model)
-            journal = await self.app.journals.open(id)
+            journal = await journals.open(id)
         known, sees_images = journal.transcript.messages, conversation.engine.facts.images
         gatherer = Gatherer(message, bot=self.id, sees_images=sees_images, known=known)
         is_open = self.gate.is_open(place)
@@ -309,8 +314,9 @@ class DiscordBot:
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
         while len(self._last) > SEEN_MAX:
             self._last.popitem(last=False)
-        await self.records.keep(pending)  # from here on, a crash loses no answer
-        await self.records.took_part(pending.person.id, pending.conversation)
+        # Both are written with the turn's job: from then on, a crash loses no answer.
+        self.records.keep_soon(pending)
+        self.records.took_part(pending.person.id, pending.conversation)
         watcher = await delivery.begin()
         self._run(delivery, watcher)
 
@@ -338,7 +344,7 @@ class DiscordBot:
             channel = await self._dm(person) if person is not None else None
         if channel is None:
             log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
-            await self.records.done(pending.message)
+            self.records.done(pending.message)
             return
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
@@ -409,7 +415,7 @@ class DiscordBot:
         if scoping == "auto" and self.gate.is_open(place):
             return await self.conversation_id(place, chosen)
         above = message.reference.message_id if message.reference else None
-        return (await self.records.conversation_of(above) if above else "") or f"discord-m{message.id}"
+        return (await self.records.conversation_of(above) if above else "") or f"{NEW}{message.id}"
 
     async def last_conversation(self, place: Place, person: discord.User | discord.Member) -> str:
         """Return the conversation in which something was said last in a channel."""
@@ -429,10 +435,10 @@ class DiscordBot:
                 shared += 1
         return deleted, shared
 
-    async def remember(self, message: int, conversation: str) -> None:
+    def remember(self, message: int, conversation: str) -> None:
         """A reply to this message of the bot continues the conversation."""
-        if conversation.startswith("discord-m"):
-            await self.records.answered(message, conversation)
+        if conversation.startswith(NEW):
+            self.records.answered(message, conversation)
 
     async def use_engine(self, conversation: Conversation, model: str) -> None:
         if (await conversation.transcript()).engine != model:

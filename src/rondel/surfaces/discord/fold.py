@@ -89,7 +89,11 @@ class AnswerFold:
         return self._current if self._current in self._turns and self.turn_state == "working" else ""
 
     def feed(self, event: Event) -> None:
-        if isinstance(event, TurnStarted):
+        if type(event) is PartDelta:  # first, because most events are deltas
+            live = self._said.live if self._current in self._turns else {}
+            if event.index in live:
+                live[event.index] += event.text
+        elif isinstance(event, TurnStarted):
             self._current = event.turn
             if event.turn in self._turns:
                 self._begin()
@@ -121,10 +125,6 @@ class AnswerFold:
 
     def _feed_own(self, event: Event) -> None:
         match event:
-            case PartDelta(index=index, text=text):
-                live = self._said.live
-                if index in live:
-                    live[index] += text
             case PartStarted(index=index, part=Text(text=text)) | PartFinished(index=index, part=Text(text=text)):
                 self._said.live[index] = text
             case ReplyStarted():

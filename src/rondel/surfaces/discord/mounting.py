@@ -165,9 +165,6 @@ async def sync(tree: app_commands.CommandTree[Any]) -> None:
 def listen(bot: DiscordBot) -> None:
     """Hear the client's events, besides the handlers that it has."""
 
-    async def on_message(message: discord.Message) -> None:
-        await bot.on_message(message)
-
     async def on_raw_message_edit(event: discord.RawMessageUpdateEvent) -> None:
         await bot.on_message_edit(event.message)
 
@@ -183,28 +180,25 @@ def listen(bot: DiscordBot) -> None:
     async def on_raw_thread_delete(event: discord.RawThreadDeleteEvent) -> None:
         await bot.on_channel_delete(event.thread_id)
 
-    async def on_interaction(interaction: discord.Interaction[Any]) -> None:
-        await bot.on_interaction(interaction)
-
-    async def on_ready() -> None:
-        await bot.on_ready()
-
     handlers = (
-        on_message,
+        bot.on_message,
         on_raw_message_edit,
         on_raw_message_delete,
         on_guild_remove,
         on_guild_channel_delete,
         on_raw_thread_delete,
-        on_interaction,
-        on_ready,
+        bot.on_interaction,
+        bot.on_ready,
     )
-    add_listener: Any = getattr(bot.client, "add_listener", None)
+    client: Any = bot.client
     for handler in handlers:
-        if add_listener is not None:  # a `commands.Bot`
-            add_listener(handler, handler.__name__)
+        name = handler.__name__
+        if getattr(type(client), name, None) is getattr(RondelClient, name, None) and name not in vars(client):
+            setattr(client, name, handler)  # it has none of its own; a listener would be a second task for each event
+        elif isinstance(client, commands.bot.BotBase):
+            client.add_listener(handler, name)
         else:
-            _wrap(bot.client, handler.__name__, handler)
+            _wrap(client, name, handler)
 
 
 def _wrap(client: discord.Client, name: str, handler: Callable[..., Any], *, last: bool = False) -> None:
