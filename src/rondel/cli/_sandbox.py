@@ -28,7 +28,7 @@ from ..text.printable import one_line
 from ._project import Opened
 
 if TYPE_CHECKING:
-    from ..surfaces.discord import DiscordBot
+    from ..surfaces.discord.bot import DiscordBot
     from ..testing.discord import Json, LoopbackDiscord, User
 
 FILE_BYTES_MAX = 8_000_000

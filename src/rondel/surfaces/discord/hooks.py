@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ...callbacks import is_awaitable
+from ...calling.callbacks import is_awaitable
 from ...errors import RondelError, nearest
 from ...machine.conversation import Conversation
 from ...values import Message, Person, ToolCall

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...callbacks import is_awaitable
+from ...calling.callbacks import is_awaitable
 from ...engine import UnavailableEngine, uncharged
 from ...errors import RondelError
 from ...events import Outcome
