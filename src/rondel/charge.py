@@ -79,6 +79,14 @@ class Scope(Value, frozen=True):
         return Scope(*values)  # type: ignore[arg-type]
 
 
+class ImageUsage(Value, frozen=True):
+    """What a call used besides its tokens: how many pictures it made, and how many tokens of its input are pictures.
+    Both may have prices of their own."""
+
+    made: int
+    tokens_in: int = 0
+
+
 DIMENSIONS = tuple("role" if field == "roles" else field for field in Scope.__struct_fields__)
 
 
