@@ -28,6 +28,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "libraries",
         "plugins",
         "knowledge",
+        "images",
         "mcp",
         "skills",
         "jobs",

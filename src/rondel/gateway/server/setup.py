@@ -209,7 +209,7 @@ class Setup:
         permit = self.permit(request.key)
         if not decision.agent and not permit.is_limited:
             return self._opening
-        return Opening(decision.agent, self._opening.image, partial(self._for_plugin, permit))
+        return Opening(decision.agent, self._opening.image, partial(self._for_plugin, permit), permit.allows)
 
     def _for_plugin(self, permit: Permit, name: str) -> EngineInfo:
         if not permit.allows(name):
