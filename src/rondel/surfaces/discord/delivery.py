@@ -33,6 +33,7 @@ FIRST_S = 0.05  # how long the first text waits for more: most of a quick answer
 FOUND_MAX = 100  # messages of a channel that are searched for an answer that a crash cut off
 FOUND_CHARS = 20  # how much of their text must agree: a message may have been cut off while it streamed
 NOTICE = "notice"
+REQUEST = "your request"
 FAILED = "Sorry, I could not answer that. Please try again in a while."
 STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 
@@ -194,7 +195,7 @@ class Delivery:
         if self.pending.is_private:
             return f"a private request for {self.pending.person.name or 'somebody'}"
         names = list(self.fold.running.values()) or [job.name for job in self.fold.jobs.values()]
-        return f"the {names[0]} command" if names else "your request"
+        return f"the {names[0]} command" if names else REQUEST
 
     # --- showing ------------------------------------------------------------------------------------------------------
 

@@ -191,11 +191,12 @@ def listen(bot: DiscordBot) -> None:
         bot.on_ready,
     )
     client: Any = bot.client
+    kind = type(bot.client)
     for handler in handlers:
         name = handler.__name__
-        if getattr(type(client), name, None) is getattr(RondelClient, name, None) and name not in vars(client):
+        if getattr(kind, name, None) is getattr(RondelClient, name, None) and name not in vars(client):
             setattr(client, name, handler)  # it has none of its own; a listener would be a second task for each event
-        elif isinstance(client, commands.bot.BotBase):
+        elif hasattr(client, "add_listener"):  # a `commands.Bot`
             client.add_listener(handler, name)
         else:
             _wrap(client, name, handler)
