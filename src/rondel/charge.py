@@ -66,6 +66,8 @@ class Scope(Value, frozen=True):
 
     def over(self, other: Scope) -> Scope:
         """Return this scope with unknown fields filled in from another one."""
+        if self == _UNKNOWN:
+            return other
         return Scope(*(mine or theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def cleaned(self) -> Scope:
@@ -79,6 +81,7 @@ class Scope(Value, frozen=True):
         return Scope(*values)  # type: ignore[arg-type]
 
 
+_UNKNOWN = Scope()
 DIMENSIONS = tuple("role" if field == "roles" else field for field in Scope.__struct_fields__)
 
 

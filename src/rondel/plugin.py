@@ -277,7 +277,7 @@ class Chain:
     async def finish_watching(self, turn: Turn) -> None:
         """Wait for the async hooks that have been called for events, in the order of the events."""
         while turn.watching:
-            plugin, event, returned = turn.watching.popleft()
+            plugin, event, returned = turn.watching.pop(0)
             try:
                 await returned
             except Exception as error:

@@ -16,11 +16,8 @@ from ..agent import Agent
 from ..charge import Scope, Tell
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.deadline import Deadlines
-from ..contracts.embedder import Embedder
-from ..contracts.knowledge import KnowledgeBases, NoKnowledge
 from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
-from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..errors import RondelError, StoreError, TurnFailed
 from ..events import DurableEvent, MessageAdded, TurnStarted
@@ -36,6 +33,9 @@ from ..values import AgentResult, Message, Outcome
 from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
+    from ..contracts.embedder import Embedder
+    from ..contracts.knowledge import KnowledgeBases
+    from ..contracts.web import WebSearch
     from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
     from ..trace.provenance import PreviewStep
@@ -75,7 +75,7 @@ class App:
 
         self._environment = environment
         self._knowledge, self.web_search = knowledge, web_search
-        self.knowledge: KnowledgeBases = knowledge or NoKnowledge()  # what agents can look up
+        self.knowledge: KnowledgeBases = knowledge or _no_knowledge()  # what agents can look up
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = _open_store(store, self.clock)
@@ -221,6 +221,12 @@ class App:
         await turn.plugins.start(turn)
         async for step in assemble(turn):
             yield step
+
+
+def _no_knowledge() -> KnowledgeBases:
+    from ..contracts.knowledge import NoKnowledge
+
+    return NoKnowledge()
 
 
 def _open_store(given: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:

@@ -255,8 +255,7 @@ class Ledger:
         scope = reservation.scope
         model = model[:TEXT_CHARS_MAX]
         if model and model != scope.model and (answered := named(model, scope)) != scope.model:
-            other = msgspec.structs.replace(scope, model=answered)
-            scope = (self._applying.get(other) or self._applies_to(other)).scope
+            scope = msgspec.structs.replace(scope, model=answered).cleaned()
         if self._loading is None:
             self._keep(reservation, scope, usage, metadata or {})
         else:
@@ -326,7 +325,7 @@ class Ledger:
 
     def _applies_to(self, scope: Scope) -> AppliedRules:
         applying = AppliedRules(scope, self.rules)
-        if scope.chars <= SCOPE_CHARS_MAX:
+        if self.rules and scope.chars <= SCOPE_CHARS_MAX:
             if len(self._applying) >= SCOPES_MAX:
                 del self._applying[next(iter(self._applying))]
             self._applying[scope] = applying

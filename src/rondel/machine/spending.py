@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..charge import Scope
-from ..contracts.embedder import Embedder
 from ..engine import Engine, EngineInfo
 from ..events import Event, SpendingWarned, Spent, UsageRecorded
 from ..limits import Limits, ReplyBound
 from ..values import Message
 
 if TYPE_CHECKING:
+    from ..contracts.embedder import Embedder
     from .turn import Turn
 
 
