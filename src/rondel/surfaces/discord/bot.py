@@ -325,6 +325,7 @@ class DiscordBot:
         self.deliveries[delivery.pending.message] = delivery
         delivery.before = self._shown_last.get(delivery.pending.conversation)
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
+        delivery.attend()  # at once: the typing indicator goes on from that of the preparation
         self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
 
     async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool) -> None:

@@ -87,7 +87,6 @@ class Delivery:
         try:
             if recovers:
                 await self._find_posted()
-            self._attend()
             await self._follow(watcher)
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
@@ -115,7 +114,7 @@ class Delivery:
                 for _, event in await self._next(watcher):
                     self.fold.feed(event)
                     self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
-                self._attend()
+                self.attend()
                 if self.fold.state == "over":
                     await self._show(final=True)
                     return
@@ -153,7 +152,7 @@ class Delivery:
 
     # --- typing and the notice ----------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def attend(self) -> None:
         works = self.fold.state in ("queued", "working")
         if works != self._is_typing and not self.pending.is_command:
             self._is_typing = works
