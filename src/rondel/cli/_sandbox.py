@@ -62,7 +62,7 @@ async def play(opened: Opened, settings: DiscordSettings) -> None:
         )
         sandbox.bot = attach(client, opened.app, own)
         async with asyncio.TaskGroup() as group:
-            group.create_task(connect(client, discord.token))
+            group.create_task(connect(client, discord.token, asyncio.Event()))
             try:
                 await sandbox.bot.connected.wait()
                 await sandbox.run(group)
