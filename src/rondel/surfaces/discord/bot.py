@@ -478,6 +478,8 @@ class DiscordBot:
         """Say once for each channel that the bot lacks permissions there, to the person who spoke to it."""
         if channel.id in self._denied:
             return
+        if len(self._denied) >= SEEN_MAX:
+            self._denied.clear()
         self._denied.add(channel.id)
         log.warning("the bot cannot answer in channel %s: %s", channel.id, why)
         text = f"I cannot answer in #{getattr(channel, 'name', '?')}: I lack a permission there. Please ask an admin."

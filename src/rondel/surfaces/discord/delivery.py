@@ -365,7 +365,8 @@ class Delivery:
         """Return a message that was found and shows this text, or the beginning of it."""
         for found in self._found:
             id, above, shown = found
-            if above == reply_to and text.startswith(shown[:FOUND_CHARS]):
+            # A slash command that the model ran may have replied, too, with an embed and no text.
+            if shown and above == reply_to and text.startswith(shown[:FOUND_CHARS]):
                 self._found.remove(found)
                 return id, shown
         return None
