@@ -23,18 +23,29 @@ from starlette.types import Receive, Scope, Send
 from ...app.app import App
 from ...errors import RondelError
 from ...values import Person
-from . import chat, conversations, observe, session
+from . import chat, conversations, knowledge, mcp, models, observe, session
 from .feed import Feeds
 from .metrics import metrics
+from .models import Offer
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Gate, People
 from .route import Call, Problem, Route, encode, read_body, read_query, respond
+from .work import Works
 
 log = logging.getLogger("rondel.web")
 
 NEW_MAX = 10_000  # conversations that were created and have no message yet
-ROUTES: tuple[Route, ...] = (*session.ROUTES, *conversations.ROUTES, *chat.ROUTES, *observe.ROUTES, metrics)
+ROUTES: tuple[Route, ...] = (
+    *session.ROUTES,
+    *conversations.ROUTES,
+    *chat.ROUTES,
+    *observe.ROUTES,
+    *knowledge.ROUTES,
+    *mcp.ROUTES,
+    *models.ROUTES,
+    metrics,
+)
 OURS = ("/api/", "/assets/", "/metrics", "/favicon")
 
 
@@ -56,6 +67,7 @@ class About(msgspec.Struct, frozen=True):
     files: dict[str, str] = {}
     settings: Callable[[], Iterable[Sequence[str]]] = tuple
     lint: Callable[[], Iterable[Any]] = tuple
+    offer: Offer | None = None
 
 
 class WebApp:
@@ -66,6 +78,7 @@ class WebApp:
         self._gate = gate
         self.people = People(app.store, app.clock)
         self.feeds = Feeds(app.clock)
+        self.works = Works(app.clock)
         self.openapi = encode(description(ROUTES, about.version))
         self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
         self._page = PageFiles()
@@ -74,8 +87,9 @@ class WebApp:
 
     async def __aenter__(self) -> WebApp:
         async with contextlib.AsyncExitStack() as life:
-            self.feeds.group = await life.enter_async_context(asyncio.TaskGroup())
+            self.feeds.group = self.works.group = await life.enter_async_context(asyncio.TaskGroup())
             life.callback(self.feeds.close_all)
+            life.callback(self.works.close)
             self._life = life.pop_all()
         return self
 
