@@ -44,6 +44,7 @@ from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_pl
 from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
+from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -147,10 +148,15 @@ async def open_gateway(
 @contextlib.asynccontextmanager
 async def open_page(running: Running) -> AsyncGenerator[Application]:
     """Yield the application to serve: the gateway, and beside it the page and its API."""
+    async with beside(lambda: _web(running), running.gateway) as application:
+        yield application
+
+
+def _web(running: Running) -> WebApp:
     from ..project.agents import agent_files
     from ..project.config import explain
     from ..project.lint import lint
-    from ..surfaces.web.server import About, WebApp, beside
+    from ..surfaces.web.server import About, WebApp
 
     gateway, project = running.gateway, running.project
     about = About(
@@ -164,8 +170,7 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
     )
     web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
-    async with beside(web, gateway) as application:
-        yield application
+    return web
 
 
 class _ModelOffer:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -46,7 +46,6 @@ ROUTES: tuple[Route, ...] = (
     *models.ROUTES,
     metrics,
 )
-OURS = ("/api/", "/assets/", "/metrics", "/favicon")
 
 
 class Records(Protocol):
@@ -71,7 +70,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class WebApp:
-    """`async with WebApp(...) as web:`; then a server calls it for the paths that `takes` accepts."""
+    """`async with WebApp(...) as web:`; then a server calls it. Or `beside` makes it, and owns its tasks."""
 
     def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
         self.app, self.records, self.about = app, records, about
@@ -117,15 +116,6 @@ class WebApp:
         self._new.pop(id, None)
 
     # --- requests -----------------------------------------------------------------------------------------------------
-
-    def takes(self, scope: Scope) -> bool:
-        """Whether this request is for the page or the API, not for the gateway."""
-        path: str = scope["path"]
-        if path.startswith(OURS):
-            return True
-        if path != "/" or scope["method"] != "GET":
-            return False
-        return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -201,15 +191,3 @@ def problem(error: RondelError) -> Response:
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))
     return Response(encode({"error": str(error)}), status, headers, "application/json")
-
-
-@contextlib.asynccontextmanager
-async def beside(web: WebApp, gateway: Any) -> AsyncGenerator[Callable[[Scope, Receive, Send], Any]]:
-    """Yield one application: the page and the API where `web` takes a request, the gateway for all others."""
-
-    async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = web if scope["type"] == "http" and web.takes(scope) else gateway
-        await chosen(scope, receive, send)
-
-    async with web:
-        yield application
