@@ -41,6 +41,7 @@ from ..project.config import (
 from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
 from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_plugins
+from ..project.images import make_image_engine
 from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
@@ -276,6 +277,7 @@ def _setup(
         config,
         make_engine=make,
         make_embedder=lambda name: make_embedder(name, config, env=env),
+        make_image_engine=lambda name: make_image_engine(name, config, env=env),
         default=found,
         before=before,
         redactor=redactor,
