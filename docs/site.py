@@ -33,6 +33,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "jobs",
         "page",
         "api",
+        "protocols",
         "gateway",
         "gateway-agents",
         "routing",
