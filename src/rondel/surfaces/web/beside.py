@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Asgi: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
-OURS = ("/api/", "/assets/", "/metrics", "/favicon")
+PROTOCOLS = ("/agui/",)
+OURS = ("/api/", "/assets/", "/metrics", "/favicon", *PROTOCOLS)
 
 
 @contextlib.asynccontextmanager

@@ -18,12 +18,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ...app.app import App
 from ...errors import RondelError
 from ...values import Person
-from . import chat, conversations, knowledge, mcp, models, observe, session
+from . import agui, chat, conversations, knowledge, mcp, models, observe, session
+from .beside import PROTOCOLS
 from .feed import Feeds
 from .metrics import metrics
 from .models import Offer
@@ -45,6 +46,7 @@ ROUTES: tuple[Route, ...] = (
     *mcp.ROUTES,
     *models.ROUTES,
     metrics,
+    *agui.ROUTES,
 )
 
 
@@ -80,6 +82,8 @@ class WebApp:
         self.works = Works(app.clock)
         self.openapi = encode(description(ROUTES, about.version))
         self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
+        self.busy_threads: set[str] = set()
+        """The conversations in which a run of a protocol is about to start or goes on."""
         self._page = PageFiles()
         self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
         self._life = contextlib.AsyncExitStack()
@@ -121,7 +125,14 @@ class WebApp:
         request = Request(scope, receive)
         try:
             self.gate.check_host(dict(request.headers))
-            _check_site(request)
+            if request.url.path.startswith(PROTOCOLS) and (origin := request.headers.get("origin")):
+                # A page of another site: its origin is in `origins`, or the check above has refused it.
+                if request.method == "OPTIONS":
+                    await Response(status_code=204, headers=_cors(origin))(scope, receive, send)
+                    return
+                send = _with_headers(send, _cors(origin))
+            else:
+                _check_site(request)
             if (file := self._page.find(request)) is not None:
                 await file(scope, receive, send)
                 return
@@ -183,6 +194,27 @@ def _check_site(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     if request.method not in ("GET", "HEAD") and site not in ("same-origin", "none"):
         raise Problem(403, "changes are accepted from our own page and from programs, not from other sites")
+
+
+def _cors(origin: str) -> dict[str, str]:
+    """Headers that let an allowed web page read the answer."""
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-allow-headers": "*, authorization",
+        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "vary": "origin",
+    }
+
+
+def _with_headers(send: Send, headers: dict[str, str]) -> Send:
+    more = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return sending
 
 
 def problem(error: RondelError) -> Response:
