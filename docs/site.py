@@ -34,6 +34,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "jobs",
         "page",
         "api",
+        "protocols",
         "gateway",
         "gateway-agents",
         "routing",
