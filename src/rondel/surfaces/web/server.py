@@ -23,13 +23,13 @@ from starlette.types import Message, Receive, Scope, Send
 from ...app.app import App
 from ...errors import RondelError
 from ...values import Person
-from . import agui, chat, conversations, observe, session
+from . import a2a, agui, chat, conversations, observe, session
 from .feed import Feeds
 from .metrics import metrics
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Gate, People
-from .route import Call, Problem, Route, encode, read_body, read_query, respond
+from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
 
 log = logging.getLogger("rondel.web")
 
@@ -41,8 +41,9 @@ ROUTES: tuple[Route, ...] = (
     *observe.ROUTES,
     metrics,
     *agui.ROUTES,
+    *a2a.ROUTES,
 )
-PROTOCOLS = ("/agui/",)
+PROTOCOLS = ("/agui/", "/a2a/", a2a.CARD)
 OURS = ("/api/", "/assets/", "/metrics", "/favicon", *PROTOCOLS)
 
 
@@ -151,7 +152,7 @@ class WebApp:
                 if route.rights == "admin" and ADMIN not in person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
-            body = await read_body(request, route.body)
+            body = Nothing() if route.reads_body else await read_body(request, route.body)
             call = Call[Any, Any](self.app, self, request, person, body, query, session=id)
             return respond(await route.handler(call))
         except RondelError as error:
