@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rondel.testing import call, say
 from rondel.values import Usage
@@ -91,6 +92,7 @@ def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place
     assert models(server) == ["small", "large", "large", "small"]
 
 
+@pytest.mark.slow
 def test_a_model_chosen_before_anything_is_said_leaves_no_conversation_behind(place: Place, server: ModelServer):
     two_models(place, server)
     server.says("I am large.")
@@ -167,6 +169,7 @@ def test_a_turn_is_retried_edited_undone_copied_and_exported_on_a_real_terminal(
     assert "Second." not in saved.read_text()
 
 
+@pytest.mark.slow
 def test_the_engine_of_the_command_line_answers_in_a_conversation_that_goes_on(place: Place, server: ModelServer):
     two_models(place, server)
     place.write("agents/guide.yaml", "agents:\n  guide:\n    prompt: You guide.\n")
@@ -209,6 +212,7 @@ def test_the_model_of_an_agent_with_words_of_its_own_is_said_to_be_asked_only_wh
     assert "text.upper uses other:large if it needs a model, chosen for this" in said
 
 
+@pytest.mark.slow
 def test_a_long_name_of_a_model_is_cut_where_the_terminal_ends(place: Place, server: ModelServer):
     place.write(
         "rondel.toml",

@@ -78,6 +78,7 @@ def test_fish_completes(place: Place, shell_env: dict[str, str]):
     assert "Plans trips." in shown[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_completes(place: Place, shell_env: dict[str, str]):
     with PtyScreen(["zsh", "-f"], cwd=place.project, env=shell_env, columns=80, rows=24) as terminal:
