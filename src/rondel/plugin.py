@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
-from .callbacks import check_returned, is_async, is_awaitable
+from .calling.callbacks import check_returned, is_async, is_awaitable
 from .errors import InputError, LimitReached, PluginError, RondelError, nearest
 from .events import Event, Outcome, PluginFailed
 from .question import Hold

@@ -236,6 +236,15 @@ class SqliteStore:
         now, small = self._clock.now(), len(value) <= AT_ONCE_BYTES_MAX
         await self.call(lambda c: key_values.put(c, row, now), small=small)
 
+    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
+        check_key(namespace, key)
+        if value is None:
+            self.post_call(lambda c: key_values.delete(c, namespace, key), FINISH_DELAY_S)
+        else:
+            row, now = (namespace, key, value, until), self._clock.now()
+            small = len(value) <= AT_ONCE_BYTES_MAX
+            self.post_call(lambda c: key_values.put(c, row, now), FINISH_DELAY_S, small=small)
+
     async def get(self, namespace: str, key: str) -> bytes | None:
         if not is_key(namespace, key):
             return None
@@ -310,11 +319,14 @@ class SqliteStore:
         """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
         return self.ask(Call(call, small=small))
 
-    def post_call(self, call: Callable[[sqlite3.Connection], object]) -> None:
-        """Do something small in a transaction soon, without waiting for it."""
+    def post_call(
+        self, call: Callable[[sqlite3.Connection], object], delay_s: float = APPEND_DELAY_S, *, small: bool = True
+    ) -> None:
+        """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
-            self._writing.post(Call(call, small=True))
-            self.write_within(APPEND_DELAY_S)
+            self._use()
+            self._writing.post(Call(call, small=small, awaited=False))
+            self.write_within(delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
         """Serve a read without waiting for it, and call `done` with it."""

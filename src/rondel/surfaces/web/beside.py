@@ -11,14 +11,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...threads import in_thread
+from ...calling.threads import in_thread
 
 if TYPE_CHECKING:
     from .server import WebApp
 
 Asgi: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
-OURS = ("/api/", "/assets/", "/metrics", "/favicon")
+PROTOCOLS = ("/agui/", "/a2a/", "/.well-known/agent-card.json")
+OURS = ("/api/", "/assets/", "/metrics", "/favicon", *PROTOCOLS)
 
 
 @contextlib.asynccontextmanager
