@@ -243,7 +243,14 @@ class _Sync:
         )
         if dry_run:
             return report
-        await self._embed_chunks(changes, REFRESHED_CHUNKS_MAX if quick else None)
+        try:
+            await self._embed_chunks(changes, REFRESHED_CHUNKS_MAX if quick else None)
+        except EngineError as error:
+            if not quick:
+                raise
+            # A search finds new files by their words, at least; the next sync embeds them.
+            base.warn(f"what is new in the knowledge base {base.name!r} is searched by words only: {error}")
+            self._embedder = None
         if changes.put or changes.moved or changes.touched or changes.removed or state.interrupted or not quick:
             await self._store.apply(base.key, changes, at=base.now())
         await self._embed_rest(REFRESHED_CHUNKS_MAX if quick else None)
