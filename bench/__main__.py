@@ -10,7 +10,7 @@ import sys
 
 PROGRAMS = (
     *("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "knowledge", "gateway"),
-    *("discord", "page"),
+    *("discord", "page", "local_speed"),
 )
 
 

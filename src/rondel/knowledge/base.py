@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..calling.threads import in_thread
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.embedder import Embedder
 from ..contracts.knowledge import (
@@ -33,7 +34,6 @@ from ..engine import Engine
 from ..errors import EngineError, RondelError
 from ..fetching import FetchError
 from ..fetching.http import PageFetcher
-from ..threads import in_thread
 from ..values import Value
 from .rerank import reranked
 from .scan import ReadFile, Scan, exists, made, pattern_of, read_file, scan, tags_of
@@ -70,6 +70,14 @@ class SyncReport(Value, frozen=True):
     chunks: int = 0
     embedded: int = 0
     tokens: int = 0
+
+    @property
+    def summary(self) -> str:
+        """What was done, in one sentence without its end: `2 added, 5 unchanged; 9 chunks embedded`."""
+        counts = {"added": self.added, "changed": self.changed, "moved": self.moved, "removed": self.removed}
+        done = ", ".join(f"{len(paths):,} {what}" for what, paths in counts.items() if paths) or "nothing changed"
+        more = f"; {self.embedded:,} chunks embedded" if self.embedded else ""
+        return f"{done}, {self.unchanged:,} unchanged{more}"
 
 
 class KnowledgeBase:

@@ -9,9 +9,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from ....calling.threads import in_thread
 from ....contracts.embedder import Embedded, Vector
 from ....errors import EngineError
-from ....threads import in_thread
 from ....values import Usage
 from ..llama import usable_threads
 from ..weights import EMBEDDERS, Weights, is_present, path_of
@@ -47,6 +47,14 @@ class LocalEmbedder:
     @property
     def name(self) -> str:
         return f"local:{self.weights.name}"
+
+    @property
+    def missing(self) -> Weights | None:
+        """The weights, if they are not downloaded."""
+        return None if is_present(self.weights) else self.weights
+
+    def download(self) -> AsyncGenerator[Progress]:
+        return self._pull(self.weights)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         if not has_runtime():
