@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -14,7 +14,7 @@ from ....contracts.embedder import Embedded, Vector
 from ....errors import EngineError
 from ....values import Usage
 from ..llama import usable_threads
-from ..weights import EMBEDDERS, Weights, is_present, path_of
+from ..weights import EMBEDDERS, Progress, Weights, is_present, path_of, pull
 from .wordpiece import WordPiece
 
 TOKENS_MAX = 256  # the length that the model was trained for
@@ -54,7 +54,7 @@ class LocalEmbedder:
         return None if is_present(self.weights) else self.weights
 
     def download(self) -> AsyncGenerator[Progress]:
-        return self._pull(self.weights)
+        return pull(self.weights)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         if not has_runtime():
