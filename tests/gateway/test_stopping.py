@@ -105,11 +105,16 @@ def test_it_waits_for_what_ends_in_time(number: signal.Signals, upstream: Upstre
         served.signal(number)
         served.wait_said("Waiting for 1 open request")
         with pytest.raises(httpx2.TransportError):
-            for _ in range(10_000):  # it stops listening within a tenth of a second
-                httpx2.get(f"{served.base_url}/health", timeout=WAIT_S)
+            _ask_on(served)
         gate.open()
         assert read_stream("anthropic", streamed.wait())[:2] == ("Hello there, how are you?", ("end",))
         assert served.wait_ended() == 0
+
+
+def _ask_on(served: Served) -> None:
+    """Ask until it no longer listens; that takes a tenth of a second at most."""
+    for _ in range(10_000):
+        httpx2.get(f"{served.base_url}/health", timeout=WAIT_S)
 
 
 class Slow:
