@@ -32,7 +32,7 @@ from rondel.agent import Agent
 from rondel.app.app import App
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.examples import example_turns
-from rondel.engines.local.weights import find, path_of
+from rondel.engines.local.weights import Card, find, path_of
 from rondel.errors import ToolError
 from rondel.events import Outcome, RoundFinished, TurnFinished
 from rondel.limits import Limits
@@ -118,6 +118,27 @@ HOME = Agent(
     "You are the assistant of a household. Answer briefly.",
     tools=(weather, order_status, add_item, set_light, send_mail, convert),
 )
+
+
+@tool
+def find_book(title: str) -> str:
+    """Tell on which shelf a book stands."""
+    return f"{title}: shelf {({'dune': 12, 'emma': 30}).get(title.lower(), 'unknown')}"
+
+
+@tool
+def reserve(title: str, person: str) -> str:
+    """Reserve a book for a person."""
+    return f"{title} is reserved for {person}"
+
+
+@tool
+def opening_hours(day: str) -> str:
+    """Tell when the library is open on a day."""
+    return f"{day}: {({'saturday': '10 to 13', 'sunday': 'closed'}).get(day.lower(), '9 to 17')}"
+
+
+LIBRARY = Agent("library", "You work in a small library. Answer briefly.", tools=(find_book, reserve, opening_hours))
 
 
 async def _read_only(arguments: dict[str, Any], context: CallContext) -> Any:
@@ -213,19 +234,23 @@ def _check_apart(tools: tuple[Tool, ...]) -> None:
         sys.exit(f"these questions are examples, so they measure nothing: {sorted(known)}")
 
 
-async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
+async def run(path: Path, kinds: list[str], context_tokens: int, native: bool) -> list[Asked]:
     engine = LocalEngine(path, context_tokens=context_tokens)
+    if native:
+        engine = LocalEngine(path, context_tokens=context_tokens, card=Card(tools="native"))
     shell = msgspec.structs.replace(run_shell, run=_read_only, approval=None)
     built_in = builtin_agent(engine)
     if built_in.tools:
         built_in = msgspec.structs.replace(built_in, tools=(calculate, shell))
     _check_apart((calculate, shell))
     limits = Limits(rounds=8)
-    agents = [msgspec.structs.replace(agent, limits=limits, options=Options(seed=7)) for agent in (built_in, HOME)]
+    agents = [
+        msgspec.structs.replace(agent, limits=limits, options=Options(seed=7)) for agent in (built_in, HOME, LIBRARY)
+    ]
     done = list[Asked]()
     async with App(*agents, engine=engine, clock=_Clock()) as app:
         warmed = set[str]()
-        for question in sorted(QUESTIONS, key=lambda question: question.agent != "rondel"):
+        for question in sorted(QUESTIONS, key=lambda question: ("rondel", "home", "library").index(question.agent)):
             if kinds and not {question.kind, question.agent} & set(kinds):
                 continue
             if question.agent not in warmed:  # the first question also loads the model and reads the examples
@@ -243,15 +268,18 @@ async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", default="qwen2.5-coder-1.5b")
-    parser.add_argument("--kind", action="append", default=[], help="a kind of question, or an agent (rondel, home)")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="a kind of question, or an agent (rondel, home, library)"
+    )
     parser.add_argument("--at-least", type=int, default=0)
     parser.add_argument("--context-tokens", type=int, default=4096)
+    parser.add_argument("--native", action="store_true", help="call tools in the format of the model's own template")
     options = parser.parse_args()
     path = Path(options.model) if options.model.endswith(".gguf") else path_of(find(options.model))
     path = path.absolute()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         _folder(Path(folder))
-        done = asyncio.run(run(path, options.kind, options.context_tokens))
+        done = asyncio.run(run(path, options.kind, options.context_tokens, options.native))
     every, right = (
         Counter(each.question.kind for each in done),
         Counter(each.question.kind for each in done if not each.problem),

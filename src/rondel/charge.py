@@ -82,6 +82,16 @@ class Scope(Value, frozen=True):
 
 
 _UNKNOWN = Scope()
+
+
+class ImageUsage(Value, frozen=True):
+    """What a call used besides its tokens: how many pictures it made, and how many tokens of its input are pictures.
+    Both may have prices of their own."""
+
+    made: int
+    tokens_in: int = 0
+
+
 DIMENSIONS = tuple("role" if field == "roles" else field for field in Scope.__struct_fields__)
 
 

@@ -31,7 +31,7 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
         "only you can see this",
         "psst",
         "This needs the permission Manage Server.",
-        "the bot has no command 'ai nonsense'",
+        "there is no command '/ai nonsense'",
         "there is no channel 'nowhere'; there are general, help, dm",
     ):
         assert expected in shown.out

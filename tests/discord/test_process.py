@@ -46,10 +46,11 @@ async def process(
         await child.communicate()
 
 
-async def test_the_bot_runs_beside_the_gateway_and_stops_with_it(place: Place):
+async def test_the_bot_runs_beside_the_gateway_waits_for_discord_and_stops_with_it(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n[gateway]\n[discord]\nagent = "helper"\n')
     place.write("agents/helper.yaml", "agents:\n  helper:\n    prompt: You help.\n")
     async with loopback() as world:
+        world.discord.fail("GET", "/users/@me", 503)  # an outage at the start
         where = {"cwd": place.project, "env": place.env | {"DISCORD_TOKEN": world.discord.token}}
         async with process(world, place.folder, "rondel", "serve", "--port", "0", **where) as child:
             await world.say("@bot hello from Discord")
@@ -68,6 +69,7 @@ async def test_the_bot_runs_beside_the_gateway_and_stops_with_it(place: Place):
             child.send_signal(signal.SIGTERM)
             told += (await child.communicate())[1].decode()
         assert child.returncode == 0, told
+        assert "Discord cannot be reached" in told
         assert "Stopping the bot" in told
 
 

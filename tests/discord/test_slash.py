@@ -65,7 +65,7 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             shown = text_of(message).splitlines()
             assert shown[0] == "### Usage of Community by model, month"
             assert models(message) == [f"model-{n}" for n in range(5)]
-            assert shown[2] == "1,000 in · 10 out · 1 calls"
+            assert shown[2] == "1,000 in · 10 out · 1 call"
             assert shown[-1].startswith("-# Page 1 of 2")
             assert "attachment://usage.png" in str(message["components"])
             (file,) = message["attachments"]

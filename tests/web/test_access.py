@@ -31,6 +31,20 @@ def test_the_rights_of_every_route():
         ("GET", "/api/problems"),
         ("GET", "/api/requests"),
         ("GET", "/api/requests/events"),
+        ("GET", "/api/knowledge"),
+        ("GET", "/api/knowledge/search"),
+        ("GET", "/api/knowledge/{base}/documents"),
+        ("POST", "/api/knowledge/{base}/sync"),
+        ("POST", "/api/knowledge/{base}/cancel"),
+        ("GET", "/api/mcp"),
+        ("GET", "/api/mcp/{server}/tools"),
+        ("POST", "/api/mcp/{server}/reconnect"),
+        ("POST", "/api/mcp/{server}/login"),
+        ("DELETE", "/api/mcp/{server}/login"),
+        ("POST", "/api/mcp/{server}/cancel"),
+        ("POST", "/api/models/{model}/download"),
+        ("POST", "/api/models/{model}/cancel"),
+        ("DELETE", "/api/models"),
     }
     found = {(route.method, route.path): route.rights for route in ROUTES}
     assert {key for key, rights in found.items() if rights == "public"} == public

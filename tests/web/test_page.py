@@ -246,7 +246,19 @@ async def test_traces_usage_gateway_agents_jobs_and_settings_show_what_happened(
             await expect(page.get_by_role("complementary", name="Trace")).to_contain_text("Still 42.")
 
 
-SCREENS = ("#/chat", "CHAT", "#/traces", "TRACE", "#/usage", "#/gateway", "#/agents", "#/jobs", "#/settings")
+SCREENS = (
+    "#/chat",
+    "CHAT",
+    "#/traces",
+    "TRACE",
+    "#/usage",
+    "#/gateway",
+    "#/agents",
+    "#/jobs",
+    "#/knowledge",
+    "#/mcp",
+    "#/settings",
+)
 
 
 @pytest.mark.parametrize(

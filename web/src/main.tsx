@@ -15,6 +15,7 @@ import "./chat/chat.css";
 import "./parts/palette.css";
 import "./traces/traces.css";
 import "./agents/agents.css";
+import "./parts/work.css";
 import "uplot/dist/uPlot.min.css";
 
 type ScreenType = ComponentType<{ id: string }>;
@@ -23,6 +24,8 @@ const SCREENS: Record<string, () => Promise<ScreenType>> = {
   gateway: async () => (await import("./gateway/Gateway")).Gateway as ScreenType,
   usage: async () => (await import("./usage/Usage")).Usage as ScreenType,
   agents: async () => (await import("./agents/Agents")).Agents,
+  knowledge: async () => (await import("./knowledge/Knowledge")).Knowledge,
+  mcp: async () => (await import("./mcp/Servers")).Servers as ScreenType,
   jobs: async () => (await import("./jobs/Jobs")).Jobs as ScreenType,
   settings: async () => (await import("./settings/Settings")).Settings as ScreenType,
 };

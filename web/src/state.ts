@@ -34,7 +34,7 @@ let loading: AbortController | undefined;
 let listed = ""; // the search whose results are shown
 
 /** The screens beside the chat, and whether only admins see them. */
-export const SCREENS: [string, string, boolean][] = [["traces", "Traces", false], ["usage", "Usage", true], ["agents", "Agents", false], ["gateway", "Gateway", true], ["jobs", "Jobs", false], ["settings", "Settings", false]];
+export const SCREENS: [string, string, boolean][] = [["traces", "Traces", false], ["usage", "Usage", true], ["agents", "Agents", false], ["gateway", "Gateway", true], ["knowledge", "Knowledge", true], ["mcp", "MCP servers", true], ["jobs", "Jobs", false], ["settings", "Settings", false]];
 export const screens = (): [string, string][] => SCREENS.filter(([, , admin]) => !admin || me.value?.person.roles?.includes("admin")).map(([id, name]) => [id, name]);
 
 export async function loadConversations(more = false): Promise<void> {

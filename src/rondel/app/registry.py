@@ -73,6 +73,14 @@ class Registry:
             except RondelError as error:
                 self._engine = UnavailableEngine("none", str(error))
 
+    def use_engine(self, engine: str, *agents: Agent) -> None:
+        """Change the default engine, and replace agents, for the turns that begin from now on."""
+        self._engine = engine
+        for agent in agents:
+            self._agents[agent.name] = agent
+            self._chains.pop(agent.name, None)
+        self.resolve_all()
+
     async def aclose(self) -> None:
         used = (*(resolved.engine for resolved in self._resolved.values()), *self._engines.values())
         for engine in {id(engine): engine for engine in map(uncharged, used)}.values():

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from ..agent import Agent
 from ..app.app import App
 from ..contracts.clock import SystemClock
+from ..contracts.download import Downloadable, Step
 from ..contracts.endpoint import PROVIDERS
 from ..engine import Engine, UnavailableEngine, close
 from ..errors import ConfigError, RondelError
@@ -38,13 +39,20 @@ from ..project.config import (
     secrets_in,
 )
 from ..project.embedders import make_embedder
-from ..project.engines import make_engine, pick
-from ..project.folder import Project, open_store, with_builtin, with_plugins
+from ..project.engines import best_present, make_engine, pick
+from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_plugins
+from ..project.images import make_image_engine
 from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
+from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
 
+if TYPE_CHECKING:
+    from ..engines.local.weights import Weights
+    from ..surfaces.web.server import WebApp
+
+NO_ENGINE = "none"
 RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
 """Settings that are read only at the start."""
 
@@ -58,7 +66,7 @@ class Default(msgspec.Struct, frozen=True):
     named: bool = True  # whether the configuration names it; otherwise it was found
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct):
     app: App
     gateway: Gateway
     log: RequestLog
@@ -69,6 +77,7 @@ class Running(msgspec.Struct, frozen=True):
     project: Project
     engines: tuple[str, ...] = ()
     """Engines in use that the configuration does not list: the default that was found, and the agents'."""
+    choose_again: Callable[[], Coroutine[Any, Any, None]] | None = None  # look for a default engine again, and use it
 
     @property
     def open_requests(self) -> int:
@@ -93,20 +102,26 @@ def with_address(config: Config, host: str, port: int) -> Config:
 
 @contextlib.asynccontextmanager
 async def open_gateway(
-    project: Project, host: str, listening: socket.socket, say: Callable[[str], None]
+    project: Project, host: str, listening: socket.socket, say: Callable[[str], None], *, has_page: bool = False
 ) -> AsyncGenerator[Running]:
-    """Open a gateway to serve on this socket. `say` prints changes of its configuration."""
+    """Open a gateway to serve on this socket. `say` prints changes of its configuration. With a page, it also starts
+    if there is no model yet: the page offers one."""
     reloader = Reloader(project.config)  # first, so that a change of the file during the start is noticed
     config = with_address(project.config, host, listening.getsockname()[1])
     env = without_itself(config, os.environ)
-    default = await _default(config, env, fetch=True)
+    try:
+        default = await _default(config, env, fetch=not has_page)
+    except ConfigError as error:
+        if not has_page or config.engine or config.engines:
+            raise
+        default = Default(NO_ENGINE, str(error), named=False)
     store = open_store(config)
     app = App(
         *with_plugins(await _agents(project, config, default, env), config),
         engine=default.name,
         store=store,
         ledger=make_ledger(store.ledger_store, config),
-        make_engine=lambda name: make_engine(name, config, env=env),
+        make_engine=lambda name: _engine(name, config, env, default),
         recover=False,
         environment=process_environment(config, os.environ),
         knowledge=make_knowledge(config, env=env),
@@ -122,6 +137,7 @@ async def open_gateway(
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines, hidden)
         running = Running(app, gateway, log, address_of(listening), default, config, updates.again, project, engines)
+        running.choose_again = lambda: _choose_again(running, gateway.setup.config, env, hidden)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)
@@ -133,10 +149,15 @@ async def open_gateway(
 @contextlib.asynccontextmanager
 async def open_page(running: Running) -> AsyncGenerator[Application]:
     """Yield the application to serve: the gateway, and beside it the page and its API."""
+    async with beside(lambda: _web(running), running.gateway) as application:
+        yield application
+
+
+def _web(running: Running) -> WebApp:
     from ..project.agents import agent_files
     from ..project.config import explain
     from ..project.lint import lint
-    from ..surfaces.web.server import About, WebApp, beside
+    from ..surfaces.web.server import About, WebApp
 
     gateway, project = running.gateway, running.project
     about = About(
@@ -144,19 +165,89 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         engine=running.default.name,
         why=running.default.why,
         hints=running.default.hints,
+        offer=_ModelOffer(running, lambda: web),
         files=agent_files(project.config),
         settings=lambda: explain(gateway.setup.config),
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
     )
     web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
-    async with beside(web, gateway) as application:
-        yield application
+    return web
+
+
+class _ModelOffer:
+    """The embedded models that the page offers while the default engine is one of them and none is good."""
+
+    def __init__(self, running: Running, web: Callable[[], WebApp]) -> None:
+        self._running, self._web = running, web
+        self._file = state_folder() / "declined-model"
+
+    def is_present(self, model: Downloadable) -> bool:
+        from ..engines.local.weights import find, is_present
+
+        return is_present(find(model.name))
+
+    def download(self, model: Downloadable) -> AsyncGenerator[Step]:
+        from ..engines.local.weights import find, pull
+
+        return pull(find(model.name))
+
+    def models(self) -> tuple[Weights, ...]:
+        from ..engines.local.weights import DEFAULT, RECOMMENDED, is_present
+
+        default = self._running.default
+        if default.named or not default.name.startswith("local:") or is_present(RECOMMENDED):
+            return ()
+        best = best_present()
+        return (RECOMMENDED, DEFAULT) if best is None or best.size_bytes < RECOMMENDED.size_bytes else ()
+
+    def declined(self) -> bool:
+        from ._weights import is_declined
+
+        return is_declined(self._file)
+
+    def decline(self) -> None:
+        from ._weights import decline
+
+        decline(self._file)
+
+    async def downloaded(self) -> None:
+        assert self._running.choose_again is not None, "the gateway is open"
+        await self._running.choose_again()
+        default, web = self._running.default, self._web()
+        web.about = msgspec.structs.replace(web.about, engine=default.name, why=default.why, hints=default.hints)
+
+
+async def _choose_again(running: Running, config: Config, env: Mapping[str, str], hidden: Collection[str]) -> None:
+    """Use a default engine that was not there before: in the app, for callers, and in what the page says."""
+    default = await _default(config, env)
+    if default.name == running.default.name:
+        return
+    made = await _agents(running.project, config, default, env)
+    registry = running.app.registry
+    known = {agent.name: agent for agent in registry.agents}
+    # Plugins have started already: only what the built-in agent is given for its model changes.
+    changed = [
+        msgspec.structs.replace(agent, plugins=(*known[agent.name].plugins, *agent.plugins))
+        for agent in made
+        if agent.name == BUILTIN and agent not in running.project.agents and agent.name in known
+    ]
+    registry.use_engine(default.name, *changed)
+    setup = _setup(running.app, config, default, env, running.gateway.setup, hidden=hidden)
+    await running.gateway.adopt(setup)
+    running.default = default
+    running.log.say("changed", f"the default engine is {default.name}")
+
+
+def _engine(name: str, config: Config, env: Mapping[str, str], default: Default, *, alone: bool = False) -> Engine:
+    if name == NO_ENGINE:
+        return UnavailableEngine(name, default.why)
+    return make_engine(name, config, env=env, alone=alone)
 
 
 async def _agents(project: Project, config: Config, default: Default, env: Mapping[str, str]) -> list[Agent]:
     """Return the project's agents and the built-in one, the one that people talk to by default first."""
     try:
-        engine = make_engine(default.name, config, env=env)
+        engine = _engine(default.name, config, env, default)
     except ConfigError as error:
         engine = UnavailableEngine(default.name, str(error))
     # With keys, people elsewhere can reach the page: they get no shell on this machine.
@@ -178,7 +269,7 @@ def _setup(
     found = "" if default.named else default.name
 
     def make(name: str) -> Engine:
-        return make_engine(name, config, env=env, alone=True)  # the gateway asks each engine of a chain itself
+        return _engine(name, config, env, default, alone=True)  # the gateway asks each engine of a chain itself
 
     redactor = Redactor(secrets_in(config, os.environ))
     return Setup(
@@ -186,6 +277,7 @@ def _setup(
         config,
         make_engine=make,
         make_embedder=lambda name: make_embedder(name, config, env=env),
+        make_image_engine=lambda name: make_image_engine(name, config, env=env),
         default=found,
         before=before,
         redactor=redactor,

@@ -141,17 +141,8 @@ def _progress(name: str) -> Generator[Progress]:
 
 
 def _show_report(report: SyncReport, *, dry_run: bool = False) -> None:
-    counts = {
-        "added": len(report.added),
-        "changed": len(report.changed),
-        "moved": len(report.moved),
-        "removed": len(report.removed),
-    }
-    done = [f"{count:,} {what}" for what, count in counts.items() if count]
-    said = ", ".join(done) or "nothing changed"
-    verb = "would be: " if dry_run and done else ""
-    more = f"; {report.embedded:,} chunks embedded" if report.embedded else ""
-    tell(f"{report.base}: {verb}{said}, {report.unchanged:,} unchanged{more}.")
+    would = "would be: " if dry_run and (report.added or report.changed or report.moved or report.removed) else ""
+    tell(f"{report.base}: {would}{report.summary}.")
     if dry_run:
         for mark, paths in (("+", report.added), ("~", report.changed), ("-", report.removed)):
             for path in paths:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..calling.threads import in_thread
 from ..contracts.clock import Clock
 from ..errors import ConfigError
 from ..gateway.server.serving import Server, bind, run_fast
 from ..project.config import money_warnings
+from ..project.engines import best_present
 from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
-from ._gateway import Running, check_address, open_gateway, open_page, unusable, with_address
+from ._gateway import NO_ENGINE, Running, check_address, open_gateway, open_page, unusable, with_address
 from ._options import flag, string
 from ._output import console, path_hint, tell
 from ._project import load_project
@@ -36,21 +38,24 @@ LEAVE_S = 0.5  # how long callers have to read the error that ends their streams
 @string("--host", help="the address to listen on")
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="the port; 0 takes a free one")
 @flag("--watch", help="show requests as they arrive")
+@flag("--open", "open_page_", help="open the page in a browser")
 @click.option("--drain", type=click.FloatRange(0), help="seconds to wait for open requests when stopped")
-def serve(host: str, port: int | None, watch: bool, drain: float | None) -> int:
-    """Serve models and agents (OpenAI and Anthropic protocols)."""
+def serve(host: str, port: int | None, watch: bool, open_page_: bool, drain: float | None) -> int:
+    """Serve the page, models and agents (OpenAI and Anthropic protocols)."""
     project = load_project()
     gateway = project.config.gateway
     host, port = host or gateway.host, gateway.port if port is None else port
     check_address(with_address(project.config, host, port))
-    return run_fast(_serve(project, host, bind(host, port), watch=watch, drain_s=drain))
+    return run_fast(_serve(project, host, bind(host, port), watch=watch, opens=open_page_, drain_s=drain))
 
 
-async def _serve(project: Project, host: str, listening: socket.socket, *, watch: bool, drain_s: float | None) -> int:
+async def _serve(
+    project: Project, host: str, listening: socket.socket, *, watch: bool, opens: bool, drain_s: float | None
+) -> int:
     try:
         port = listening.getsockname()[1]
         async with (
-            open_gateway(project, host, listening, tell) as running,
+            open_gateway(project, host, listening, tell, has_page=True) as running,
             open_page(running) as application,
             asyncio.TaskGroup() as group,
         ):
@@ -63,6 +68,8 @@ async def _serve(project: Project, host: str, listening: socket.socket, *, watch
             ):
                 for line in opening(running):
                     tell(line)
+                if opens:
+                    await _open_browser(running.address)
                 ending.bot = _start_bot(project, running, group)
                 watcher = group.create_task(_watch(running)) if watch else None
                 await server.run()
@@ -81,14 +88,28 @@ def opening(running: Running) -> Iterator[str]:
     yield from (f"Warning: {problem}" for problem in unusable(config))
     yield from (f"Warning: {problem}" for problem in money_warnings(config, running.engines))
     yield f"Open {address} in a browser to talk to your agents."
-    yield f"Listening on {address}. Default engine: {default.name} ({default.why})."
-    yield from (f"{hint[0].upper()}{hint[1:]}." for hint in default.hints[:2])
+    is_missing = default.name.startswith("local:") and not default.named and best_present() is None
+    if default.name == NO_ENGINE:
+        yield f"Listening on {address}. No model can answer yet: {default.why}."
+    elif is_missing:
+        yield f"Listening on {address}. No model is downloaded yet: {default.why}. The page offers to download one."
+    else:
+        yield f"Listening on {address}. Default engine: {default.name} ({default.why})."
+    yield from (f"{hint[0].upper()}{hint[1:]}." for hint in default.hints[-1 if is_missing else 0 :][:2])
     yield f"Point clients at it with ANTHROPIC_BASE_URL={address} or OPENAI_BASE_URL={address}/v1;"
     yield '`rondel code` runs a coding agent through it; `eval "$(rondel activate)"` sets up a shell.'
     keys = ", ".join(config.gateway.keys)
     who = f"Callers need a key: {keys}." if keys else "No key needed; only local programs can connect."
     yield from path_hint()
     yield f"{who} Ctrl-C stops it."
+
+
+async def _open_browser(address: str) -> None:
+    """Open the page. A machine without a browser says so."""
+    import webbrowser
+
+    if not await in_thread(webbrowser.open, address):
+        tell(f"No browser was found; open {address} yourself.")
 
 
 def _start_bot(project: Project, running: Running, group: asyncio.TaskGroup) -> Bot | None:

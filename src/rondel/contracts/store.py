@@ -180,7 +180,7 @@ class Log(Protocol):
         ...
 
     async def delete(self, conversation: str) -> bool:
-        """Delete a conversation and its children. Return False if it does not exist."""
+        """Delete a conversation, its children, and those of their jobs that nobody runs. False if it does not exist."""
         ...
 
     def keep_open(self, in_use: Callable[[str], bool]) -> None:

@@ -70,6 +70,14 @@ class SyncReport(Value, frozen=True):
     embedded: int = 0
     tokens: int = 0
 
+    @property
+    def summary(self) -> str:
+        """What was done, in one sentence without its end: `2 added, 5 unchanged; 9 chunks embedded`."""
+        counts = {"added": self.added, "changed": self.changed, "moved": self.moved, "removed": self.removed}
+        done = ", ".join(f"{len(paths):,} {what}" for what, paths in counts.items() if paths) or "nothing changed"
+        more = f"; {self.embedded:,} chunks embedded" if self.embedded else ""
+        return f"{done}, {self.unchanged:,} unchanged{more}"
+
 
 class KnowledgeBase:
     def __init__(

@@ -33,7 +33,8 @@ async def ask_engine(turn: Turn) -> None:
     """Prompt down the plugins, stream, reply up the plugins, append."""
     started = turn.round_began = turn.now()
     prompt = await turn.plugins.prompt(turn, turn.prompt())
-    turn.emit(RoundStarted(turn.transcript.turn_rounds + 1, turn.agent.name, turn.engine.name))
+    turn.reply_id = turn.new_id("msg")
+    turn.emit(RoundStarted(turn.transcript.turn_rounds + 1, turn.agent.name, turn.engine.name, turn.reply_id))
     if prompt.is_blank:
         await append_reply(turn, Reply(Message("assistant")), ran=False)
         return

@@ -99,6 +99,7 @@ class Turn:
 
         self.builder: ReplyBuilder | None = None  # the reply that is being received
         self.round_began = 0.0
+        self.reply_id = ""  # the id that the next reply gets, so that watchers know it while it streams
         self.below: dict[str, tuple[Spent, tuple[str, ...]]] = {}
         """What agents that worked for an unanswered call have used, and which agents they suggest, by the call's id."""
 
@@ -126,7 +127,7 @@ class Turn:
         """Let this agent, with its engine, tools and plugins, write the next reply."""
         given = self._given_agent
         is_given = given is not None and given.agent.name == agent
-        resolved = self.resolved = given if is_given and given else self.services.registry.resolve(agent)
+        resolved = self.resolved = given if is_given and given else self._resolve(agent)
         self.scopes: dict[str, Scope] = {}
         """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
         self.agent: Agent = resolved.agent
@@ -144,6 +145,13 @@ class Turn:
         """The plugins that take part in this turn, in order."""
         self.emit: Callable[[Event], None] = self._emit_watched if self.plugins.watches else self.journal.emit
         """Show an event to the watchers. Never waits."""
+
+    def _resolve(self, agent: str) -> ResolvedAgent:
+        """Return the agent as it is, with the tools and the context of the program that talks to it: they outlast a
+        handoff, and other settings do not."""
+        settings = self.transcript.settings if self.parent is None else {}
+        brought = {key: value for key, value in settings.items() if key.startswith("client.")}
+        return self.services.registry.resolve(agent, settings=brought)
 
     # --- who and where ------------------------------------------------------------------------------------------------
 

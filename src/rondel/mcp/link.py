@@ -70,7 +70,7 @@ class Link:
         self.pins: dict[str, Pin] = {}
         self._env = {**env, **spec.env}
         self._cwd = os.path.join(folder, os.path.expanduser(spec.cwd)) if spec.cwd or folder else None
-        self._watchdog, self._logins = watchdog, logins
+        self._watchdog, self.logins = watchdog, logins
         self._session: Session | None = None
         self._settled = asyncio.Event()
         self._retry_now = asyncio.Event()
@@ -85,6 +85,12 @@ class Link:
     @property
     def is_ready(self) -> bool:
         return self._session is not None and self._session.is_open
+
+    def retry(self) -> None:
+        """Connect again now, as a person asks: with a new login, or without waiting for the next attempt."""
+        self._retry_now.set()
+        if self._session is not None:
+            self._session.broken.set()
 
     async def reconnected(self) -> None:
         """Wait a moment for a server that was connected a moment ago."""
@@ -134,7 +140,7 @@ class Link:
                 raise
             raise RondelError(MISSING_SDK) from None
         env, cwd = self._env, self._cwd
-        opening = module.open_session(self.spec, env=env, cwd=cwd, watchdog=self._watchdog, logins=self._logins)
+        opening = module.open_session(self.spec, env=env, cwd=cwd, watchdog=self._watchdog, logins=self.logins)
         async with opening as session:
             try:
                 async with asyncio.timeout(self.spec.connect_s):

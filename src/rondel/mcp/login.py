@@ -7,7 +7,6 @@ login as it is.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
 import time
@@ -23,7 +22,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from ..errors import ConfigError, RondelError
 from ..files.private import private_folder, write_private
 from ..files.regular import read_regular
-from .spec import ServerSpec
+from .spec import ServerSpec, login_path
 
 FILE_BYTES_MAX = 100_000
 LOGIN_S = 300.0
@@ -57,7 +56,7 @@ class TokenFile:
 
     def __init__(self, folder: Path, spec: ServerSpec) -> None:
         self._url = spec.url
-        self._path = folder / f"{hashlib.sha256(f'{spec.name} {spec.url}'.encode()).hexdigest()[:40]}.json"
+        self._path = login_path(folder, spec)
         self.redirect = ""  # the address of the login that is under way
 
     @property

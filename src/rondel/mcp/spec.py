@@ -6,8 +6,10 @@ only they know are ignored with a warning.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -94,6 +96,11 @@ class ServerSpec(Value, frozen=True):
             return self.command
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def login_path(folder: Path, spec: ServerSpec) -> Path:
+    """Return the file of the login to a server. It belongs to the server's address."""
+    return folder / f"{hashlib.sha256(f'{spec.name} {spec.url}'.encode()).hexdigest()[:40]}.json"
 
 
 def check_name(name: str) -> str:

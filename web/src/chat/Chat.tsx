@@ -8,6 +8,7 @@ import { Failed, MenuButton } from "../parts/common";
 import { agents, go, loadConversations, me, online } from "../state";
 import { TracePanel } from "../traces/TracePanel";
 import { Composer, useDrop, useFiles } from "./Composer";
+import { ModelOffer } from "./ModelOffer";
 import { newConversation, Talk, infoOf } from "./talk";
 import { QuestionCard, TurnView } from "./Turns";
 
@@ -22,6 +23,7 @@ const TRIES = ["What can you do here?", "Explain recursion with a small example 
 function Welcome() {
   const [agent, setAgent] = useState("");
   const [error, setError] = useState("");
+  const [ready, setReady] = useState(true);
   const chosen = agent || agents.value.find((one) => one.is_default)?.name || agents.value[0]?.name || "";
   const files = useFiles(setError);
   useEffect(() => { document.title = "New conversation · Rondel"; }, []);
@@ -48,9 +50,12 @@ function Welcome() {
       <div class="scroll">
         <div class="welcome">
           <h1>What would you like to do?</h1>
-          {me.value && <p class="soft">Using <span class="mono">{me.value.engine}</span>: {me.value.engine_why}.</p>}
-          {me.value?.hints.map((hint) => <p class="soft small">{hint.charAt(0).toUpperCase() + hint.slice(1)}.</p>)}
-          <div class="tries">{TRIES.map((text) => <button onClick={() => void send(text)}>{text}</button>)}</div>
+          {me.value && ready && (me.value.engine === "none"
+            ? <div class="note warning">No model can answer yet: {me.value.engine_why}.</div>
+            : <p class="soft">Using <span class="mono">{me.value.engine}</span>: {me.value.engine_why}.</p>)}
+          <ModelOffer onReady={setReady} />
+          {ready && me.value?.hints.map((hint) => <p class="soft small">{hint.charAt(0).toUpperCase() + hint.slice(1)}.</p>)}
+          {ready && me.value?.engine !== "none" && <div class="tries">{TRIES.map((text) => <button onClick={() => void send(text)}>{text}</button>)}</div>}
           {error && <div class="note error" role="alert">{error}</div>}
         </div>
       </div>

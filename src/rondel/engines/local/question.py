@@ -17,7 +17,7 @@ from ...values import Options, ToolSpec
 from .answer import NativeReader, Reader, TextReader, UnionReader
 from .examples import example_turns
 from .schema import document_schema, must_call, union_schema
-from .steps import Steps, steps_of
+from .steps import Steps, steps_of, with_reminders
 from .weights import Card
 from .words import chat_messages, native_messages, native_tools, note_on_tools
 
@@ -68,7 +68,8 @@ def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Ques
             "parallel_tool_calls": False,
         }
         return Question(body | words, None, NativeReader(options.stop), steps)
-    words = {"messages": chat_messages(messages, note_on_tools(tools, options), examples)}
+    said = with_reminders(messages) if card.small else messages
+    words = {"messages": chat_messages(said, note_on_tools(tools, options), with_reminders(examples))}
     schema = union_schema(tools if may_call else (), options)
     return Question(body | words, schema, UnionReader(options.stop), steps)
 

@@ -234,6 +234,7 @@ class MemoryStore:
 
     async def delete(self, conversation: str) -> bool:
         self._check_open()
+        self._queue.forget_conversation(conversation)
         if conversation in self._conversations:
             return self._remove(conversation)
         children = f"{conversation}/"

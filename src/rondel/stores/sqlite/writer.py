@@ -342,6 +342,7 @@ class Writer:
         deleted = connection.execute(
             "delete from conversations where id = ?1 or (id > ?1 || '/' and id < ?1 || '0')", (conversation,)
         ).rowcount
+        self.queue.forget_conversation(connection, conversation)
         self._changed.clear()
         self._infos = {}
         self._known.clear()

@@ -33,6 +33,7 @@ FIRST_S = 0.05  # how long the first text waits for more: most of a quick answer
 FOUND_MAX = 100  # messages of a channel that are searched for an answer that a crash cut off
 FOUND_CHARS = 20  # how much of their text must agree: a message may have been cut off while it streamed
 NOTICE = "notice"
+REQUEST = "your request"
 FAILED = "Sorry, I could not answer that. Please try again in a while."
 STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 
@@ -86,7 +87,6 @@ class Delivery:
         try:
             if recovers:
                 await self._find_posted()
-            self._attend()
             await self._follow(watcher)
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
@@ -114,7 +114,7 @@ class Delivery:
                 for _, event in await self._next(watcher):
                     self.fold.feed(event)
                     self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
-                self._attend()
+                self.attend()
                 if self.fold.state == "over":
                     await self._show(final=True)
                     return
@@ -152,7 +152,7 @@ class Delivery:
 
     # --- typing and the notice ----------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def attend(self) -> None:
         works = self.fold.state in ("queued", "working")
         if works != self._is_typing and not self.pending.is_command:
             self._is_typing = works
@@ -194,7 +194,7 @@ class Delivery:
         if self.pending.is_private:
             return f"a private request for {self.pending.person.name or 'somebody'}"
         names = list(self.fold.running.values()) or [job.name for job in self.fold.jobs.values()]
-        return f"the {names[0]} command" if names else "your request"
+        return f"the {names[0]} command" if names else REQUEST
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -365,7 +365,8 @@ class Delivery:
         """Return a message that was found and shows this text, or the beginning of it."""
         for found in self._found:
             id, above, shown = found
-            if above == reply_to and text.startswith(shown[:FOUND_CHARS]):
+            # A slash command that the model ran may have replied, too, with an embed and no text.
+            if shown and above == reply_to and text.startswith(shown[:FOUND_CHARS]):
                 self._found.remove(found)
                 return id, shown
         return None

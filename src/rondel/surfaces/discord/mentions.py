@@ -13,9 +13,9 @@ NAME_CHARS_MAX = 80
 
 def tidy_name(name: str) -> str:
     """Return a name on one line: it comes from a stranger and is put before their words."""
-    return (
-        " ".join("".join(char if char.isprintable() else " " for char in name).split())[:NAME_CHARS_MAX] or "somebody"
-    )
+    if not name.isprintable():
+        name = "".join(char if char.isprintable() else " " for char in name)
+    return " ".join(name.split())[:NAME_CHARS_MAX] or "somebody"
 
 
 class Names:

@@ -16,7 +16,7 @@ from ...app.app import App
 from ...errors import ConfigError, RondelError, nearest
 from ...project.settings import DiscordSettings
 from .bot import DiscordBot
-from .outlet import NOBODY
+from .outlet import NOBODY, RETRY_S_MAX
 
 log = logging.getLogger("rondel.discord")
 
@@ -99,16 +99,28 @@ def tree_of(client: discord.Client) -> app_commands.CommandTree[Any] | None:
     return client._connection._command_tree  # pyright: ignore[reportPrivateUsage]
 
 
-async def connect(client: discord.Client, token: str) -> None:
-    """Connect until the client is closed. Raises ConfigError with what to do if Discord does not let it in."""
-    try:
-        await client.start(token)
-    except discord.LoginFailure:
-        raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
-    except discord.PrivilegedIntentsRequired:
-        raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
-    except (discord.HTTPException, OSError) as error:
-        raise ConfigError(f"Discord cannot be reached: {error}") from None
+async def connect(client: discord.Client, token: str, stop: asyncio.Event) -> None:
+    """Connect until the client is closed; wait for a Discord that is down, until `stop` is set. Raises ConfigError with
+    what to do if it does not let the bot in."""
+    wait_s = 1.0
+    while not stop.is_set():
+        try:
+            return await client.start(token)
+        except discord.LoginFailure:
+            raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
+        except discord.PrivilegedIntentsRequired:
+            raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
+        except (discord.HTTPException, OSError) as error:
+            # Once it is logged in, discord.py reconnects by itself.
+            if client.user is not None or not isinstance(error, (discord.DiscordServerError, OSError)):
+                raise ConfigError(f"Discord cannot be reached: {error}") from None
+            log.warning("Discord cannot be reached (%s); the next attempt is in %g s", error, wait_s)
+        await client.http.close()
+        client.http.connector = discord.utils.MISSING  # it was closed; the next login makes one
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await stop.wait()
+        wait_s = min(wait_s * 2, RETRY_S_MAX)
 
 
 class _Life:
@@ -196,7 +208,7 @@ def listen(bot: DiscordBot) -> None:
         name = handler.__name__
         if getattr(kind, name, None) is getattr(RondelClient, name, None) and name not in vars(client):
             setattr(client, name, handler)  # it has none of its own; a listener would be a second task for each event
-        elif isinstance(client, commands.bot.BotBase):
+        elif hasattr(client, "add_listener"):  # a `commands.Bot`
             client.add_listener(handler, name)
         else:
             _wrap(client, name, handler)

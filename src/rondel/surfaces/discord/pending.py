@@ -17,6 +17,7 @@ from .gate import Chosen
 PENDING, ANSWERS, QUESTIONS, CHANNELS = "discord.pending", "discord.answers", "discord.questions", "discord.channels"
 PEOPLE = "discord.people"
 PEOPLE_MAX = 20_000  # pairs of a person and a conversation that are known to be stored
+CHANNELS_MAX = 10_000  # channels and threads whose selections are cached
 ANSWERS_MAX = 10_000
 ANSWERS_S = 90 * 86_400.0  # how long a reply to an answer continues its conversation
 
@@ -145,6 +146,8 @@ class Records:
 
     async def selected(self, channel: int) -> Selected:
         if channel not in self._selected:
+            if len(self._selected) >= CHANNELS_MAX:
+                self._selected.clear()
             found = await self._store.get(CHANNELS, str(channel))
             self._selected[channel] = msgspec.json.decode(found, type=Selected) if found else Selected()
         return self._selected[channel]

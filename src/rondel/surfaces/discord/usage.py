@@ -48,7 +48,8 @@ class UsagePage:
         for row in shown:
             totals = row.totals
             money = f" · ${totals.cost_usd:,.4f}" if totals.cost_nanousd else ""
-            text = f"{totals.tokens_in:,} in · {totals.tokens_out:,} out · {totals.calls:,} calls{money}"
+            calls = f"{totals.calls:,} call{'' if totals.calls == 1 else 's'}"
+            text = f"{totals.tokens_in:,} in · {totals.tokens_out:,} out · {calls}{money}"
             lines.append(f"**{row.key} · {discord.utils.escape_markdown(self._label(row))}**"[:250] + f"\n{text}")
         view = card(
             f"### Usage of {discord.utils.escape_markdown(tidy_name(where))} by {self._by}, {self._window}",

@@ -137,7 +137,10 @@ def owns(call: Call[Any, Any], info: ConversationInfo) -> bool:
 
 async def find(call: Call[Any, Any]) -> Conversation:
     """Return the conversation of the path. Others' conversations look as if they did not exist."""
-    id = call.path("id")
+    return await find_id(call, call.path("id"))
+
+
+async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)

@@ -34,6 +34,10 @@ class Nothing(Value, frozen=True):
     """No body, or no query."""
 
 
+class Open(Value, frozen=True, rename="camel"):
+    """A body in the form of a public protocol: fields that we do not know are allowed, and ignored."""
+
+
 class Done(Value, frozen=True):
     """The answer of a route that has nothing else to say."""
 
@@ -117,7 +121,7 @@ async def read_body(request: Request, kind: type[B], bytes_max: int = BODY_BYTES
 
 
 def _convert(raw: Any, kind: type[Q], what: str, *, strict: bool) -> Q:
-    if isinstance(raw, Mapping):
+    if isinstance(raw, Mapping) and not issubclass(kind, Open):
         known = {field.encode_name for field in msgspec.structs.fields(kind)}
         if unknown := sorted(set(map(str, raw)) - known):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             listed = ", ".join(sorted(known)) or "nothing"

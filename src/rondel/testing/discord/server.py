@@ -347,7 +347,7 @@ class LoopbackDiscord:
         scopes = (channel.guild.id if channel.guild else 0, 0)
         found = [one for scope in scopes for one in self.world.commands.get(scope, ()) if one["name"] == words[0]]
         if not found:
-            raise LookupError(f"the bot has no command {name!r}")
+            raise LookupError(f"the bot has no command {words[0]!r}")
         self._check_allowed(found[0], person, channel)
         level, resolved = found[0], cast("Json", {})
         for word in words[1:]:
@@ -355,12 +355,10 @@ class LoopbackDiscord:
             if not below:
                 raise LookupError(f"the bot has no command {name!r}")
             level = below[0]
-        types = {option["name"]: option["type"] for option in level.get("options", ())}
-        unknown = [key for key in options if key not in types]
-        if unknown:
-            raise LookupError(f"/{name} has no option {unknown[0]!r}; it has {', '.join(types) or 'none'}")
+        known: dict[str, Json] = {option["name"]: option for option in level.get("options", ())}
+        _check_options(name, known, options)
         given = [
-            {"name": key, "type": types[key], "value": self._value(value, channel, resolved)}
+            {"name": key, "type": known[key]["type"], "value": self._value(value, channel, resolved)}
             for key, value in options.items()
         ]
         for word in reversed(words[1:]):
@@ -529,6 +527,27 @@ def _json(value: Any, status: int, headers: Json) -> web.Response:
 
 def _texts(headers: Json) -> dict[str, str]:
     return {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in headers.items()}
+
+
+def _check_options(command: str, known: dict[str, Json], given: Json) -> None:
+    """Refuse what Discord's own clients let nobody send."""
+    if any(option["type"] in (1, 2) for option in known.values()):
+        raise LookupError(f"/{command} is a group: {', '.join(f'/{command} {name}' for name in known)}")
+    for name, value in given.items():
+        if name not in known:
+            raise LookupError(f"/{command} has no option {name!r}; it has {', '.join(known) or 'none'}")
+        kind, choices = known[name]["type"], [choice["value"] for choice in known[name].get("choices") or ()]
+        if choices and value not in choices:
+            raise LookupError(f"option {name!r} of /{command} is one of: {', '.join(map(str, choices))}")
+        wanted = {3: str, 4: int, 5: bool, 10: (int, float)}.get(kind)
+        if wanted is not None and (not isinstance(value, wanted) or isinstance(value, bool) is not (kind == 5)):
+            raise LookupError(f"option {name!r} of /{command} is not a {_OPTIONS[kind]}: {value!r}")
+    missing = [name for name, option in known.items() if option.get("required") and name not in given]
+    if missing:
+        raise LookupError(f"/{command} needs {', '.join(f'{name}=…' for name in missing)}")
+
+
+_OPTIONS = {3: "text", 4: "whole number", 5: "true or false", 10: "number"}
 
 
 def _walk(components: list[Json]) -> list[Json]:

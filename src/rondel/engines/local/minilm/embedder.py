@@ -49,6 +49,14 @@ class LocalEmbedder:
     def name(self) -> str:
         return f"local:{self.weights.name}"
 
+    @property
+    def missing(self) -> Weights | None:
+        """The weights, if they are not downloaded."""
+        return None if is_present(self.weights) else self.weights
+
+    def download(self) -> AsyncGenerator[Progress]:
+        return self._pull(self.weights)
+
     async def embed(self, texts: Sequence[str]) -> Embedded:
         if not has_runtime():
             raise EngineError(NEEDS, provider="local", model=self.weights.name)
