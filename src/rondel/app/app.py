@@ -23,7 +23,6 @@ from ..errors import RondelError, StoreError, TurnFailed
 from ..events import DurableEvent, MessageAdded, TurnStarted
 from ..limits import ReplyBound
 from ..machine.conversation import Conversation
-from ..machine.images import GivenEngines, Images
 from ..machine.journal import Journal
 from ..machine.journals import Journals
 from ..machine.runner import TurnRunner
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from ..contracts.web import WebSearch
     from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
+    from ..machine.images import GivenEngines
     from ..trace.provenance import PreviewStep
 
 __all__ = ["App", "ask", "default_plugins", "run"]
@@ -77,6 +77,7 @@ class App:
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
+        from ..machine.images import Images
 
         self._environment = environment
         self._knowledge, self.web_search = knowledge, web_search
