@@ -159,6 +159,7 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         why=running.default.why,
         hints=running.default.hints,
         offer=_ModelOffer(running, lambda: web),
+        hide=lambda text: running.log.redactor.text(text),
         files=agent_files(project.config),
         settings=lambda: explain(gateway.setup.config),
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
