@@ -1,7 +1,9 @@
 # Everything goes through here. Needs only Python 3.11 or newer; each target sets up what it needs in .venv.
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell $(p) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo ok),$(p))))
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# Compiled tests are kept, whatever the environment says: compiling them in each process takes half a minute.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
 .PHONY: help run test test-all test-slow check docs bench clean

@@ -10,7 +10,7 @@ import sys
 
 PROGRAMS = (
     *("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "gateway", "discord"),
-    "page",
+    *("page", "local_speed"),
 )
 
 

@@ -4,11 +4,13 @@ the loopback Discord is in this one, so that only the bots' CPU is measured."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +101,29 @@ class Child:
 # --- what is measured -------------------------------------------------------------------------------------------------
 
 
-async def messages(kind: str) -> tuple[float, float]:
-    """Return the CPU seconds for a message, and the median time from a message to its first visible text."""
+class Bench:
+    """A bot in a process, in a Discord with a channel for each message of a round."""
+
+    def __init__(self, child: Child, world: Any, person: Any, channels: list[Any]) -> None:
+        self._child, self._world, self._person, self._channels = child, world, person, channels
+        self._rounds = 0
+        self.costs: list[float] = []
+        self.waits: list[float] = []
+
+    async def round(self) -> None:
+        """Say something in every channel, one after the other, and wait for each answer."""
+        before = (await self._child.used())[0]
+        self._rounds += 1
+        for channel in self._channels:
+            start = time.perf_counter()
+            await self._world.say(self._person, channel, f"hello number {self._rounds}, how are you?")
+            await self._world.said(channel, self._rounds)
+            self.waits.append(time.perf_counter() - start)
+        self.costs.append(((await self._child.used())[0] - before) / len(self._channels))
+
+
+@contextlib.asynccontextmanager
+async def started(kind: str) -> AsyncGenerator[Bench]:
     from rondel.testing.discord import LoopbackDiscord
 
     with tempfile.TemporaryDirectory() as folder:
@@ -109,19 +132,20 @@ async def messages(kind: str) -> tuple[float, float]:
             guild = world.guild("Bench", ann)
             channels = [world.channel(guild, f"room-{number}") for number in range(MESSAGES)]
             child = await Child.start(kind, world, folder)
-            costs: list[float] = []
-            waits: list[float] = []
-            for number in range(ROUNDS + 1):
-                before = (await child.used())[0]
-                for channel in channels:
-                    start = time.perf_counter()
-                    await world.say(ann, channel, f"hello number {number}, how are you?")
-                    await world.said(channel, number + 1)
-                    waits.append(time.perf_counter() - start)
-                if number:  # the first round warms up
-                    costs.append(((await child.used())[0] - before) / MESSAGES)
+            yield Bench(child, world, ann, channels)
             await child.end()
-    return min(costs), statistics.median(waits)
+
+
+async def messages() -> tuple[Bench, Bench]:
+    """Measure our bot and a bare one in turns, so that whatever else the machine does meets both."""
+    async with started("ours") as ours, started("bare") as bare:
+        for number in range(ROUNDS + 1):
+            await ours.round()
+            await bare.round()
+            if not number:  # the first round warms up
+                ours.costs.clear()
+                bare.costs.clear()
+    return ours, bare
 
 
 async def memory(kind: str) -> float:
@@ -162,12 +186,14 @@ async def conversations() -> tuple[float, float]:
 
 
 def run() -> list[Ratio]:
-    ours, first = asyncio.run(messages("ours"))
-    bare, first_bare = asyncio.run(messages("bare"))
+    measured = asyncio.run(messages())
+    ours, bare = (statistics.median(one.costs) for one in measured)
+    ratio = statistics.median(one / other for one, other in zip(measured[0].costs, measured[1].costs, strict=True))
+    first, first_bare = (statistics.median(one.waits) for one in measured)
     guild, guild_bare = asyncio.run(memory("ours")), asyncio.run(memory("bare"))
     cpu, held = asyncio.run(conversations())
     return [
-        Ratio("CPU for a message answered, against a bare echo", ours / bare, CPU_LIMIT, shown(ours), shown(bare)),
+        Ratio("CPU for a message answered, against a bare echo", ratio, CPU_LIMIT, shown(ours), shown(bare)),
         Ratio(
             "time to the first visible text without a model's",
             first / FIRST_TEXT_S,

@@ -120,6 +120,27 @@ HOME = Agent(
 )
 
 
+@tool
+def find_book(title: str) -> str:
+    """Tell on which shelf a book stands."""
+    return f"{title}: shelf {({'dune': 12, 'emma': 30}).get(title.lower(), 'unknown')}"
+
+
+@tool
+def reserve(title: str, person: str) -> str:
+    """Reserve a book for a person."""
+    return f"{title} is reserved for {person}"
+
+
+@tool
+def opening_hours(day: str) -> str:
+    """Tell when the library is open on a day."""
+    return f"{day}: {({'saturday': '10 to 13', 'sunday': 'closed'}).get(day.lower(), '9 to 17')}"
+
+
+LIBRARY = Agent("library", "You work in a small library. Answer briefly.", tools=(find_book, reserve, opening_hours))
+
+
 async def _read_only(arguments: dict[str, Any], context: CallContext) -> Any:
     command = arguments["command"]
     with contextlib.suppress(ValueError):
@@ -221,11 +242,13 @@ async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
         built_in = msgspec.structs.replace(built_in, tools=(calculate, shell))
     _check_apart((calculate, shell))
     limits = Limits(rounds=8)
-    agents = [msgspec.structs.replace(agent, limits=limits, options=Options(seed=7)) for agent in (built_in, HOME)]
+    agents = [
+        msgspec.structs.replace(agent, limits=limits, options=Options(seed=7)) for agent in (built_in, HOME, LIBRARY)
+    ]
     done = list[Asked]()
     async with App(*agents, engine=engine, clock=_Clock()) as app:
         warmed = set[str]()
-        for question in sorted(QUESTIONS, key=lambda question: question.agent != "rondel"):
+        for question in sorted(QUESTIONS, key=lambda question: ("rondel", "home", "library").index(question.agent)):
             if kinds and not {question.kind, question.agent} & set(kinds):
                 continue
             if question.agent not in warmed:  # the first question also loads the model and reads the examples
@@ -243,7 +266,9 @@ async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", default="qwen2.5-coder-1.5b")
-    parser.add_argument("--kind", action="append", default=[], help="a kind of question, or an agent (rondel, home)")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="a kind of question, or an agent (rondel, home, library)"
+    )
     parser.add_argument("--at-least", type=int, default=0)
     parser.add_argument("--context-tokens", type=int, default=4096)
     options = parser.parse_args()

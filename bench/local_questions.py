@@ -140,4 +140,22 @@ QUESTIONS = (
         r"\b1,?337\b&&\b4\b|four",
         "run_shell calculate",
     ),
+    # --- held out: written after the prompt was settled, for tools that nothing was tuned on ---
+    _ask("held out", "On which shelf is Dune?", r"\b12\b", "find_book", "Dune", "library"),
+    _ask("held out", "Reserve Emma for Clara.", r"\w", "reserve", "Emma&&Clara", "library"),
+    _ask("held out", "Where is Dune, and where is Emma?", r"\b12\b&&\b30\b", "find_book", "Dune&&Emma", "library"),
+    _ask("held out", "When are you open on Saturday and on Sunday?", r"13&&closed", "opening_hours", "", "library"),
+    _ask("held out", "Find Dune and reserve it for Omar.", r"\w", "find_book reserve", "Dune&&Omar", "library"),
+    _ask(
+        "held out",
+        "When are you open on Monday, and on which shelf is Emma?",
+        r"17&&\b30\b",
+        "opening_hours find_book",
+        "",
+        "library",
+    ),
+    _ask("held out", "Reserve Dune and Emma for Clara.", r"\w", "reserve", "Dune&&Emma&&Clara", "library"),
+    _ask("held out", "Who wrote Dune?", "Herbert", None, "", "library"),
+    _ask("held out", "Hello and thank you!", r"\w", None, "", "library"),
+    _ask("held out", "Which book is thicker, one of 200 or one of 300 pages?", "300", None, "", "library"),
 )

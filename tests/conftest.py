@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+from functools import cache
 from typing import Any
 
+import httpcore2
 import pytest
 import uvloop
 from hypothesis import settings
 
 os.environ["RONDEL_KEEP"] = "0"  # embedded models in the process that uses them: no process outlives its test
 
+# Reading the system's certificates takes a client 50 ms; the tests make hundreds of clients, for loopback.
+httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+
 TEST_S = 120.0  # A test that hangs fails after this long
 
+LONG = ("web", "cli", "engines_local", "docs", "mcp", "discord", "distribution")
+"""Folders whose tests start browsers, models and other processes."""
+
 # No deadline: machines may be busy.
-settings.register_profile("default", deadline=None, max_examples=25)
+settings.register_profile("default", deadline=None, max_examples=15)
 settings.register_profile("all", deadline=None, max_examples=100)
 settings.load_profile("default")
 
@@ -30,6 +38,11 @@ def loop(request: pytest.FixtureRequest) -> Any:
 def pytest_xdist_auto_num_workers() -> int:
     """How many processes `-n auto` starts: one more than there are cores, because some tests only wait."""
     return min((os.cpu_count() or 1) + 1, 8)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files whose few tests take seconds, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from rondel import Agent, AgentResult, App
 from rondel.engines.local.weights import DEFAULT, Weights, path_of, pull
@@ -14,6 +16,13 @@ from rondel.machine.conversation import TurnView
 from rondel.testing import Scripted, Step
 
 T = TypeVar("T")
+
+
+def rest_slow(cases: Iterable[Any], always: int = 1) -> list[Any]:
+    """Cases for `parametrize`: the first ones always run, the others among the slow tests."""
+    first, others = list(cases)[:always], list(cases)[always:]
+    slow = (case if isinstance(case, tuple) else (case,) for case in others)
+    return [*first, *(pytest.param(*case, marks=pytest.mark.slow) for case in slow)]
 
 
 def play(scene: Callable[[App], Awaitable[T]], *agents: Agent, timeout_s: float = 20.0, **settings: Any) -> T:

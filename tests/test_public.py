@@ -30,8 +30,9 @@ NAMES = """
     Agent AgentChanged AgentFailed AgentResult Answer AnswerText App Approval CallContext CallFinished CallHeld
     CallProgressed CallStarted Charge Chat Citation Command Config ConfigError Conversation DIALECTS Delta Digest
     DurableEvent Endpoint Engine EngineChanged EngineDenied EngineError EngineGarbled EngineInfo EngineOverloaded
-    EngineTimeout EngineUnreachable Entry Event Example Fact FactsLearned Failure Fallback FetchError Foreign HandedOff
-    Handoff HistoryGiven Hold HttpEngine HttpFetcher InboxTaken InputError InputsRead JobChanged JobFinished
+    EngineTimeout EngineUnreachable Entry Event Example Fact FactsLearned Failure Fallback FetchError Foreign
+    GeneratedImages HandedOff Handoff HistoryGiven Hold HttpEngine HttpFetcher ImageEngine ImageRequest Images
+    InboxTaken InputError InputsRead JobChanged JobFinished
     JobStarted Key Lagged Learned Ledger LimitHit LimitReached Limits Media MediaDelta MemoryStore Message
     MessageAdded MessageQueued ModelFacts Nested NoResult Node NotTrusted Notice Options Outcome OutputSchema Part
     PartDelta PartFinished PartStarted Person Played Plugin PluginError PluginFailed Project Prompt PromptRejected
@@ -41,8 +42,8 @@ NAMES = """
     SqliteStore Store StoreBusy StoreConflict StoreDamaged StoreError StoreFull StoreTooNew Surface Text Thinking
     TokenLimitError Tool ToolCall ToolError ToolResult ToolSpec Toolbox Transcript Transform Trimmed Turn TurnFailed
     TurnFinished TurnStarted TurnView TurnsUndone Usage UsageRecorded Warned ask ask_user assistant calculate
-    cancel_job cancel_schedule current_time default_plugins deltas_of engine_at error_of escape finish list_jobs
-    list_schedules run run_shell schedule search_knowledge system tool transformed user web_search
+    cancel_job cancel_schedule current_time default_plugins deltas_of engine_at error_of escape finish generate_image
+    list_jobs list_schedules run run_shell schedule search_knowledge system tool transformed user web_search
 """
 WAIT_S = 60
 

@@ -11,6 +11,9 @@ from .charge import Scope as Scope
 from .contracts.command import Chat as Chat
 from .contracts.command import Command as Command
 from .contracts.endpoint import Endpoint as Endpoint
+from .contracts.images import GeneratedImages as GeneratedImages
+from .contracts.images import ImageEngine as ImageEngine
+from .contracts.images import ImageRequest as ImageRequest
 from .contracts.ledger import Rule as Rule
 from .contracts.store import Store as Store
 from .contracts.surface import Surface as Surface
@@ -94,6 +97,7 @@ from .limits import Limits as Limits
 from .machine.answer_text import AnswerText as AnswerText
 from .machine.conversation import Conversation as Conversation
 from .machine.conversation import TurnView as TurnView
+from .machine.images import Images as Images
 from .machine.transcript import Transcript as Transcript
 from .machine.turn import Turn as Turn
 from .plugin import Key as Key
@@ -124,6 +128,7 @@ from .tools.background import list_jobs as list_jobs
 from .tools.calculate import calculate as calculate
 from .tools.clock import current_time as current_time
 from .tools.finish import finish as finish
+from .tools.generate_image import generate_image as generate_image
 from .tools.schedule import cancel_schedule as cancel_schedule
 from .tools.schedule import list_schedules as list_schedules
 from .tools.schedule import schedule as schedule

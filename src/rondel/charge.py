@@ -66,6 +66,8 @@ class Scope(Value, frozen=True):
 
     def over(self, other: Scope) -> Scope:
         """Return this scope with unknown fields filled in from another one."""
+        if self == _UNKNOWN:
+            return other
         return Scope(*(mine or theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def cleaned(self) -> Scope:
@@ -77,6 +79,17 @@ class Scope(Value, frozen=True):
         roles = tuple(dict.fromkeys(cleaned for role in self.roles if (cleaned := _clean(role))))
         values = (roles if field == "roles" else _clean(getattr(self, field)) for field in self.__struct_fields__)
         return Scope(*values)  # type: ignore[arg-type]
+
+
+_UNKNOWN = Scope()
+
+
+class ImageUsage(Value, frozen=True):
+    """What a call used besides its tokens: how many pictures it made, and how many tokens of its input are pictures.
+    Both may have prices of their own."""
+
+    made: int
+    tokens_in: int = 0
 
 
 DIMENSIONS = tuple("role" if field == "roles" else field for field in Scope.__struct_fields__)

@@ -1,24 +1,21 @@
-"""`rondel.discord.attach(client, app)`: agents in a Discord bot. See docs/discord.md."""
+"""`rondel.discord.attach(client, app)`: agents in a Discord bot. See docs/discord.md.
+
+Importing this does not import discord.py; using one of its names does.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .surfaces import discord as _surface
+from .errors import RondelError
 
 if TYPE_CHECKING:
-    from .surfaces.discord import (
-        ActiveTask,
-        ChatReply,
-        DiscordBot,
-        DiscordRule,
-        DiscordSettings,
-        Extras,
-        ModeSettings,
-        ReplyContext,
-        RondelClient,
-        attach,
-    )
+    from .project.settings import DiscordRule, DiscordSettings, ModeSettings
+    from .surfaces.discord.bot import ActiveTask, DiscordBot
+    from .surfaces.discord.hooks import ChatReply, ReplyContext
+    from .surfaces.discord.mounting import RondelClient, attach
+    from .surfaces.discord.outlet import Extras
 
 __all__ = [
     "ActiveTask",
@@ -33,6 +30,22 @@ __all__ = [
     "attach",
 ]
 
+_HOMES = {
+    ".project.settings": "DiscordRule DiscordSettings ModeSettings",
+    ".surfaces.discord.bot": "ActiveTask DiscordBot",
+    ".surfaces.discord.hooks": "ChatReply ReplyContext",
+    ".surfaces.discord.mounting": "RondelClient attach",
+    ".surfaces.discord.outlet": "Extras",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
 
 def __getattr__(name: str) -> Any:
-    return getattr(_surface, name)
+    if (home := _HOME_OF.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(home, __package__), name)
+    except ImportError as error:
+        if error.name not in ("discord", "aiohttp"):
+            raise
+        raise RondelError("Discord needs discord.py: run pip install 'rondel[discord]'") from error

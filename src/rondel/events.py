@@ -355,11 +355,12 @@ class Entry(Value, frozen=True):
 
 
 class RoundStarted(Value, frozen=True, tag="round_started"):
-    """An engine is about to be asked."""
+    """An engine is about to be asked. `message` is the id that the reply will have."""
 
     round: int
     agent: str
     engine: str
+    message: str = ""
 
 
 class JobChanged(Value, frozen=True, tag="job_changed"):

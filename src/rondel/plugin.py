@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
-from .callbacks import check_returned, is_async, is_awaitable
+from .calling.callbacks import check_returned, is_async, is_awaitable
 from .errors import InputError, LimitReached, PluginError, RondelError, nearest
 from .events import Event, Outcome, PluginFailed
 from .question import Hold
@@ -277,7 +277,7 @@ class Chain:
     async def finish_watching(self, turn: Turn) -> None:
         """Wait for the async hooks that have been called for events, in the order of the events."""
         while turn.watching:
-            plugin, event, returned = turn.watching.popleft()
+            plugin, event, returned = turn.watching.pop(0)
             try:
                 await returned
             except Exception as error:

@@ -195,7 +195,7 @@ def _runner(function: Callable[..., Any], context: str) -> ToolFunction:
     else:
 
         async def run(arguments: dict[str, Any], call: CallContext) -> Any:
-            from .threads import in_thread  # here, because asyncio is not needed to define a tool
+            from .calling.threads import in_thread  # here, because asyncio is not needed to define a tool
 
             value = await in_thread(function, **arguments, **({context: call} if context else {}))
             return await value if inspect.isawaitable(value) else value

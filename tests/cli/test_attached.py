@@ -112,6 +112,7 @@ def test_a_file_as_stdin_and_an_image_through_a_pipe(place: Place, server: Model
     assert (done.code, "stdin is neither text nor a known type" in done.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_pipe_without_a_text_is_not_garbled(place: Place, server: ModelServer):
     """Trust 7: an image or UTF-16 became replacement characters where it was the whole message."""
     place.uses(server)
@@ -143,6 +144,7 @@ def test_agents_that_take_inputs_say_what_to_do_with_stdin(place: Place):
     assert "pass stdin as its text with -" in done.err
 
 
+@pytest.mark.slow
 def test_a_pipe_that_stays_silent_is_not_waited_for(place: Place):
     """Trust 7: some programs leave a pipe open for ever."""
     command = [sys.executable, "-m", "rondel", "run", "rondel", "Hi.", "--engine", "echo"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rondel.testing import call, say
 from rondel.values import Usage
@@ -91,6 +92,7 @@ def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place
     assert models(server) == ["small", "large", "large", "small"]
 
 
+@pytest.mark.slow
 def test_a_model_chosen_before_anything_is_said_leaves_no_conversation_behind(place: Place, server: ModelServer):
     two_models(place, server)
     server.says("I am large.")
@@ -104,6 +106,70 @@ def test_a_model_chosen_before_anything_is_said_leaves_no_conversation_behind(pl
     assert models(server) == ["large"]
 
 
+def test_a_setting_made_before_anything_is_said_leaves_no_conversation_behind(place: Place, server: ModelServer):
+    """P24: it counts from the first message on."""
+    place.uses(server)
+    server.says("Briefly.")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("/set options.temperatur 0.5")
+        terminal.wait_for("did you mean 'temperature'?")
+        terminal.type("/set options.temperature 0.5")
+        terminal.wait_for("options.temperature is set for this conversation.")
+        terminal.type("/set options.top_p 0.9")
+        terminal.wait_for("options.top_p is set")
+        terminal.type("/set options.top_p")
+        terminal.wait_for("options.top_p is the agent's own again.")
+        assert "No conversations yet." in place.rondel("conversations").out
+        terminal.type("hello")
+        terminal.wait_for("Briefly.")
+        terminal.type("/set")
+        terminal.wait_for("options.temperature  0.5")
+    assert server.requests[0]["temperature"] == 0.5
+    assert "top_p" not in server.requests[0]
+
+
+def test_a_turn_is_retried_edited_undone_copied_and_exported_on_a_real_terminal(place: Place, server: ModelServer):
+    place.uses(server)
+    place.write("note.txt", "The key is under the mat.\n")
+    server.says("First.", "Second.", "Third.")
+    with place.terminal() as terminal:
+        terminal.wait_for_rest()
+        terminal.type("/file missing.txt")
+        terminal.wait_for("✗ ")
+        terminal.type("/file note.txt")
+        terminal.wait_for("note.txt (26 bytes) goes with the next message.")
+        terminal.type("Where is it?")
+        terminal.wait_for("First.")
+        terminal.wait_for_rest()
+        terminal.type("/retry")
+        terminal.wait_for("Second.")
+        terminal.wait_for_rest()
+        terminal.type("/edit")
+        terminal.wait_for("› /edit Where is it?")
+        terminal.press("\x7f now?\r")  # the line can be changed
+        terminal.wait_for("Third.")
+        terminal.wait_for_rest()
+        terminal.type("/copy")
+        terminal.wait_for("Asked the terminal to copy 6 characters.")
+        assert b"\x1b]52;c;VGhpcmQu\x07" in terminal.raw
+        terminal.type("/export")
+        terminal.wait_for("Saved as")
+        terminal.type("/undo")
+        terminal.wait_for("The last turn no longer counts: Where is it now?")
+        terminal.type("/copy")
+        terminal.wait_for("✗ there is no answer")
+        terminal.type("/quit")
+        terminal.wait_end()
+    asked = [request["messages"][-1]["content"] for request in server.requests]
+    assert ["The key is under the mat." in str(one) for one in asked] == [True, True, True]
+    assert "Where is it now?" in str(asked[2])
+    (saved,) = place.project.glob("*.md")
+    assert "Third." in saved.read_text()
+    assert "Second." not in saved.read_text()
+
+
+@pytest.mark.slow
 def test_the_engine_of_the_command_line_answers_in_a_conversation_that_goes_on(place: Place, server: ModelServer):
     two_models(place, server)
     place.write("agents/guide.yaml", "agents:\n  guide:\n    prompt: You guide.\n")
@@ -146,6 +212,7 @@ def test_the_model_of_an_agent_with_words_of_its_own_is_said_to_be_asked_only_wh
     assert "text.upper uses other:large if it needs a model, chosen for this" in said
 
 
+@pytest.mark.slow
 def test_a_long_name_of_a_model_is_cut_where_the_terminal_ends(place: Place, server: ModelServer):
     place.write(
         "rondel.toml",

@@ -18,6 +18,7 @@ from rondel.cli.activate import set_line, unset_line
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
 from tests.cli.serving import Serving
+from tests.helpers import rest_slow
 
 SHOWN = "import json, os; print(json.dumps(dict(os.environ)))"
 ASKS = """
@@ -106,7 +107,8 @@ def test_the_program_asks_the_gateway_with_a_key_that_is_still_good(place: Place
 
 
 @pytest.mark.parametrize(
-    ("code", "ended"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137), ("pass", 0)]
+    ("code", "ended"),
+    rest_slow([("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137), ("pass", 0)]),
 )
 def test_the_exit_code_is_the_programs(place: Place, server: ModelServer, code: str, ended: int):
     _write(place, server, "port = 0\n")
@@ -166,6 +168,7 @@ def test_a_program_that_is_not_there_or_cannot_run_is_one_sentence(place: Place,
 # --- which gateway ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gateway_that_runs_is_used_and_stays(place: Place, server: ModelServer):
     port = _free_port()
     _write(place, server, f'port = {port}\nkeys = {{team = {{key = "team-key-1"}}}}\n')
@@ -185,6 +188,7 @@ def test_a_gateway_that_runs_is_used_and_stays(place: Place, server: ModelServer
         assert "does not accept this project's key" in done.err
 
 
+@pytest.mark.slow
 def test_clients_find_a_gateway_on_whatever_port_it_was_given(place: Place, server: ModelServer):
     place.uses(server)
     with Serving(place, "serve", "--port", "0") as serving:
@@ -200,6 +204,7 @@ def test_clients_find_a_gateway_on_whatever_port_it_was_given(place: Place, serv
     assert f":{port}" not in place.rondel("activate", "--shell", "bash").out
 
 
+@pytest.mark.slow
 def test_where_something_else_has_the_port_a_free_one_is_taken(place: Place, server: ModelServer):
     taken = int(server.url.rpartition(":")[2])
     _write(place, server, f"port = {taken}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ BIN = str(Path(sys.executable).parent)
 def shell_env(place: Place) -> dict[str, str]:
     place.write(
         "rondel.toml",
-        'engine = "mine"\n[engines.mine]\nbase_url = "http://127.0.0.1:9"\ndialect = "anthropic"\nmodel = "m"\n',
+        'engine = "mine"\n[engines.mine]\nbase_url = "http://127.0.0.1:9"\ndialect = "anthropic"\nmodel = "m"\n'
+        'models = ["large-1", "large-2", "tiny"]\n',
     )
     place.write("agents/planner.md", "---\ndescription: Plans trips.\n---\nPlan.\n")
     return place.env | {"PATH": f"{BIN}{os.pathsep}{place.env['PATH']}"}
@@ -36,7 +38,7 @@ def run(place: Place, env: dict[str, str], *command: str) -> list[str]:
 
 BASH = """
 eval "$(rondel completion bash)"
-COMP_WORDS=({line}) COMP_CWORD={at}
+COMP_LINE={line} COMP_POINT=${{#COMP_LINE}}
 _rondel_completion rondel
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
@@ -47,16 +49,25 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     [
         (["rondel", "conv"], ["conversations"]),
         (["rondel", "chat", "pl"], ["planner"]),
-        (["rondel", "run", "-e", "mi"], ["mine"]),
+        (["rondel", "run", "-e", "mi"], ["mine", "mine:large-1", "mine:large-2", "mine:tiny"]),
         (["rondel", "conversations", "se"], ["search"]),
         (["rondel", "resume", "la"], ["last"]),
         (["rondel", "run", "--js"], ["--json"]),
+        (["rondel", "run", "-e", "mine:la"], ["large-1", "large-2"]),
+        (["rondel", "chat", "planner", "--conversation", ""], ["last"]),
     ],
 )
 def test_bash_completes(place: Place, shell_env: dict[str, str], line: list[str], expected: list[str]):
-    words = " ".join(f"'{word}'" for word in line)
-    script = BASH.format(line=words, at=len(line) - 1)
+    script = BASH.format(line=shlex.quote(" ".join(line)))
     assert run(place, shell_env, "bash", "--norc", "-c", script) == expected
+
+
+def test_bash_completes_a_name_with_a_colon_where_a_person_types_it(place: Place, shell_env: dict[str, str]):
+    with PtyScreen(["bash", "--norc"], cwd=place.project, env=shell_env, columns=80, rows=24) as terminal:
+        terminal.type('PS1="% "; eval "$(rondel completion bash)"; echo rea""dy')
+        terminal.wait_for("ready")
+        terminal.press("rondel run -e mine:t\t")
+        terminal.wait_for("rondel run -e mine:tiny")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
@@ -67,6 +78,7 @@ def test_fish_completes(place: Place, shell_env: dict[str, str]):
     assert "Plans trips." in shown[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_completes(place: Place, shell_env: dict[str, str]):
     with PtyScreen(["zsh", "-f"], cwd=place.project, env=shell_env, columns=80, rows=24) as terminal:
@@ -80,7 +92,7 @@ def test_zsh_completes(place: Place, shell_env: dict[str, str]):
 
 def test_a_line_that_cannot_be_completed_prints_nothing(place: Place, shell_env: dict[str, str]):
     place.write("rondel.toml", "engine = \n")
-    script = BASH.format(line="'rondel' 'chat' 'pl'", at=2)
+    script = BASH.format(line="'rondel chat pl'")
     assert run(place, shell_env, "bash", "--norc", "-c", script) == [""]
 
 

@@ -270,6 +270,7 @@ def crowd(place: Place) -> Iterator[Crowd]:
         raise
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_however_processes_come_go_and_die(place: Place) -> None:
     """Trust 1: a gateway, a chat and two that contend for one conversation, with commands beside them and `kill -9`."""
     with crowd(place) as them:
@@ -302,6 +303,7 @@ def test_a_running_gateway_goes_on_charging_beside_a_usage_command(place: Place)
         assert connection.execute("select count(*) from charges").fetchone() == (3,)
 
 
+@pytest.mark.slow
 def test_two_gateways_share_one_limit_whatever_commands_run_beside_them(place: Place) -> None:
     """Trust 1: a limit of 1,000 tokens is one limit, for two gateways with `rondel usage` and `rondel jobs` beside."""
     place.write("rondel.toml", CONFIG.format(tokens=1_000))

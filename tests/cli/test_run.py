@@ -67,6 +67,32 @@ def test_ctrl_c_stops_the_turn_keeps_it_and_gives_130(place: Place, server: Mode
     assert "output: never" in shown.out
 
 
+def test_ctrl_c_writes_what_was_said_into_a_pipe(place: Place, server: ModelServer):
+    """F05: what was said is not lost, and nothing else is in the pipe."""
+    place.uses(server)
+    server.says("Yes?")
+    assert place.rondel("hello").out == "Yes?\n"
+    held = server.holds("Once upon a time ")
+    with place.terminal("chat", "--conversation", "last") as watching:
+        watching.wait_for_rest()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "rondel", "Tell me a story.", "--conversation", "last"],
+            cwd=place.project,
+            env=place.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        with child:
+            watching.wait_for("Once upon a time")
+            os.kill(child.pid, signal.SIGINT)
+            out, said = child.communicate(timeout=WAIT_S)
+    held.release()
+    assert (child.returncode, out.strip()) == (130, b"Once upon a time")
+    assert b"stopped; `rondel chat --conversation" in said
+
+
 def test_json_prints_every_event_as_a_line(place: Place):
     done = place.rondel("run", "rondel", "one two", "--engine", "echo", "--json")
     events = [json.loads(line) for line in done.out.splitlines()]

@@ -143,6 +143,7 @@ def test_a_second_ctrl_c_waits_for_nothing(place: Place, server: ModelServer):
         assert "Traceback" not in serving.text
 
 
+@pytest.mark.slow
 def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(place: Place, server: ModelServer):
     path = _write(place, server)
 
@@ -173,6 +174,7 @@ def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(pl
         assert "team-secret" not in serving.text
 
 
+@pytest.mark.slow
 def test_without_keys_it_never_takes_up_that_others_reach_it(place: Place, server: ModelServer):
     keys = 'keys = {team = {key = "team-secret-1"}}\n'
     path = _write(place, server, f'host = "0.0.0.0"\n{keys}')

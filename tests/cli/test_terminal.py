@@ -6,6 +6,8 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from rondel.testing import call, calls, say
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
@@ -100,6 +102,7 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
         assert "✓ run_shell(command=" in terminal.all_text
 
 
+@pytest.mark.slow
 def test_a_long_command_is_read_to_its_end_before_it_can_be_allowed(place: Place, server: ModelServer):
     """Trust 12: the end of a long command was never shown, and "yes" ran it."""
     place.uses(server)
@@ -140,6 +143,7 @@ def test_a_long_command_is_read_to_its_end_before_it_can_be_allowed(place: Place
         assert made.exists()
 
 
+@pytest.mark.slow
 def test_no_row_of_an_argument_looks_like_the_question(place: Place, server: ModelServer):
     """Trust 12: a long line went on at the left edge, where its words could pass for the end of the question."""
     place.uses(server)
@@ -166,6 +170,7 @@ def _lines_left(terminal: PtyScreen) -> str:
     return found[1] if found else "" if "arrows or a number" in terminal.text else BETWEEN
 
 
+@pytest.mark.slow
 def test_options_are_chosen_by_arrow_by_number_and_by_words(place: Place, server: ModelServer):
     place.uses(server)
     for id in ("a", "b", "c"):
@@ -225,6 +230,7 @@ def test_commands_complete_and_an_unknown_one_names_the_nearest(place: Place):
         assert terminal.wait_end() == 0
 
 
+@pytest.mark.slow
 def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
     place.uses(server)
     server.says("word " * 30)
@@ -239,6 +245,7 @@ def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
         assert all(len(line) <= 40 for line in terminal.text.split("\n"))
 
 
+@pytest.mark.slow
 def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place: Place):
     with place.terminal("--engine", "echo") as terminal:
         terminal.wait_for_rest()
@@ -312,6 +319,7 @@ def test_a_failure_is_one_sentence_and_the_chat_goes_on(place: Place, server: Mo
         terminal.wait_for("Better now.")
 
 
+@pytest.mark.slow
 def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, server: ModelServer):
     place.uses(server)
     place.write("agents/chief.md", "---\ntools: [scribe]\n---\nYou lead.\n")
@@ -332,6 +340,7 @@ def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, se
         terminal.wait_for("scribe answers from now on.")
 
 
+@pytest.mark.slow
 def test_a_turn_at_work_in_another_process_is_listed_as_such_and_can_be_stopped(place: Place, server: ModelServer):
     place.uses(server)
     server.holds("Half a ")
@@ -346,6 +355,7 @@ def test_a_turn_at_work_in_another_process_is_listed_as_such_and_can_be_stopped(
         assert "Nothing is running in " in place.rondel("stop").err
 
 
+@pytest.mark.slow
 def test_a_terminated_chat_leaves_its_turn_to_be_resumed(place: Place, server: ModelServer):
     place.uses(server)
     server.holds("Half a ")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tests.cli.conftest import WAIT_S, Place
 from tests.cli.model_server import ModelServer
 
@@ -45,6 +47,7 @@ def test_what_is_said_in_the_second_terminal_waits_for_the_turn_of_the_first(pla
     assert [message["role"] for message in server.requests[-1]["messages"]] == ["user", "assistant"] * 3 + ["user"]
 
 
+@pytest.mark.slow
 def test_stop_in_one_terminal_stops_the_turn_of_the_other(place: Place, server: ModelServer):
     """Trust 2: `/stop` reaches the process that runs the turn."""
     begin(place, server)
@@ -61,6 +64,7 @@ def test_stop_in_one_terminal_stops_the_turn_of_the_other(place: Place, server: 
     assert server.broken_off.wait(20)
 
 
+@pytest.mark.slow
 def test_ctrl_c_withdraws_a_message_that_waits_and_leaves_the_other_turn_alone(place: Place, server: ModelServer):
     """Trust 2: who has not begun has nothing to stop but itself."""
     begin(place, server)
@@ -92,6 +96,7 @@ def test_ctrl_c_withdraws_a_message_that_waits_and_leaves_the_other_turn_alone(p
     assert len(server.requests) == 2
 
 
+@pytest.mark.slow
 def test_resume_beside_a_live_process_leaves_it_its_turn(place: Place, server: ModelServer):
     """Trust 2: and shows how it ends."""
     begin(place, server)
@@ -110,6 +115,7 @@ def test_resume_beside_a_live_process_leaves_it_its_turn(place: Place, server: M
     assert len(server.requests) == 2, "the model was asked once for each message"
 
 
+@pytest.mark.slow
 def test_resume_returns_after_a_kill_right_behind_the_end_of_a_turn(place: Place, server: ModelServer):
     """Trust 3: the job of a turn that has ended may be stored a little longer than the turn ran."""
     begin(place, server)

@@ -61,6 +61,20 @@ async def test_what_was_removed_is_gone_once(make_store: Make) -> None:
         assert await store.get("facts", "a") is None
 
 
+async def test_what_is_put_soon_is_there_with_the_next_write(make_store: Make) -> None:
+    async with opened(make_store) as (store, clock):
+        await store.put("facts", "old", b"1")
+        store.put_soon("facts", "a", b"1", until=clock.now() + 10)
+        store.put_soon("facts", "b", bytes(200_000))
+        store.put_soon("facts", "old", None)
+        await store.put("facts", "c", b"3")
+        assert await store.keys("facts") == ["a", "b", "c"]
+        clock.advance(10)
+        assert await store.get("facts", "a") is None
+        with pytest.raises(StoreError, match="nothing can be stored in namespace"):
+            store.put_soon("", "a", b"x")
+
+
 async def test_keys_come_in_order_by_prefix_and_in_pages(make_store: Make) -> None:
     async with opened(make_store) as (store, _):
         for key in ("b/2", "a%1", "b/1", "b", "b0", "ü", "b/\U0001f600", "b/a_c", "b/abc"):

@@ -28,6 +28,9 @@ async def test_an_answer_streams_by_edits_and_its_end_is_always_shown():
             pause.release()
             assert await world.answers() == ["It begins and it ends."]
             assert len(world.discord.sent("POST", "/messages")) == 1
+            assert [one.body["allowed_mentions"] for one in world.discord.sent("PATCH", "/messages/")] == [
+                {"parse": []}
+            ]
 
 
 async def test_a_quick_answer_is_one_request():

@@ -122,8 +122,8 @@ async def test_active_tasks_are_a_snapshot_of_each_channel():
             (task,) = bot.active_tasks(world.general.id)
             assert (task.person.id, task.is_private) == (str(world.ann.id), False)
             assert bot.active_tasks(1) == []
-            assert bot.task_lines(world.general.id, world.ann.id) == ["Your request is still running: your request."]
-            assert bot.task_lines(world.general.id, world.bob.id) == ["Working on your request for Ann."]
+            assert bot.task_lines(world.general.id, world.ann.id) == ["Your request is still running."]
+            assert bot.task_lines(world.general.id, world.bob.id) == ["Working on a request for Ann."]
             pause.release()
             await world.answers()
             assert bot.is_ready

@@ -18,6 +18,7 @@ __all__ = ["place"]
 TOKEN = base64.b64encode(b"123456789012345678").decode().rstrip("=") + ".x.y"
 
 
+@pytest.mark.slow
 def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n')
     typed = (
@@ -30,7 +31,7 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
         "only you can see this",
         "psst",
         "This needs the permission Manage Server.",
-        "the bot has no command 'ai nonsense'",
+        "there is no command '/ai nonsense'",
         "there is no channel 'nowhere'; there are general, help, dm",
     ):
         assert expected in shown.out

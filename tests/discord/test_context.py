@@ -132,3 +132,15 @@ async def test_a_forum_post_is_a_conversation():
             await world.say("It works!", world.bob, thread)
             assert await world.answers(2, thread) == ["Try again.", "Good."]
             assert len(said(world)) == 3
+
+
+async def test_a_card_of_another_bot_is_read_as_text():
+    """A02"""
+    async with loopback() as world, world.running("Blue."):
+        poll = world.discord.person("poll", "Poll", bot=True)
+        text = {"type": 10, "content": "Which colour?"}
+        card = {"components": [{"type": 17, "components": [text]}], "flags": 1 << 15}
+        asked = world.discord.world.message(world.general, poll, card)
+        await world.say("@bot what do you think?", reply_to=asked)
+        await world.answers()
+        assert [message.text for message in world.engine.prompts[0].messages][-2] == "Poll: Which colour?"

@@ -13,7 +13,8 @@ from discord.gateway import KeepAliveHandler
 from rondel import Agent, App, Prompt, tool
 from rondel.discord import RondelClient, attach
 from rondel.stores.memory import MemoryStore
-from rondel.testing import Scripted, call, say
+from rondel.testing import Scripted, Step, call, say
+from rondel.testing.discord import text_of
 from rondel.tools.ask_user import ask_user
 from rondel.values import Reply, ToolResult
 from tests.machine.test_crash import PowerCut
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine:RuntimeWarning"
 )
 
+NOTED = 3  # the writes of the commit that notes a message: its record, who took part, and the turn's job
 LONG = "First part. " + "word " * 450 + "\n\nSecond part. " + "word " * 50
 
 
@@ -33,24 +35,33 @@ class Mortal(PowerCut):
 
     def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
         super().__init__(disk, at, written=written, counts_jobs=True)
-        self.writes = 0
+        self.soon: list[tuple[str, str, bytes | None, float | None]] = []
 
     async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
-        await self._counted(lambda: self.disk.put(namespace, key, value, until=until))
-
-    async def remove(self, namespace: str, key: str) -> bool:
-        return await self._counted(lambda: self.disk.remove(namespace, key))
-
-    async def _counted(self, write):  # type: ignore[no-untyped-def]
+        self.put_soon(namespace, key, value, until=until)
         if self.dead.is_set():
             await self._die()
+        await self.flush()
+
+    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
+        if self.dead.is_set():
+            return
         self.left -= 1
-        if self.left == 0 and not self.written:
-            await self._die()
-        done = await write()
+        if self.left > 0 or self.written:
+            self.soon.append((namespace, key, value, until))  # and lost, if it dies before the next write
         if self.left == 0:
-            await self._die()
-        return done
+            self.dead.set()
+            if self.written:
+                self._write_soon()
+
+    async def flush(self) -> None:
+        self._write_soon()
+        await super().flush()
+
+    def _write_soon(self) -> None:
+        for namespace, key, value, until in self.soon:
+            self.disk.put_soon(namespace, key, value, until=until)
+        self.soon.clear()
 
 
 def answers(prompt: Prompt) -> Reply:
@@ -62,7 +73,7 @@ def answers(prompt: Prompt) -> Reply:
 class Life:
     """One process of the bot."""
 
-    def __init__(self, world: World, store: MemoryStore, noted: list[str]) -> None:
+    def __init__(self, world: World, store: MemoryStore, noted: list[str], answers: Step = answers) -> None:
         @tool
         async def note() -> str:
             "Note something, once."
@@ -131,7 +142,7 @@ async def live_and_die(at: int, moment: str, *, forgets: bool = False) -> int:
         await life.until(lambda: life.bot.has_recovered and not life.bot.deliveries)
         await life.close()
         shown = [message["content"] for message in world.discord.bot_messages(world.general)]
-        if (at, moment) == (1, "before"):
+        if at <= NOTED and moment == "before":
             assert shown == []  # it died before it had noted the message
         else:
             text = "\n\n".join(shown)
@@ -161,3 +172,27 @@ async def test_an_answer_is_posted_once_wherever_the_bot_dies_at_every_write(mom
     assert writes > 8
     for at in range(1, writes + 1 if moment in ("before", "after") else 3):
         await live_and_die(at, moment)
+
+
+async def test_a_question_is_asked_once_even_if_the_bot_comes_back_late():
+    """A04: a card has no text of its own, and is found by the text in it."""
+    ask = call("ask_user", "q", question="Which colour?", options=["red", "blue"])
+    async with loopback() as world:
+        disk = MemoryStore()
+        store = Mortal(disk, 10**9, written=True)
+        world.discord.on_step = lambda name: store.dead.set() if name == "posted" else None
+        life = Life(world, store, [], ask)
+        await life.until(life.client.is_ready)
+        await world.say("@bot paint")
+        await life.until(lambda: False)
+        await life.kill()
+        world.discord.on_step = None
+        world.discord.world.nonces.clear()
+        life = Life(world, disk.reopen(), [], ask)
+        await life.until(life.client.is_ready)
+        await life.until(
+            lambda: life.bot.has_recovered and all(one.pending.posted for one in life.bot.deliveries.values())
+        )
+        (asked,) = world.discord.bot_messages(world.general)
+        assert "Which colour?" in text_of(asked)
+        await life.close()

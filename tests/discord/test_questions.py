@@ -6,6 +6,7 @@ import asyncio
 
 from rondel import Agent, tool
 from rondel.testing import VirtualClock, call
+from rondel.testing.discord import text_of
 from rondel.tools.ask_user import ask_user
 
 from .harness import World, loopback
@@ -42,15 +43,15 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             await world.idle()
             said, asked = world.discord.bot_messages(world.general)
             assert said["content"] == "One moment."
-            assert "Ritz" in asked["content"]
+            assert "Ritz" in text_of(asked)
             refused = await world.discord.answered(await world.discord.click(world.ann, asked, "Yes"))
             assert (refused.text, refused.is_private) == (f"Only <@{world.bob.id}> can answer this.", True)
             assert done == []
             await world.discord.click(world.bob, asked, "Yes")
             assert (await world.answers(3))[-1] == "Have fun."
             assert done == ["Ritz"]
-            assert "*Answered: Yes*" in asked["content"]
-            assert asked["components"] == []
+            assert text_of(asked).endswith("*Answered: Yes*")
+            assert "custom_id" not in str(asked["components"])
             await world.say("@bot book", world.bob)
             await world.discord.said(world.general, 4)
             await world.idle()
@@ -79,12 +80,12 @@ async def test_a_question_survives_a_restart_and_a_form_answers_it():
             await world.discord.submit(form, "green")
             assert (await world.answers(2))[-1] == "Green it is."
             assert len(world.discord.bot_messages(world.general)) == 2  # it was not asked again
-            assert "*Answered: green*" in asked["content"]
+            assert "*Answered: green*" in text_of(asked)
             results = world.engine.prompts[-1].messages[-1].parts
             assert "green" in str(results)
             asked["components"] = buttons  # somebody's client still shows them
             await world.discord.answered(await world.discord.click(world.bob, asked, "red"))
-            assert asked["content"].endswith("*This question has expired.*")
+            assert text_of(asked).endswith("*This question has expired.*")
 
 
 async def test_a_question_that_nobody_answers_in_time_says_so():
@@ -98,8 +99,8 @@ async def test_a_question_that_nobody_answers_in_time_says_so():
             clock.advance(61)
             assert (await world.answers(2))[-1] == "Too late."
             (asked, _) = world.discord.bot_messages(world.general)
-            assert asked["content"].endswith("*No answer in time.*")
-            assert asked["components"] == []
+            assert text_of(asked).endswith("*No answer in time.*")
+            assert "custom_id" not in str(asked["components"])
 
 
 async def test_many_options_are_a_menu():
@@ -112,4 +113,22 @@ async def test_many_options_are_a_menu():
             await world.idle()
             await world.discord.click(world.ann, asked, "option 21")
             assert (await world.answers(2))[-1] == "Noted."
-            assert "option 21" in asked["content"]
+            assert "option 21" in text_of(asked)
+
+
+async def test_whoever_approves_sees_all_of_a_call_however_long_it_is():
+    done.clear()
+    hotel = "Ritz " * 2_000 + "and the bar"
+    steps = [call("book", "c1", hotel=hotel), "Done."]
+    async with loopback() as world, world.running(*steps, agents=agents(world)) as bot:
+        await world.say("@bot book")
+        (asked,) = await world.discord.said(world.general)
+        (file,) = asked["attachments"]
+        data = world.discord.world.files[file["url"].removeprefix("https://cdn.discordapp.com")][0]
+        assert "and the bar" in data.decode()
+        assert "attachment://question.md" in str(asked["components"])
+        await world.discord.click(world.ann, asked, "Yes")
+        assert (await world.answers(2))[-1] == "Done."
+        assert done == [hotel]
+        assert text_of(asked).endswith("*Answered: Yes*")
+        assert not bot.client.persistent_views  # nothing is remembered for a click that may never come

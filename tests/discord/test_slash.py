@@ -11,7 +11,7 @@ from rondel import Agent
 from rondel.contracts.ledger import Rule
 from rondel.discord import ModeSettings
 from rondel.testing import Pause, Scripted, say
-from rondel.testing.discord import permission_bits
+from rondel.testing.discord import Json, permission_bits, text_of
 from rondel.values import Usage
 
 from .harness import World, loopback
@@ -38,6 +38,10 @@ async def test_chat_answers_in_the_channel_or_for_one_person_only():
         assert all(message["flags"] & 64 for message in long.answers)
 
 
+def models(message: Json) -> list[str]:
+    return [line.strip("*").split(" · ")[1] for line in text_of(message).splitlines() if line.startswith("**")]
+
+
 async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart():
     """A11: /ai usage needs Manage Server; windows, models, people; paged; a server sees its own only."""
     async with loopback() as world:
@@ -58,19 +62,20 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             assert denied.text == "This needs the permission Manage Server."
             page = await ask(world, "ai usage", by="model", window="month")
             (message,) = page.answers
-            (embed,) = message["embeds"]
-            assert [field["name"].split(" · ")[1] for field in embed["fields"]] == [f"model-{n}" for n in range(5)]
-            assert "1,000 in · 10 out · 1 calls" in embed["fields"][0]["value"]
-            assert embed["footer"]["text"].startswith("Page 1 of 2")
+            shown = text_of(message).splitlines()
+            assert shown[0] == "### Usage of Community by model, month"
+            assert models(message) == [f"model-{n}" for n in range(5)]
+            assert shown[2] == "1,000 in · 10 out · 1 call"
+            assert shown[-1].startswith("-# Page 1 of 2")
+            assert "attachment://usage.png" in str(message["components"])
             (file,) = message["attachments"]
             data = world.discord.world.files[file["url"].removeprefix("https://cdn.discordapp.com")][0]
             assert Image.open(io.BytesIO(data)).size[0] == 720
             await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
-            await world.discord.until(lambda: message["embeds"][0]["footer"]["text"].startswith("Page 2"))
-            names = [field["name"].split(" · ")[1] for field in message["embeds"][0]["fields"]]
-            assert names == ["model-5", "model-6"]  # and not what the other server used
+            await world.discord.until(lambda: "Page 2 of 2" in text_of(message))
+            assert models(message) == ["model-5", "model-6"]  # and not what the other server used
             people = await ask(world, "ai usage", by="person", window="lifetime")
-            assert "Ann" in people.answers[0]["embeds"][0]["fields"][0]["name"]
+            assert "· Ann**" in people.text
 
 
 async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():

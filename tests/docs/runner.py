@@ -185,6 +185,5 @@ def script(name: str) -> str:
 def forget_modules(folder: Path) -> None:
     """Forget what was imported from below a folder: another page or test may have other modules of the same names."""
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file).is_relative_to(folder):
+        if (getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
             del sys.modules[name]

@@ -100,6 +100,7 @@ def test_the_picture_of_the_page_is_taken_in_a_real_browser(tmp_path: Path, monk
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_from_a_real_terminal():
     module = runpy.run_path(str(ROOT / "docs" / "terminal.py"))
     session = module["talk"](["Is anybody there?"], engine="echo")

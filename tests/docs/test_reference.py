@@ -132,6 +132,10 @@ def test_every_key_and_command_of_discord_is_listed():
     assert {name for name in settings.DISCORD_COMMANDS if f"/ai {name}" in named} == set(settings.DISCORD_COMMANDS)
 
 
+def test_every_key_of_images_is_listed():
+    assert set(_keys(CONFIGURATION, "## Images")) == _fields(settings.ImageSettings)
+
+
 def test_every_key_of_the_gateway_is_listed():
     assert set(_keys(CONFIGURATION, "## Gateway")) == _fields(settings.GatewaySettings)
     assert set(_keys(CONFIGURATION, "### Routes")) == _fields(settings.MainRouteSettings)

@@ -124,7 +124,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Request(first.split()[1], headers, json.loads(body) if body else None)
+    is_form = headers.get("content-type", "").startswith("multipart/")
+    return Request(first.split()[1], headers, body if is_form else json.loads(body) if body else None)
 
 
 # --- the pieces of answers -------------------------------------------------------------------------------------------

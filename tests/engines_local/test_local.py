@@ -136,6 +136,7 @@ def test_a_stop_sequence_ends_the_reply_and_is_not_in_it(engine: LocalEngine) ->
     assert reply.usage.tokens_out < 12
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_a_closed_stream_stops_the_model(engine: LocalEngine) -> None:
     endless = Prompt.of(user("Write."), options=Options(temperature=0, tokens_max=2000, output=ENDLESS))
@@ -166,6 +167,7 @@ async def test_a_cancelled_task_stops_the_model_and_a_waiting_one_is_never_asked
         assert (await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_structured_output_is_json_of_the_schema(engine: LocalEngine) -> None:
     schema = {
@@ -192,6 +194,7 @@ def test_a_required_call_is_a_call_with_valid_arguments(engine: LocalEngine) -> 
     assert set(call.arguments) == ({"city", "unit"} if call.name == "get_weather" else {"a", "b"})
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_named_tool_is_the_one_that_is_called(engine: LocalEngine) -> None:
     reply = reply_of(engine, user("What is 2 + 40?"), tools=(WEATHER, ADD), tool_choice="tool:add", tokens_max=100)
@@ -200,6 +203,7 @@ def test_a_named_tool_is_the_one_that_is_called(engine: LocalEngine) -> None:
     assert [type(value) for value in call.arguments.values()] == [int, int]
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_without_a_choice_of_tools_the_answer_is_plain_text(engine: LocalEngine) -> None:
     reply = reply_of(engine, user("Hello! Who are you?"), tools=(WEATHER, ADD), tool_choice="none")
@@ -209,6 +213,7 @@ def test_without_a_choice_of_tools_the_answer_is_plain_text(engine: LocalEngine)
     assert not reply.text.startswith("{")
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 @pytest.mark.parametrize(
     "schema",
@@ -244,6 +249,7 @@ def test_any_schema_of_a_tool_holds_the_model_to_a_call(engine: LocalEngine, sch
     assert [call.name for call in reply.message.calls] == ["odd"]
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_the_same_seed_gives_the_same_words(engine: LocalEngine) -> None:
     question = user("Tell me about the sea.")
@@ -262,6 +268,7 @@ def test_the_prefix_is_kept_from_round_to_round(engine: LocalEngine) -> None:
     assert second.usage.tokens_in > second.usage.tokens_cached
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_streams_at_the_same_time_all_finish(engine: LocalEngine) -> None:
     async def all_of_them() -> list[Reply]:
@@ -281,6 +288,7 @@ def test_a_prompt_that_is_too_long_is_refused_with_both_numbers(engine: LocalEng
         reply_of(engine, user("word " * 3000))
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_loading_a_model_opens_no_port_says_nothing_and_leaves_signals_alone(
     weights_path: Path, capfd: pytest.CaptureFixture[str]
@@ -319,6 +327,7 @@ def _listening_ports() -> set[str]:
     return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own}
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_whoever_waits_for_the_first_use_is_told_why(weights_path: Path) -> None:
     prompt = Prompt.of(user("Hi"), options=Options(tokens_max=1))
@@ -330,6 +339,7 @@ async def test_whoever_waits_for_the_first_use_is_told_why(weights_path: Path) -
     assert isinstance(second[0], ReplyStarted)
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_engines_of_one_file_share_one_model_until_the_last_is_closed(weights_path: Path) -> None:
     first, second = (LocalEngine(weights_path, context_tokens=256) for _ in range(2))

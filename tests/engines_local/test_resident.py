@@ -78,6 +78,7 @@ async def test_it_starts_with_its_first_client_and_only_its_user_can_open_it(fol
     assert not (folder / "model.sock").exists()
 
 
+@pytest.mark.slow
 async def test_it_ends_when_its_last_client_has_been_gone_for_a_while() -> None:
     async with kept(keep_s=0.2) as found:
         pass
@@ -111,6 +112,7 @@ async def test_one_that_was_killed_leaves_nothing_that_blocks(folder: Path) -> N
         assert second.pid != first.pid
 
 
+@pytest.mark.slow
 async def test_versions_that_differ_do_not_talk(monkeypatch: pytest.MonkeyPatch) -> None:
     async with kept() as old:
         pass
@@ -170,6 +172,7 @@ async def answer(engine: LocalEngine, said: str = "Hi") -> tuple[str, list[str]]
     return builder.reply().text, notices
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_a_second_command_finds_the_model_loaded(weights_path: Path) -> None:
     here = LocalEngine(weights_path, context_tokens=512)
@@ -189,6 +192,7 @@ async def test_a_second_command_finds_the_model_loaded(weights_path: Path) -> No
     await other.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_a_process_that_dies_is_started_again_and_a_client_that_leaves_stops_the_model(
     weights_path: Path,

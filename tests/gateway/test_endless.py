@@ -13,6 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.helpers import rest_slow
+
 from .raw import post_of, read_stream
 from .served import SHORT, Served, engines
 from .speech import DIALECTS, STREAM, Answer, Call, Say, Spent, Think, chunk, events_of
@@ -80,7 +82,7 @@ def auth(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}-{'x' * 20}"} if key else {}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_slow(KINDS))
 @pytest.mark.parametrize(
     ("caller", "model"),
     [*zip(DIALECTS, DIALECTS, strict=True), *zip(DIALECTS, DIALECTS[1:] + DIALECTS[:1], strict=True)],
@@ -141,7 +143,9 @@ finally:  # of this program alone: getrusage also counts the process that starte
 
 @pytest.mark.parametrize(
     ("kind", "model"),
-    [*(("text", dialect) for dialect in DIALECTS), *zip(("thinking", "arguments", "nothing"), DIALECTS, strict=True)],
+    rest_slow(
+        [*(("text", one) for one in DIALECTS), *zip(("thinking", "arguments", "nothing"), DIALECTS, strict=True)]
+    ),
 )
 def test_an_endless_answer_ends_a_turn_with_a_limit_that_has_a_name(
     kind: str, model: str, upstream: Upstream, tmp_path: Path

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import rest_slow
+
 from .asked import asked
 from .callers import PNG
 from .programs import Ended, Programs, streams
@@ -37,7 +39,7 @@ class Llm(Programs):
         return self.run(sys.executable, "-m", "llm", "-m", "work", *arguments, well=well)
 
 
-@pytest.mark.parametrize("dialect", ["anthropic", "openai-chat"])
+@pytest.mark.parametrize("dialect", rest_slow(["anthropic", "openai-chat"]))
 def test_it_asks_and_its_own_tools_run(dialect: str, upstream: Upstream, served: Served, tmp_path: Path) -> None:
     both = calls(Call("c1", "add", {"a": 2, "b": 3}), Call("c2", "add", {"a": 20, "b": 30}), interleaved=True)
     name = upstream.plays(*streams(dialect, both, says("Five and fifty.")))
@@ -50,6 +52,7 @@ def test_it_asks_and_its_own_tools_run(dialect: str, upstream: Upstream, served:
     assert second.results == (("c1", "5"), ("c2", "50"))
 
 
+@pytest.mark.slow
 def test_it_sends_an_image_and_gets_an_answer_in_one_piece(upstream: Upstream, served: Served, tmp_path: Path) -> None:
     name = upstream.plays(whole("anthropic", says("A pixel.", spent=Spent(fresh=7, out=3))))
     llm = Llm(tmp_path, served.base_url, f"a:{name}")
@@ -62,6 +65,7 @@ def test_it_sends_an_image_and_gets_an_answer_in_one_piece(upstream: Upstream, s
     assert (seen.texts, seen.images) == (("What is it?",), (PNG,))
 
 
+@pytest.mark.slow
 def test_it_tells_what_went_wrong_in_the_providers_words(upstream: Upstream, served: Served, tmp_path: Path) -> None:
     name = upstream.plays(error("anthropic", 400, "invalid_request_error", "It is too long."))
     told = Llm(tmp_path, served.base_url, f"a:{name}").ask("Hi", well=False)

@@ -19,6 +19,7 @@ from rondel.gateway.server.exchange import _in_a_line  # pyright: ignore[reportP
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.values import Usage
+from tests.helpers import rest_slow
 
 from .raw import error_of, post_of
 from .served import SHORT, Served, engines
@@ -76,7 +77,7 @@ def test_a_tag_is_no_way_around(name: str, web: httpx2.Client) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in /proc")
-@pytest.mark.parametrize("where", ["prompt_cache_key", "metadata", "user", "model"])
+@pytest.mark.parametrize("where", rest_slow(["metadata", "prompt_cache_key", "user", "model"]))
 def test_names_of_megabytes_do_not_stay(where: str, named: Served, web: httpx2.Client) -> None:
     """Trust 17: forty of them, each another one, neither in memory nor in the log."""
 

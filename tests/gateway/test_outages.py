@@ -65,6 +65,7 @@ def test_an_upstream_that_is_down_costs_one_request_and_not_each(
         assert "spare failed" not in error_of(caller, got.json())[1]
 
 
+@pytest.mark.slow
 def test_status_is_a_command_and_asks_for_a_key(upstream: Upstream, tmp_path: Path) -> None:
     """Trust 26: `rondel status` shows what a running gateway knows; a key sees what it may use."""
     name = upstream.plays(*([Reset()] for _ in range(3)))

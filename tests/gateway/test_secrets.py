@@ -11,6 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.helpers import rest_slow
+
 from .raw import post_of
 from .served import SECRETS, SHORT, Served, engines
 from .speech import (
@@ -104,7 +106,7 @@ def echoes(model: str, canary: str, streams: bool) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", rest_slow(DIALECTS))
 def test_no_secret_comes_back_that_an_upstream_repeats(dialect: str, streams: bool, upstream: Upstream, served: Served):
     """Trust 14: as a model's name, an error's code or words, a header, a redirect; `served` looks through all files."""
     with httpx2.Client(base_url=served.base_url, timeout=WAIT_S) as web:

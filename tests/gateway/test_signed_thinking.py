@@ -204,6 +204,7 @@ def test_an_older_claude_whose_thinking_is_kept_thinks_on(ann: Callers, upstream
     assert assistant(second)[0] == SIGNED
 
 
+@pytest.mark.slow
 def test_what_was_thought_survives_a_restart(upstream: Upstream, tmp_path: Path) -> None:
     """Trust 21: it is in the store, and the next process finds it there."""
     name = upstream.plays(played("anthropic", THOUGHT, False), played("anthropic", says("-"), False))

@@ -314,6 +314,7 @@ async def test_a_turn_that_takes_longer_than_the_time_between_two_does_not_pile_
         assert await said_by_the_clock(app) == ["tick", "tick"]
 
 
+@pytest.mark.slow
 async def test_ten_thousand_schedules_wait_with_one_timer():
     """T13: nothing is scanned and no timer is set for each."""
     clock = VirtualClock()

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Place
 from tests.cli.serving import Serving
+from tests.helpers import rest_slow
 
 if sys.platform != "linux":
     pytest.skip("limits of other processes' files are Linux's", allow_module_level=True)
@@ -79,7 +80,7 @@ def child(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("listens", ["heard", "unheard"])
+@pytest.mark.parametrize("listens", rest_slow(["heard", "unheard"]))
 def test_charges_wait_for_space_and_are_written_then(tmp_path: Path, listens: str) -> None:
     """Trust 24: without a rule that blocks, calls go on; no charge is lost, and listeners hear of each."""
     done = child(FULL_FOR_A_WHILE, tmp_path / "rondel.db", listens)
@@ -135,6 +136,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_the_charges_that_are_kept_have_a_bound_and_the_rest_is_counted(tmp_path: Path) -> None:
     """Trust 24: memory is not filled instead of the disk."""
     done = child(BOUND, tmp_path / "rondel.db")
@@ -215,6 +217,7 @@ def wait_health(gateway: Serving, status: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_a_gateway_on_a_full_disk_answers_says_so_and_charges_all_in_the_end(place: Place) -> None:
     """Trust 24: 633 were answered and 344 charged, without a word."""
     place.write("rondel.toml", 'engine = "echo"\n[store]\npath = "rondel.db"\n')

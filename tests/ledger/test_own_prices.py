@@ -231,7 +231,11 @@ def test_lint_and_doctor_warn_of_it(place: Place):
     ("text", "line", "sentence"),
     [
         ('[engines.a]\nbase_url = "http://x"\n[engines.a.prices]\nx = {input = -1, output = 1}', 4, "is -1"),
-        ('[engines.a]\nbase_url = "http://x"\n[engines.a.prices]\nx = {input = 1}', 4, "'output' is missing"),
+        (
+            '[engines.a]\nbase_url = "http://x"\n[engines.a.prices]\nx = {input = 1}',
+            4,
+            "give it `input` and `output`, or",
+        ),
         ('[engines.a]\nbase_url = "http://x"\n[engines.a.prices]\nx = {input = nan, output = 1}', 4, "is nan"),
         ("[ledger]\nestimated_price = {input = inf, output = 1}", 2, "is inf"),
         ('[ledger]\nunknown_price = "blok"', 2, "did you mean 'block'?"),

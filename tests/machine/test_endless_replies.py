@@ -121,6 +121,7 @@ def test_a_model_that_ignores_tokens_max_is_cut_off():
     assert engine.said < 6_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transform", "kind"), [({"name": "reasoning", "enable": False}, "thinking"), ("enhancetool", "arguments")]
 )

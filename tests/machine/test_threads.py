@@ -12,9 +12,9 @@ import threading
 import pytest
 
 from rondel import Agent, ask, tool
+from rondel.calling.threads import THREADS_MAX, in_thread
 from rondel.errors import RondelError
 from rondel.testing import Scripted, call, calls, say
-from rondel.threads import THREADS_MAX, in_thread
 
 WAIT_S = 20.0
 

@@ -219,6 +219,7 @@ def test_a_process_that_lost_its_claim_ends_its_turn_with_a_clear_error(tmp_path
     assert len(of(TurnStarted, events)) == len(of(TurnFinished, events)) == 1
 
 
+@pytest.mark.slow
 def test_a_stopped_process_that_only_waits_holds_nobody_up(tmp_path: Path):
     """Trust 2: who waits and does not begin although it could is passed after some seconds."""
     path = tmp_path / "rondel.db"
@@ -236,6 +237,7 @@ def test_a_stopped_process_that_only_waits_holds_nobody_up(tmp_path: Path):
         assert b.wait("ended", "m2")["output"] == "heard later"
 
 
+@pytest.mark.slow
 def test_twenty_messages_each_from_two_processes_of_which_one_is_killed_again_and_again(tmp_path: Path):
     """Trust 2: what was acknowledged is answered exactly once, in each sender's order, and no turn fails."""
     path, chance = tmp_path / "rondel.db", random.Random(2)

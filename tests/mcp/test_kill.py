@@ -30,6 +30,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
 async def test_a_stubborn_server_and_its_child_are_gone_after_kill_9(tmp_path: Path) -> None:
     told = tmp_path / "pids"

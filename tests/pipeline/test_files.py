@@ -188,6 +188,7 @@ def test_a_prompt_may_be_as_deep_as_prompts_may_be_and_no_deeper(tmp_path: Path)
     assert said_of(tmp_path, deep) == "a.yaml: is nested too deeply to be read"
 
 
+@pytest.mark.slow
 def test_a_prompt_may_be_ten_thousand_nodes_wide(tmp_path: Path) -> None:
     nodes = "".join(f"\n      - {{id: n{number}, text: x}}" for number in range(10_000))
     agent = agent_in(tmp_path, f"agents:\n  a:\n    prompt:{nodes}\n")

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from rondel.fetching.address import as_address, why_not_public
-from rondel.fetching.http import image_type
+from rondel.files.media import image_type
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from rondel.prompt import Node
 from rondel.testing import Scripted, Step
 from rondel.tools.calculate import calculate
 from rondel.values import ModelFacts, Options, Text, ToolCall
+from tests.helpers import rest_slow
 
 from ..helpers import events_of, of, play
 
@@ -153,12 +154,13 @@ def test_a_call_is_found_behind_a_long_text():
     ],
 )
 @pytest.mark.parametrize("tail", ["", "</tool_use></invoke></parameter>[/TOOL]```" * 9])
-def test_a_million_characters_of_tags_are_searched_in_linear_time(piece: str, tail: str):
+@pytest.mark.parametrize(("chars", "most_s"), rest_slow([(150_000, 2), (1_000_000, 8)]))
+def test_a_million_characters_of_tags_are_searched_in_linear_time(piece: str, tail: str, chars: int, most_s: float):
     """M01: no text makes the search run away."""
-    text = piece * (1_000_000 // len(piece)) + tail
+    text = piece * (chars // len(piece)) + tail
     started = time.process_time()
     find_calls(text)
-    assert time.process_time() - started < 8  # a quadratic search would need hours
+    assert time.process_time() - started < most_s  # a quadratic search would need hours
 
 
 PIECES = [

@@ -180,6 +180,7 @@ def test_the_projects_own_agent_is_used(tmp_path: Path):
     assert problems(tmp_path, "agents:\n  a: {template: x}\n") == []
 
 
+@pytest.mark.slow
 def test_a_chain_of_thousands_of_agents_is_followed(tmp_path: Path):
     lines = [f"  a{n}: {{template: '{{{{ .Get \"a{n + 1}\" }}}}'}}" for n in range(2_000)]
     found = problems(tmp_path, "\n".join(("agents:", *lines, "  a2000: {template: '{{ .Get \"a0\" }}'}", "")))

@@ -402,6 +402,7 @@ def test_a_function_may_ask_for_its_call(tmp_path: Path):
     assert float(answer(list(agents.values()), "x", "?")[0]) > 0
 
 
+@pytest.mark.slow
 def test_a_file_may_have_thousands_of_agents(tmp_path: Path):
     lines: list[Any] = [f"  a{n}: {{template: '{{{{ .Get \"a{n + 1}\" }}}}'}}" for n in range(2_000)]
     agents = agents_in(tmp_path, "\n".join(("agents:", *lines, "  a2000: {template: x}", "")))

@@ -23,6 +23,7 @@ from tests.helpers import play, scripted
 TURNS = 500
 
 
+@pytest.mark.slow
 def test_finished_turns_do_not_fill_memory(monkeypatch: pytest.MonkeyPatch):
     """Trust 9: hundreds of turns, each in a conversation of its own, cost what the kept conversations cost."""
     monkeypatch.setattr("rondel.machine.journals.JOURNALS_MAX", 50)

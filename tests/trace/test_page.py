@@ -135,6 +135,7 @@ def test_everything_opens_with_the_keyboard_and_says_what_it_is():
     assert "prefers-color-scheme: dark" in tree.css_first("style").text()
 
 
+@pytest.mark.slow
 def test_of_a_long_trace_only_the_last_turn_stands_open():
     short, long = parsed(build(long_conversation(60), {})), parsed(build(long_conversation(10_000), {}))
     assert len(short.css("li > details")) == len(short.css("li > details[open]"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -74,6 +74,7 @@ async def site(
     *agents: Agent,
     keys: Mapping[str, KeySettings] | None = None,
     at: int = 0,
+    origins: Sequence[str] = (),
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncGenerator[Site]:
@@ -81,7 +82,7 @@ async def site(
     listening = bind("127.0.0.1", at)
     port = listening.getsockname()[1]
     async with App(*agents, **options) as app:
-        holder = [Access(keys or {}, port=port)]
+        holder = [Access(keys or {}, port=port, origins=origins)]
         records = Records()
         web = WebApp(app, lambda: holder[0], records, About("0.0", "scripted", "a test", **about or {}))
 

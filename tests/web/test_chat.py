@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from playwright.async_api import Browser, expect
 
 from rondel import Agent, tool
@@ -135,6 +136,7 @@ async def test_an_approval_shows_all_of_it_and_is_given_by_mouse_and_by_key(brow
         await sees(page, "Paid in the end.")
 
 
+@pytest.mark.slow
 async def test_a_question_is_answered_in_ones_own_words_or_by_choosing(browser: Browser):
     model = Scripted(
         call("ask_user", "q1", question="Which colour?", options=["red", "blue"]), "Blue it is.",
@@ -153,6 +155,7 @@ async def test_a_question_is_answered_in_ones_own_words_or_by_choosing(browser: 
         await sees(page, "Hello, Ada.")
 
 
+@pytest.mark.slow
 async def test_tools_nested_agents_and_thinking_are_shown_folded(browser: Browser):
     inner_pause = Pause("The inner agent thinks aloud, ", "and ends.")
 
@@ -197,6 +200,7 @@ FILES = """(files) => { const data = new DataTransfer();
   return data; }"""
 
 
+@pytest.mark.slow
 async def test_files_come_by_button_by_paste_and_by_drop(browser: Browser):
     """Too many, too large and empty ones are refused with one sentence; what was attached and written stays."""
     model = Scripted("Got them.")
@@ -237,6 +241,7 @@ async def test_files_come_by_button_by_paste_and_by_drop(browser: Browser):
         await expect(page.get_by_role("link", name="one.txt")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_drafts_wait_where_they_were_written(browser: Browser):
     async with site(Agent("a", engine=Scripted("One.", "Two."))) as made:
         ids = [await made.start(), await made.start()]
@@ -253,6 +258,7 @@ async def test_drafts_wait_where_they_were_written(browser: Browser):
             await expect(message(page)).to_have_value("half a thought")
 
 
+@pytest.mark.slow
 async def test_search_rename_delete_and_a_delete_in_another_tab(browser: Browser):
     async with site(Agent("a", engine=Scripted("Yes.", "No."))) as made:
         first, second = await made.start(), await made.start()
@@ -287,6 +293,7 @@ async def test_search_rename_delete_and_a_delete_in_another_tab(browser: Browser
             await expect(other.get_by_role("heading", name="What would you like to do?")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_two_tabs_that_send_at_once_both_get_their_answer(browser: Browser):
     model = Scripted("Ready.", "First answer.", "Second answer.")
     async with site(Agent("a", engine=model)) as made:

@@ -58,6 +58,7 @@ async def outliving(browser: Browser) -> AsyncGenerator[BrowserContext]:
         await context.close()
 
 
+@pytest.mark.slow
 async def test_the_page_goes_on_when_the_server_is_restarted_in_mid_answer(browser: Browser, tmp_path: Path):
     """The banner says that the connection is gone; the answer is complete after the restart, and nothing is twice."""
     first = Pause("The beginning ")
@@ -191,6 +192,7 @@ def _agent() -> Agent:
     return Agent("a", "You are brief.", engine=model, tools=[add], description="Adds numbers.")
 
 
+@pytest.mark.slow
 async def test_traces_usage_gateway_agents_jobs_and_settings_show_what_happened(browser: Browser):
     """Two turns are compared line by line; requests appear as they happen, errors first; a prompt is assembled."""
     about = {"settings": lambda: SETTINGS, "files": {"a": "agents/a.md"}}
@@ -299,6 +301,7 @@ async def _no_barriers(page: Page, where: str) -> None:
     assert not said, (where, json.dumps(said, indent=1))
 
 
+@pytest.mark.slow
 async def test_right_to_left_text_zoom_phones_and_reduced_motion(browser: Browser):
     hebrew = "שלום עולם, זה משפט ארוך."
     async with site(Agent("a", engine=Scripted(hebrew, Pause("working ")))) as made:

@@ -1,6 +1,7 @@
 """Applies what a conversation overrides of its agent: options, nodes of the prompt, parameters of plugins.
 
-Each is one key: `options.temperature`, `prompt.tone`, `plugins.trim.share`.
+Each is one key: `options.temperature`, `prompt.tone`, `plugins.trim.share`. A program that talks to the agent may add
+tools that it answers itself (`client.tools`) and what the model should know of it (`client.context`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,23 @@ from ..errors import RondelError, nearest
 from ..machine.resolved import ResolvedAgent
 from ..plugin import Chain, Plugin
 from ..prompt import HISTORY, Child, Node
-from ..values import Options
+from ..question import Hold, Question
+from ..tool import NAME, CallContext, Tool
+from ..values import Options, Value
 
 TEXT_CHARS_MAX = 100_000
+CLIENT = "client."
+CLIENT_TOOLS_MAX = 128
+CLIENT_QUESTION = "client:"
+"""Begins the id of the question that waits for the result of a client's tool."""
+
+
+class ClientTool(Value, frozen=True):
+    """A tool that the program on the other side answers. A call of it waits as a question does."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = {}
 
 
 def adjust(resolved: ResolvedAgent, settings: Mapping[str, Any], *, strict: bool = False) -> ResolvedAgent:
@@ -39,6 +54,10 @@ def _with(resolved: ResolvedAgent, key: str, value: Any) -> ResolvedAgent:
         return msgspec.structs.replace(resolved, options=_options(resolved.options, rest, value))
     if kind == "prompt" and rest:
         return msgspec.structs.replace(resolved, nodes=_nodes(resolved.nodes, rest, value))
+    if key == "client.tools":
+        return _client_tools(resolved, value)
+    if key == "client.context":
+        return _client_context(resolved, str(value))
     if kind == "plugins" and "." in rest:
         name, _, parameter = rest.rpartition(".")
         return msgspec.structs.replace(resolved, chain=_chain(resolved, name, parameter, value))
@@ -84,6 +103,52 @@ def _walk(nodes: tuple[Child, ...]) -> typing.Iterator[Node]:
         if isinstance(node, Node):
             yield node
             yield from _walk(node.children)
+
+
+# --- what a client brings ---------------------------------------------------------------------------------------------
+
+
+def _client_tools(resolved: ResolvedAgent, value: Any) -> ResolvedAgent:
+    try:
+        given = msgspec.convert(value, tuple[ClientTool, ...])
+    except msgspec.ValidationError as error:
+        raise RondelError(f"the client's tools are wrong: {error}") from None
+    if len(given) > CLIENT_TOOLS_MAX or len(msgspec.json.encode(value)) > TEXT_CHARS_MAX * 2:
+        raise RondelError(
+            f"the client offers too many tools, or too large ones; at most {CLIENT_TOOLS_MAX} are possible"
+        )
+    tools = dict(resolved.tools)
+    for spec in given:
+        if not NAME.fullmatch(spec.name):
+            raise RondelError(f"{spec.name[:80]!r} is not a valid tool name: use 1 to 64 letters, digits, '_' or '-'")
+        if spec.name in tools:
+            raise RondelError(f"there is a tool {spec.name!r} already; the client must use another name for its own")
+        tools[spec.name] = _client_tool(spec)
+    specs = (*resolved.specs, *(tools[spec.name].spec for spec in given))
+    return msgspec.structs.replace(resolved, tools=tools, specs=specs)
+
+
+def _client_tool(spec: ClientTool) -> Tool:
+    async def run(arguments: dict[str, Any], context: CallContext) -> Hold | str:
+        id, answer = f"{CLIENT_QUESTION}{context.call.id}", context.answer
+        if answer is not None and answer.question_id == id:  # an earlier answer may have been an approval of this call
+            return answer.text
+        text = f"Waiting for the result of {spec.name} from the program that offers it"
+        return Hold(Question(id, "ask", text, call_id=context.call.id))
+
+    schema = spec.schema or {"type": "object", "properties": {}}
+    return Tool(
+        name=spec.name, run=run, description=spec.description, schema=schema, idempotent=True, timeout_s=0,
+        repeatable=True, origin="client",
+    )  # fmt: skip
+
+
+def _client_context(resolved: ResolvedAgent, text: str) -> ResolvedAgent:
+    if len(text) > TEXT_CHARS_MAX:
+        raise RondelError(f"the client's context has more than {TEXT_CHARS_MAX:,} characters; send less")
+    at = next((n for n, node in enumerate(resolved.nodes) if node.id == HISTORY), len(resolved.nodes))
+    node = Node("client-context", text=text, role="system")
+    return msgspec.structs.replace(resolved, nodes=(*resolved.nodes[:at], node, *resolved.nodes[at:]))
 
 
 # --- plugins ----------------------------------------------------------------------------------------------------------

@@ -10,22 +10,20 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..agent import Agent
 from ..charge import Scope, Tell
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.deadline import Deadlines
-from ..contracts.embedder import Embedder
-from ..contracts.knowledge import KnowledgeBases, NoKnowledge
 from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
-from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..errors import RondelError, StoreError, TurnFailed
 from ..events import DurableEvent, MessageAdded, TurnStarted
 from ..limits import ReplyBound
 from ..machine.conversation import Conversation
+from ..machine.images import GivenEngines, Images
 from ..machine.journal import Journal
 from ..machine.journals import Journals
 from ..machine.runner import TurnRunner
@@ -36,6 +34,9 @@ from ..values import AgentResult, Message, Outcome
 from .registry import Registry, default_plugins
 
 if TYPE_CHECKING:
+    from ..contracts.embedder import Embedder
+    from ..contracts.knowledge import KnowledgeBases
+    from ..contracts.web import WebSearch
     from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
     from ..trace.provenance import PreviewStep
@@ -65,21 +66,26 @@ class App:
         environment: Mapping[str, str] | None = None,
         knowledge: Knowledge | None = None,
         web_search: WebSearch | None = None,
+        images: GivenEngines = (),
+        image_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Compose an app. The first agent answers where none is named. `engine` is for agents without one; without it
         they get the one that the command line would choose. `store` is a path of a database, a store, or None for
-        memory; `recover` takes up what a process that died has left. `plugins` replaces the default list."""
+        memory; `recover` takes up what a process that died has left. `plugins` replaces the default list. `images` are
+        engines that make pictures, in the order in which they are asked; `image_options`, such as `size` and `quality`,
+        are used where a request has none."""
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
 
         self._environment = environment
         self._knowledge, self.web_search = knowledge, web_search
-        self.knowledge: KnowledgeBases = knowledge or NoKnowledge()  # what agents can look up
+        self.knowledge: KnowledgeBases = knowledge or _no_knowledge()  # what agents can look up
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = _open_store(store, self.clock)
         self.ledger = ledger or Ledger(self.store.ledger_store, clock=self.clock)  # charges every engine call
+        self.images = Images(images, self.ledger.charge_images, image_options)
         self._runtime = runtime
         self._recover = recover
         self.registry = Registry(self, engine=engine, plugins=plugins, tools=tools, make_engine=make_engine)
@@ -130,6 +136,7 @@ class App:
 
     async def _close(self) -> None:
         await self.registry.aclose()
+        await self.images.aclose()
         if self._knowledge is not None:
             await self._knowledge.aclose()
         self.deadlines.close()
@@ -224,6 +231,12 @@ class App:
         await turn.plugins.start(turn)
         async for step in assemble(turn):
             yield step
+
+
+def _no_knowledge() -> KnowledgeBases:
+    from ..contracts.knowledge import NoKnowledge
+
+    return NoKnowledge()
 
 
 def _open_store(given: Store | str | os.PathLike[str] | None, clock: Clock) -> Store:

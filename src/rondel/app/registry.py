@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,10 +12,11 @@ from ..engine import Engine, EngineInfo, UnavailableEngine, close, uncharged
 from ..errors import RondelError, nearest
 from ..machine.citing import CitingEngine
 from ..machine.resolved import ResolvedAgent
-from ..machine.services import Services
 from ..plugin import Chain, Plugin
 from ..tool import Tool
-from .adjust import adjust
+
+if TYPE_CHECKING:
+    from ..machine.services import Services
 
 SETTINGS_MAX = 256  # agents with a conversation's settings that are kept
 
@@ -125,6 +126,8 @@ class Registry:
     def _adjusted(self, resolved: ResolvedAgent, settings: Mapping[str, Any]) -> ResolvedAgent:
         """Return an agent with a conversation's settings. It is kept: its plugins may remember something."""
         key = f"{resolved.agent.name} {msgspec.json.encode(settings, order='sorted').decode()}"
+        from .adjust import adjust
+
         made = self._with_settings.pop(key, None) or adjust(resolved, settings)
         self._with_settings[key] = made
         if len(self._with_settings) > SETTINGS_MAX:
@@ -133,6 +136,8 @@ class Registry:
 
     def check_setting(self, agent: str, key: str, value: Any) -> None:
         """Raise RondelError if a conversation cannot override this setting of an agent."""
+        from .adjust import adjust
+
         adjust(self.resolve(agent), {key: value}, strict=True)
 
     def _assemble(self, agent: Agent) -> ResolvedAgent:

@@ -65,7 +65,7 @@ class Bot:
             telling = group.create_task(self._tell_ready())
             group.create_task(self._close())
             try:
-                await connect(self._client, token)
+                await connect(self._client, token, self._stop)
             finally:
                 self._stop.set()
                 telling.cancel()

@@ -41,9 +41,11 @@ from ..project.config import (
 from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
 from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_plugins
+from ..project.images import make_image_engine
 from ..project.knowledge import make_knowledge, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
+from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -147,10 +149,15 @@ async def open_gateway(
 @contextlib.asynccontextmanager
 async def open_page(running: Running) -> AsyncGenerator[Application]:
     """Yield the application to serve: the gateway, and beside it the page and its API."""
+    async with beside(lambda: _web(running), running.gateway) as application:
+        yield application
+
+
+def _web(running: Running) -> WebApp:
     from ..project.agents import agent_files
     from ..project.config import explain
     from ..project.lint import lint
-    from ..surfaces.web.server import About, WebApp, beside
+    from ..surfaces.web.server import About, WebApp
 
     gateway, project = running.gateway, running.project
     about = About(
@@ -165,8 +172,7 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
     )
     web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
-    async with beside(web, gateway) as application:
-        yield application
+    return web
 
 
 class _ModelOffer:
@@ -272,6 +278,7 @@ def _setup(
         config,
         make_engine=make,
         make_embedder=lambda name: make_embedder(name, config, env=env),
+        make_image_engine=lambda name: make_image_engine(name, config, env=env),
         default=found,
         before=before,
         redactor=redactor,

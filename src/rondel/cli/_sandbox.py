@@ -16,9 +16,10 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
+from rich.panel import Panel
 from rich.text import Text
 
-from ..errors import RondelError
+from ..errors import RondelError, nearest
 from ..files.regular import read_regular
 from ..project.settings import DiscordSettings
 from ..surfaces.terminal.console import SafeConsole
@@ -27,7 +28,7 @@ from ..text.printable import one_line
 from ._project import Opened
 
 if TYPE_CHECKING:
-    from ..surfaces.discord import DiscordBot
+    from ..surfaces.discord.bot import DiscordBot
     from ..testing.discord import Json, LoopbackDiscord, User
 
 FILE_BYTES_MAX = 8_000_000
@@ -45,6 +46,7 @@ HELP = (
     ("/edit TEXT, /delete", "change or remove your last message"),
     ("/quit", "leave; Ctrl-D does, too"),
 )
+COMMANDS = ("/help", "/go", "/dm", "/as", "/reply", "/click", "/file", "/edit", "/delete", "/quit")
 
 
 async def play(opened: Opened, settings: DiscordSettings) -> None:
@@ -60,7 +62,7 @@ async def play(opened: Opened, settings: DiscordSettings) -> None:
         )
         sandbox.bot = attach(client, opened.app, own)
         async with asyncio.TaskGroup() as group:
-            group.create_task(connect(client, discord.token))
+            group.create_task(connect(client, discord.token, asyncio.Event()))
             try:
                 await sandbox.bot.connected.wait()
                 await sandbox.run(group)
@@ -182,20 +184,48 @@ class Sandbox:
         self._print(self._place())
 
     async def _click(self, label: str) -> None:
+        known: list[str] = []
         for message in reversed(self._discord.world.messages_in(self._here)):
-            if any(label.casefold() == known.casefold() for known in _labels(message)):
-                exact = next(known for known in _labels(message) if known.casefold() == label.casefold())
-                interaction = await self._discord.click(self._me, message, exact)
-                await self._settled(interaction)
+            known += (labels := _labels(message))
+            exact = [one for one in labels if one.casefold() == label.casefold()]
+            exact += [one for one in labels if _plain(one).startswith(_plain(label))]
+            if _plain(label) and exact:
+                await self._settled(await self._discord.click(self._me, message, exact[0]))
                 return
-        raise LookupError(f"no message here has a button {label!r}")
+        raise LookupError(f"no message here has a button {label!r}{nearest(label, known)}")
 
     async def _slash(self, line: str) -> None:
         words = shlex.split(line)
         names = [word for word in words if "=" not in word]
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        interaction = await self._discord.command(self._me, self._here, " ".join(names), **_typed(options))
+        known = self._slash_commands()
+        if not any(" ".join(names) == one or " ".join(names).startswith(f"{one} ") for one in known):
+            is_group = any(one.startswith(f"{names[0]} ") for one in known) if names else False
+            typed = f"/{' '.join(names[: 2 if is_group else 1])}"
+            raise LookupError(
+                f"there is no command {typed!r}{nearest(typed, [*COMMANDS, *(f'/{one}' for one in known)])}"
+            )
+        extra = next(one for one in sorted(known, key=len, reverse=True) if " ".join(names).startswith(one))
+        if rest := names[len(extra.split()) :]:
+            first = next(iter(known[extra]), "option")
+            raise ValueError(f"write options with their names: /{extra} {first}={shlex.quote(' '.join(rest))}")
+        interaction = await self._discord.command(
+            self._me, self._here, " ".join(names), **_typed(options, known[extra])
+        )
         await self._settled(interaction)
+
+    def _slash_commands(self) -> dict[str, dict[str, int]]:
+        """Return the bot's slash commands, each with the types of its options."""
+        found: dict[str, dict[str, int]] = {}
+        pending = [(command["name"], command) for command in self._discord.world.commands.get(0, ())]
+        while pending:
+            name, level = pending.pop(0)
+            options: list[Json] = level.get("options") or []
+            below = [(f"{name} {option['name']}", option) for option in options if option["type"] in (1, 2)]
+            pending += below
+            if not below:
+                found[name] = {option["name"]: option["type"] for option in options}
+        return found
 
     async def _settled(self, interaction: Any) -> None:
         """Show what only this person sees of an answer, or the form that it opens."""
@@ -208,7 +238,7 @@ class Sandbox:
         await self._discord.answered(interaction, within_s=ANSWER_S)
         for message in interaction.answers:
             if message["flags"] & (1 << 6) and int(message["id"]) not in self._printed:
-                self._printed[int(message["id"])] = message["content"]
+                self._printed[int(message["id"])] = _signature(message)
                 self._print(self._message(message, note="only you can see this"))
 
     async def _send_file(self, rest: str) -> None:
@@ -263,6 +293,9 @@ class Sandbox:
         parts: list[RenderableType] = [name]
         if text := self._readable(message["content"]):
             parts.append(Padding(Markdown(text), (0, 0, 0, 2)))
+        elif text := self._readable(_text_of(message)):  # a card
+            shown = Markdown(text.replace("\n-# ", "\n").replace("\n", "\n\n"))
+            parts.append(Padding(Panel(shown, border_style="blue", expand=False), (0, 0, 0, 2)))
         for embed in message["embeds"]:
             parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
         for file in message["attachments"]:
@@ -328,12 +361,9 @@ class Sandbox:
         if not text.startswith("/"):
             return []
         known = [(name.split(",")[0].split()[0], about) for name, about in HELP if name.startswith("/")]
-        for command in self._discord.world.commands.get(0, ()):
-            known += [
-                (f"/{command['name']} {option['name']}", option["description"])
-                for option in command["options"]
-                if option["type"] in (1, 2)
-            ]
+        known += [
+            (f"/{name}", " ".join(f"{one}=…" for one in options)) for name, options in self._slash_commands().items()
+        ]
         return [(name, about) for name, about in known if name.startswith(text)]
 
     def interrupted(self, has_text: bool) -> None:
@@ -357,15 +387,32 @@ def _labels(message: Json) -> list[str]:
     return found
 
 
+def _plain(label: str) -> str:
+    """Return the letters and digits of a label: arrows and dots are hard to type."""
+    return "".join(filter(str.isalnum, label.casefold()))
+
+
+def _text_of(message: Json) -> str:
+    from ..testing.discord import text_of
+
+    return text_of(message)
+
+
 def _signature(message: Json) -> str:
     """What makes a message worth showing again."""
-    return f"{message['content']}\x00{_labels(message)}\x00{len(message['embeds'])}{len(message['attachments'])}"
+    return f"{_text_of(message)}\x00{_labels(message)}\x00{len(message['embeds'])}{len(message['attachments'])}"
 
 
-def _typed(options: dict[str, str]) -> dict[str, Any]:
+def _typed(options: dict[str, str], types: dict[str, int]) -> dict[str, Any]:
+    """Return what was typed as the options' own types; what cannot be that stays a text, and is refused."""
     words: dict[str, Any] = {"true": True, "false": False}
     return {
-        name: words.get(value.casefold(), int(value) if value.isdigit() else value) for name, value in options.items()
+        name: words.get(value.casefold(), value)
+        if types.get(name) == 5
+        else int(value)
+        if types.get(name) == 4 and value.lstrip("-").isdigit()
+        else value
+        for name, value in options.items()
     }
 
 

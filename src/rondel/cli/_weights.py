@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from ..calling.threads import in_thread
 from ..engine import Engine
 from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
 from ..errors import ConfigError
@@ -16,7 +17,6 @@ from ..files.private import private_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
 from ..project.trust import state_folder
 from ..surfaces.terminal.console import progress_bar
-from ..threads import in_thread
 from ._output import console, tell
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, ShellComplete, get_completion_class, split_arg_string
 
 from ..errors import ConfigError, nearest
 from ._output import tell
@@ -18,6 +18,45 @@ WHERE = {
     "fish": "run once: rondel completion fish > ~/.config/fish/completions/rondel.fish",
 }
 
+BASH = """\
+%(complete_func)s() {
+    local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}" found type value before=""
+    local word="${line##*[[:space:]]}"
+    [[ $word == *:* && $COMP_WORDBREAKS == *:* ]] && before="${word%%:*}:"
+    for found in $(env COMP_WORDS="$line" %(complete_var)s=bash_complete "$1"); do
+        IFS=',' read -r type value <<< "$found"
+        if [[ $type == dir ]]; then
+            COMPREPLY=()
+            compopt -o dirnames
+        elif [[ $type == file ]]; then
+            COMPREPLY=()
+            compopt -o default
+        elif [[ $type == plain ]]; then
+            COMPREPLY+=("${value#"$before"}")
+        fi
+    done
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class Bash(BashComplete):
+    """Completes the line and not bash's own words: bash breaks `local:smollm2` at its colon, and replaces only what
+    follows it."""
+
+    source_template = BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_WORDS"]
+        words = split_arg_string(line)[1:]
+        is_begun = bool(words) and not line[-1].isspace()
+        return (words[:-1], words[-1]) if is_begun else (words, "")
+
+
+def completer(shell: str) -> type[ShellComplete] | None:
+    """Return what completes in a shell: for bash our own, else click's."""
+    return Bash if shell == "bash" else get_completion_class(shell)
+
 
 @click.command()
 @click.argument("shell", default="", help=f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}; by default, your own")
@@ -26,7 +65,7 @@ def completion(shell: str) -> None:
     name = shell or os.path.basename(os.environ.get("SHELL", "")) or "bash"
     if name not in SHELLS:
         raise ConfigError(f"the shell {name!r} is not supported{nearest(name, SHELLS)}")
-    kind = get_completion_class(name)
+    kind = completer(name)
     root = click.get_current_context().find_root().command
     assert kind is not None
     # `source_vars` and not `source`, which would start bash to learn its version.

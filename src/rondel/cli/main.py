@@ -70,10 +70,14 @@ def _parse(arguments: list[str]) -> int:
 
 def _complete(program: Any, instruction: str) -> int:
     """Answer the shell that completes a line. It shows what is printed, so errors print nothing."""
-    from click.shell_completion import shell_complete
+    from .completion import completer
 
     try:
-        return shell_complete(program, {}, "rondel", COMPLETE, instruction)
+        kind = completer(instruction.removesuffix("_complete"))
+        if kind is None:
+            return FAILED
+        sys.stdout.write(kind(program, {}, "rondel", COMPLETE).complete() + "\n")
+        return DONE
     except Exception:
         if os.environ.get("RONDEL_DEBUG"):
             raise

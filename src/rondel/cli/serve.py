@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..calling.threads import in_thread
 from ..contracts.clock import Clock
 from ..errors import ConfigError
 from ..gateway.server.serving import Server, bind, run_fast
@@ -19,7 +20,6 @@ from ..project.config import money_warnings
 from ..project.engines import best_present
 from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
-from ..threads import in_thread
 from ._gateway import NO_ENGINE, Running, check_address, open_gateway, open_page, unusable, with_address
 from ._options import flag, string
 from ._output import console, path_hint, tell

@@ -4,7 +4,7 @@ values; each surface shows them its own way."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -124,6 +124,13 @@ class Chat(Protocol):
     async def use_engine(self, name: str) -> None:
         """Use another engine from the next turn on."""
         ...
+
+    async def settings(self) -> dict[str, Any]:
+        """What this conversation overrides of its agent."""
+        ...
+
+    async def set(self, key: str, value: Any) -> None:
+        """Override a setting of the agent in this conversation; None for the agent's own again."""
 
     async def switch(self, conversation: Conversation, *, resumes: bool = False) -> None:
         """Continue in another conversation. `resumes` also continues its interrupted turn."""

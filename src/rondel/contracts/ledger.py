@@ -7,7 +7,6 @@ None, never 0. Knows no store, no engine and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import add
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec.structs import astuple
@@ -46,9 +45,18 @@ class Totals(Value, frozen=True):
         return self.cost_nanousd / NANO
 
     def __add__(self, other: Totals) -> Totals:
-        *mine, at = astuple(self)
-        *theirs, later = astuple(other)
-        return Totals(*map(add, mine, theirs), updated_at=max(at, later))
+        return Totals(
+            self.calls + other.calls,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.tokens_cached + other.tokens_cached,
+            self.tokens_cache_written + other.tokens_cache_written,
+            self.tokens_reasoning + other.tokens_reasoning,
+            self.cost_nanousd + other.cost_nanousd,
+            self.unpriced + other.unpriced,
+            self.estimated + other.estimated,
+            max(self.updated_at, other.updated_at),
+        )
 
     @classmethod
     def of(cls, charge: Charge) -> Totals:

@@ -180,7 +180,7 @@ class Log(Protocol):
         ...
 
     async def delete(self, conversation: str) -> bool:
-        """Delete a conversation and its children. Return False if it does not exist."""
+        """Delete a conversation, its children, and those of their jobs that nobody runs. False if it does not exist."""
         ...
 
     def keep_open(self, in_use: Callable[[str], bool]) -> None:
@@ -232,6 +232,10 @@ class KeyValueStore(Protocol):
 
         This returns when the value would survive `kill -9`.
         """
+
+    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
+        """Store a value, or remove it if it is None, without waiting: within 50 ms, before or together with the next
+        write of any kind. A read may not find it yet. A failure is logged."""
 
     async def get(self, namespace: str, key: str) -> bytes | None:
         """Return the value; None if there is none or it has expired."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -85,6 +85,20 @@ class Retry(Wrapper):
                 if not self._may_pass(error, attempt):
                     raise
                 failure, lost = error, error.lost + error.may_have_spent
+            await self._sleep(self._wait_s(failure, attempt))
+            attempt += 1
+
+    async def post(self, path: str, body: bytes, content_type: str, *, bytes_max: int) -> bytes:
+        """Send a body to another path of an engine's server. What may have reached the model is not sent again: what
+        is asked there, such as pictures, takes long and costs much."""
+        attempt = 1
+        while True:
+            try:
+                return await cast(Any, self._engine).post(path, body, content_type, bytes_max=bytes_max)
+            except EngineError as error:
+                if error.may_have_spent or not self._may_pass(error, attempt):
+                    raise
+                failure = error
             await self._sleep(self._wait_s(failure, attempt))
             attempt += 1
 

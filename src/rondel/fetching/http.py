@@ -13,6 +13,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING, TypeAlias
 
 from .. import __version__
+from ..files.media import IMAGE_KINDS, image_type
 from ..values import Media
 from . import FetchError, not_fetched
 from .address import as_address, why_not_public
@@ -52,7 +53,7 @@ class HttpFetcher:
         """Fetch an image. Raises FetchError with a sentence if it is refused."""
         data = await self._bytes(url)
         if not (mime := image_type(data)):
-            raise self._error(url, f"it is not an image that models can see ({KINDS})")
+            raise self._error(url, f"it is not an image that models can see ({IMAGE_KINDS})")
         return Media("image", mime, data)
 
     async def _bytes(self, url: str) -> bytes:
@@ -145,19 +146,3 @@ async def _resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
-
-
-KINDS = "PNG, JPEG, GIF and WebP"  # the kinds that models can see
-
-
-def image_type(data: bytes) -> str:
-    """Return the media type of an image that models can see, or an empty text."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return ""

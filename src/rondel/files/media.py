@@ -11,12 +11,7 @@ from ..values import Media, MediaKind
 from .regular import read_regular
 
 FILE_BYTES_MAX = 32 << 20
-_BEGINNINGS = (
-    (b"\x89PNG\r\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
+IMAGE_KINDS = "PNG, JPEG, GIF and WebP"  # the kinds that models can see
 
 
 def read_media(name: str) -> Media:
@@ -47,4 +42,17 @@ def media_of(data: bytes, name: str, what: str) -> Media:
 
 
 def type_by_content(data: bytes) -> str:
-    return next((mime for begin, mime in _BEGINNINGS if data.startswith(begin)), "")
+    return image_type(data) or ("application/pdf" if data.startswith(b"%PDF-") else "")
+
+
+def image_type(data: bytes) -> str:
+    """Return the media type of an image that models can see, or an empty text. A name or a header may lie."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return ""

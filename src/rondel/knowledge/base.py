@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..calling.threads import in_thread
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.embedder import Embedder
 from ..contracts.knowledge import (
@@ -33,7 +34,6 @@ from ..engine import Engine
 from ..errors import EngineError, RondelError
 from ..fetching import FetchError
 from ..fetching.http import PageFetcher
-from ..threads import in_thread
 from ..values import Value
 from .rerank import reranked
 from .scan import FoundFile, ReadFile, exists, made, pattern_of, read_file, scan, tags_of

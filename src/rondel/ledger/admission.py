@@ -55,6 +55,9 @@ class Plan(NamedTuple):
     in_money: bool  # whether a rule that blocks limits money
 
 
+_NO_PLAN = Plan((), (), (), (), False)
+
+
 class AppliedRules:
     """The rules that apply to the calls of one scope, and the scope in texts that can be stored."""
 
@@ -66,7 +69,7 @@ class AppliedRules:
         self.rules = tuple((rule, *account) for rule in rules for account in rule.accounts_of(self.scope))
         modes = {rule.mode for rule, _, _ in self.rules}
         self.blocks, self.warns = "block" in modes, "warn" in modes
-        self._day, self._plan = -1, Plan((), (), (), (), False)
+        self._day, self._plan = -1, _NO_PLAN
 
     def accounts(self, at: float) -> list[Account]:
         return [Account.at(dimension, value, rule.window, at) for rule, dimension, value in self.rules]

@@ -143,7 +143,9 @@ class ChargedEngine(Wrapper):
         if not (scope.engine and scope.model):
             name = self._engine.name
             _, colon, model = name.partition(":")
-            named = scope.over(Scope(engine=name, model=model if colon else name))
+            named = msgspec.structs.replace(
+                scope, engine=scope.engine or name, model=scope.model or (model if colon else name)
+            )
         self._named = scope, named  # most calls have the scope of the one before
         return named
 

@@ -19,9 +19,10 @@ from typing import Any, cast
 
 import msgspec
 
-from ..charge import ALL, TEXT_CHARS_MAX, Charge, Scope, Tell
+from ..charge import ALL, TEXT_CHARS_MAX, Charge, ImageUsage, Scope, Tell
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.embedder import Embedder
+from ..contracts.images import ImageEngine
 from ..contracts.ledger import (
     PAGE,
     PAGE_MAX,
@@ -148,13 +149,26 @@ class Ledger:
 
         return ChargedEmbedder(embedder, self, scope, tell)
 
+    def charge_images(
+        self, engine: ImageEngine, scope: Scope | Callable[[], Scope], tell: Tell | None = None
+    ) -> ImageEngine:
+        """Return the image engine with every call charged to the scope, as a call of the kind `image`."""
+        from .images import ChargedImageEngine
+
+        return ChargedImageEngine(engine, self, scope, tell)
+
     # --- a call ---------------------------------------------------------------------------------------------------
 
     async def reserve(
-        self, scope: Scope, *, tokens: Callable[[], tuple[int, int]], tell: Tell | None = None
+        self,
+        scope: Scope,
+        *,
+        tokens: Callable[[], tuple[int, int]],
+        tell: Tell | None = None,
+        images: ImageUsage | None = None,
     ) -> Reservation:
         """Admit a call, or raise TokenLimitError. `tokens` estimates the tokens in and out; it is called only if a rule
-        applies."""
+        applies. A call that makes `images` needs room for its whole cost, and others for their input."""
         if self.on_write_failure == "block" and self._store.unwritten.charges:
             # Without the reason, which names a path: gateways pass this on to callers.
             raise StoreFull(
@@ -166,19 +180,21 @@ class Ledger:
         if not self.prices.loaded and self.prices.lists(applying.provider):
             self._load_prices()
         if applying.rules:
-            await self._admit(reservation, applying, Usage(*tokens(), estimated=True))
+            await self._admit(reservation, applying, Usage(*tokens(), estimated=True), images)
         return reservation
 
-    async def _admit(self, reservation: Reservation, applying: AppliedRules, usage: Usage) -> None:
+    async def _admit(
+        self, reservation: Reservation, applying: AppliedRules, usage: Usage, images: ImageUsage | None
+    ) -> None:
         plan = applying.plan(reservation.at)
         if applying.blocks:
             if self._loading is not None:
                 await asyncio.wait((self._loading,))
-            cost = 0
+            cost, at_least = 0, Usage(usage.tokens_in) if images is None else usage
             if plan.in_money:
-                cost = self._charge("", reservation.at, reservation.scope, Usage(usage.tokens_in)).cost_nanousd or 0
-            needed = Needed(usage.tokens_in, cost)
-            reservation.reserved = await self._claim(reservation, plan, usage, needed)
+                cost = self._charge("", reservation.at, reservation.scope, at_least, images=images).cost_nanousd or 0
+            needed = Needed(at_least.tokens_in + at_least.tokens_out, cost)
+            reservation.reserved = await self._claim(reservation, plan, usage, needed, images)
         if applying.warns and reservation.tell is not None:
             balances = await self._store.balances([account for _, account in plan.warned])
             for (rule, account), balance in zip(plan.warned, balances, strict=True):
@@ -186,11 +202,16 @@ class Ledger:
                     reservation.tell(_warning(rule, account))
 
     async def _claim(
-        self, reservation: Reservation, plan: Plan, usage: Usage, needed: Needed | None = None
+        self,
+        reservation: Reservation,
+        plan: Plan,
+        usage: Usage,
+        needed: Needed | None = None,
+        images: ImageUsage | None = None,
     ) -> Reserved:
         """Claim a usage on the accounts of all rules that block. What is `needed` must fit into what is left; if it is
         None, any room will do. Raises TokenLimitError."""
-        charge = self._charge(self._new_id(), reservation.at, reservation.scope, usage, UNSETTLED)
+        charge = self._charge(self._new_id(), reservation.at, reservation.scope, usage, UNSETTLED, images)
         if charge.cost_nanousd is None and charge.tokens and self.unknown_price == "block":
             self._refuse_unpriced(plan, charge.scope)
         reserved = Reserved(charge, plan.claimed, reservation.at + RESERVED_S)
@@ -241,6 +262,7 @@ class Ledger:
         whole: bool = True,
         lost: Usage | None = None,
         metadata: dict[str, Any] | None = None,
+        images: ImageUsage | None = None,
     ) -> None:
         """Charge what a call spent, once, without waiting. `estimate` is used if the upstream reported no credible
         usage. `whole` is False for an answer that was cut off. `lost` is what earlier attempts may have spent."""
@@ -255,12 +277,13 @@ class Ledger:
         scope = reservation.scope
         model = model[:TEXT_CHARS_MAX]
         if model and model != scope.model and (answered := named(model, scope)) != scope.model:
-            other = msgspec.structs.replace(scope, model=answered)
-            scope = (self._applying.get(other) or self._applies_to(other)).scope
+            scope = msgspec.structs.replace(scope, model=answered).cleaned()
+        if images is not None:
+            metadata = {"images": images.made, **(metadata or {})}
         if self._loading is None:
-            self._keep(reservation, scope, usage, metadata or {})
+            self._keep(reservation, scope, usage, metadata or {}, images)
         else:
-            self._unpriced.append(partial(self._keep, reservation, scope, usage, metadata or {}))
+            self._unpriced.append(partial(self._keep, reservation, scope, usage, metadata or {}, images))
 
     def void(self, reservation: Reservation) -> None:
         """Release a call that spent nothing: it was never sent, or the model's server refused it."""
@@ -275,14 +298,21 @@ class Ledger:
         for more in reservation.more:
             self._store.settle(None, reserved=more)
 
-    def _keep(self, reservation: Reservation, scope: Scope, usage: Usage, metadata: dict[str, Any]) -> None:
+    def _keep(
+        self,
+        reservation: Reservation,
+        scope: Scope,
+        usage: Usage,
+        metadata: dict[str, Any],
+        images: ImageUsage | None = None,
+    ) -> None:
         tell, reserved = reservation.tell, reservation.reserved
         reservation.tell = None  # it may refer to this call: a cycle would be left for the garbage collector
         id = self._new_id() if reserved is None else reserved.charge.id
-        charge = self._charge(id, reservation.at, scope, usage, metadata)
+        charge = self._charge(id, reservation.at, scope, usage, metadata, images)
         if charge.cost_nanousd is None and reserved is not None and reserved.charge.cost_nanousd is not None:
             # The model that answered has no price, but the one that was called has: a limit of money counts by that.
-            asked = self._charge(id, reservation.at, reserved.charge.scope, usage, metadata)
+            asked = self._charge(id, reservation.at, reserved.charge.scope, usage, metadata, images)
             charge = msgspec.structs.replace(charge, cost_nanousd=asked.cost_nanousd, price=asked.price)
         applying = self._watched_by(scope, tell)
         if applying is None:
@@ -326,7 +356,7 @@ class Ledger:
 
     def _applies_to(self, scope: Scope) -> AppliedRules:
         applying = AppliedRules(scope, self.rules)
-        if scope.chars <= SCOPE_CHARS_MAX:
+        if self.rules and scope.chars <= SCOPE_CHARS_MAX:
             if len(self._applying) >= SCOPES_MAX:
                 del self._applying[next(iter(self._applying))]
             self._applying[scope] = applying
@@ -474,8 +504,16 @@ class Ledger:
 
     # --- charges --------------------------------------------------------------------------------------------------
 
-    def _charge(self, id: str, at: float, scope: Scope, usage: Usage, metadata: dict[str, Any] | None = None) -> Charge:
-        cost, price = self.prices.charged(scope.engine.partition(":")[0], scope.model, usage, at)
+    def _charge(
+        self,
+        id: str,
+        at: float,
+        scope: Scope,
+        usage: Usage,
+        metadata: dict[str, Any] | None = None,
+        images: ImageUsage | None = None,
+    ) -> Charge:
+        cost, price = self.prices.charged(scope.engine.partition(":")[0], scope.model, usage, at, images)
         return Charge(id, at, scope, usage, cost, price, metadata or {})
 
     def _new_id(self) -> str:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from ..callbacks import is_awaitable
+from ..calling.callbacks import is_awaitable
 from ..errors import RondelError, nearest
 
 log = logging.getLogger("rondel.ledger")

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias
 
-from ..charge import NANO
+from ..charge import NANO, ImageUsage
 from ..values import Usage, Value
 
 _SAME = ("anthropic", "openai", "openrouter", "groq", "mistral", "deepseek", "together", "fireworks")
@@ -29,21 +29,27 @@ class Rates(NamedTuple):
     output: int
     cached: int
     cache_written: int
+    image_in: int | None = None  # tokens of pictures in the input, if they have a price of their own
+    image_out: int | None = None  # tokens of pictures that a model made
+    image: int | None = None  # one picture that a model made, which then costs no tokens
 
 
 class Price(Value, frozen=True):
-    """What a million tokens cost, in dollars. By default, cached tokens cost as much as others."""
+    """What a million tokens cost, in dollars, or what one picture costs. By default, cached tokens cost as much as
+    others."""
 
-    input: float
-    output: float
+    input: float | None = None
+    output: float | None = None
     cached: float | None = None
     cache_written: float | None = None
+    image: float | None = None
 
     @property
     def rates(self) -> Rates:
-        plain = _fine(self.input)
+        plain = _fine(self.input or 0.0)
         cached, written = (plain if one is None else _fine(one) for one in (self.cached, self.cache_written))
-        return Rates(0, plain, _fine(self.output), cached, written)
+        image = None if self.image is None else _fine(self.image)
+        return Rates(0, plain, _fine(self.output or 0.0), cached, written, image=image)
 
 
 EMBEDDED = "local"  # the provider of models that run in this process: they cost nothing
@@ -91,18 +97,20 @@ class Prices:
         self._snapshot = get_snapshot()
         self.version = f"genai-prices {__version__}"
 
-    def charged(self, provider: str, model: str, usage: Usage, at: float) -> tuple[int | None, str]:
+    def charged(
+        self, provider: str, model: str, usage: Usage, at: float, images: ImageUsage | None = None
+    ) -> tuple[int | None, str]:
         """Return what a call cost, in billionths of a dollar, and the name of the price list; None if unknown."""
         if (rates := self._own_rates(provider, model)) is not None:
-            return _cost(rates, usage), "own price"
+            return _cost(rates, usage, images), "own price"
         if provider == EMBEDDED and self._has_embedded:
-            return _cost(_FREE_RATES, usage), "embedded"
+            return _cost(_FREE_RATES, usage, images), "embedded"
         if self.lists(provider):
             if self._snapshot is None:
                 return _UNKNOWN
             if (rates := self._listed_rates(provider, model, at)) is not None:
-                return _cost(rates, usage), self.version
-        return _UNKNOWN if self._estimate is None else (_cost(self._estimate, usage), ESTIMATED)
+                return _cost(rates, usage, images), self.version
+        return _UNKNOWN if self._estimate is None else (_cost(self._estimate, usage, images), ESTIMATED)
 
     def _own_rates(self, provider: str, model: str) -> tuple[Rates, ...] | None:
         own = self._own.get(provider)
@@ -151,17 +159,25 @@ class Prices:
         return self._models[key]
 
 
-def _cost(rates: tuple[Rates, ...], usage: Usage) -> int:
-    rate = rates[0]
+def _cost(rates: tuple[Rates, ...], usage: Usage, images: ImageUsage | None = None) -> int:
+    rate, more = rates[0], 0
     for step in rates:
         if step.above < usage.tokens_in:
             rate = step
+    output = rate.output
+    if images is not None:
+        if rate.image is not None:
+            return (rate.image * images.made + 500) // 1_000
+        output = output if rate.image_out is None else rate.image_out
+        if rate.image_in is not None:
+            more = min(images.tokens_in, usage.tokens_in) * (rate.image_in - rate.input)
     plain = max(usage.tokens_in - usage.tokens_cached - usage.tokens_cache_written, 0)
     cost = (
-        plain * rate.input
+        more
+        + plain * rate.input
         + usage.tokens_cached * rate.cached
         + usage.tokens_cache_written * rate.cache_written
-        + usage.tokens_out * rate.output
+        + usage.tokens_out * output
     )
     return (cost + 500_000_000) // 1_000_000_000
 
@@ -172,6 +188,7 @@ def _fine(dollars: float) -> int:
 
 def _rates(price: Any) -> tuple[Rates, ...] | None:
     given = [getattr(price, f"{key}_mtok") for key in ("input", "output", "cache_read", "cache_write")]
+    drawn = [getattr(price, f"{key}_image_mtok", None) for key in ("input", "output")]
     if given[0] is None and given[1] is None:
         return None  # priced by the picture, or by the minute
     steps = sorted({0, *(tier.start for one in given for tier in getattr(one, "tiers", ()))})
@@ -187,5 +204,7 @@ def _rates(price: Any) -> tuple[Rates, ...] | None:
     rates: list[Rates] = []
     for above in steps:
         plain, out = rate(given[0], above), rate(given[1], above)
-        rates.append(Rates(above, plain, out, rate(given[2], above, plain), rate(given[3], above, plain)))
+        cached, written = rate(given[2], above, plain), rate(given[3], above, plain)
+        images = (None if one is None else rate(one, above) for one in drawn)
+        rates.append(Rates(above, plain, out, cached, written, *images))
     return tuple(rates)

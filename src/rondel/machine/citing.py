@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from ..contracts.knowledge import Filter
-from ..contracts.source import Passage
 from ..engine import Engine, Wrapper, dialect_of
 from ..errors import RondelError
 from ..prompt import Prompt
@@ -21,6 +19,8 @@ from ..values import Citation, Delta, PartDelta, PartFinished, PartStarted, Text
 from .spending import charged_embedder
 
 if TYPE_CHECKING:
+    from ..contracts.knowledge import Filter
+    from ..contracts.source import Passage
     from .turn import Turn
 
 BY = "citations"  # the name under which warnings are recorded

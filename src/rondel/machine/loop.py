@@ -4,13 +4,10 @@ plugins, retries wrap the engine. Resume is this loop again on the same transcri
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import cast
-
+from ..engine import close
 from ..events import Outcome, RoundStarted
 from ..prompt import Prompt
-from ..values import Delta, Message, Notice, Reply, ReplyBuilder, deltas_of
+from ..values import Message, Notice, Reply, ReplyBuilder, deltas_of
 from .calls import answer_calls
 from .ending import Lifetime
 from .replies import append_reply
@@ -36,7 +33,8 @@ async def ask_engine(turn: Turn) -> None:
     """Prompt down the plugins, stream, reply up the plugins, append."""
     started = turn.round_began = turn.now()
     prompt = await turn.plugins.prompt(turn, turn.prompt())
-    turn.emit(RoundStarted(turn.transcript.turn_rounds + 1, turn.agent.name, turn.engine.name))
+    turn.reply_id = turn.new_id("msg")
+    turn.emit(RoundStarted(turn.transcript.turn_rounds + 1, turn.agent.name, turn.engine.name, turn.reply_id))
     if prompt.is_blank:
         await append_reply(turn, Reply(Message("assistant")), ran=False)
         return
@@ -54,7 +52,8 @@ async def stream_reply(turn: Turn, prompt: Prompt) -> tuple[Reply, float | None]
     whole reply first."""
     builder = turn.builder = ReplyBuilder()
     add, emit, held, first_token_at = builder.add, turn.emit, turn.plugins.holds_stream, None
-    async with aclosing(cast(AsyncGenerator[Delta], turn.engine.stream(prompt))) as deltas:
+    deltas = turn.engine.stream(prompt)
+    try:
         async for delta in deltas:
             if first_token_at is None and type(delta) is not Notice:
                 first_token_at = turn.now()
@@ -63,4 +62,6 @@ async def stream_reply(turn: Turn, prompt: Prompt) -> tuple[Reply, float | None]
                 emit(delta)
                 if turn.watching:
                     await turn.plugins.finish_watching(turn)
+    finally:
+        await close(deltas)
     return builder.reply(), first_token_at

@@ -99,7 +99,7 @@ def _with_ids(turn: Turn, message: Message) -> Message:
     # Models do not see directives and their results: what a directive gave is part of the text that they get.
     directs = turn.words is not None and any(isinstance(part, ToolCall) and is_directive(part) for part in parts)
     duration = 0 if directs else message.duration
-    id = message.id or turn.new_id("msg")
+    id, turn.reply_id = message.id or turn.reply_id or turn.new_id("msg"), ""
     return msgspec.structs.replace(message, parts=parts, id=id, author=author, duration=duration)
 
 

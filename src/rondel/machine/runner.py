@@ -273,7 +273,7 @@ class TurnRunner:
         scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
         engine, settings = transcript.engine, transcript.settings
         resolved = services.registry.resolve(agent, engine, settings) if engine or settings else None
-        before = msgspec.convert(job.payload.get("before", ()), tuple[Message, ...])
+        before = _given(job, "before", tuple[Message, ...]) or ()
         messages = (*before, message) if message else before
         return Turn(
             services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person

@@ -21,6 +21,7 @@ from ..contracts.web import WebSearch
 from ..engine import Engine, EngineInfo
 from ..limits import ReplyBound
 from ..tool import Tool
+from .images import Images
 from .resolved import ResolvedAgent
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ class Services(Protocol):
     @property
     def web_search(self) -> WebSearch | None:
         """The service that searches the web, if one is configured."""
+        ...
+
+    @property
+    def images(self) -> Images:
+        """The engines that make pictures; false if none is configured."""
         ...
 
     @property

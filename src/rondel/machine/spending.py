@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..charge import Scope
-from ..contracts.embedder import Embedder
 from ..engine import Engine, EngineInfo
 from ..events import Event, SpendingWarned, Spent, UsageRecorded
 from ..limits import Limits, ReplyBound
 from ..values import Message
 
 if TYPE_CHECKING:
+    from ..contracts.embedder import Embedder
+    from ..contracts.images import GeneratedImages, ImageRequest
     from .turn import Turn
 
 
@@ -35,6 +36,12 @@ def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engi
 def charged_embedder(turn: Turn, embedder: Embedder) -> Embedder:
     scope = lambda: scope_of(turn, "embedding")  # noqa: E731
     return turn.services.charge_embedder(embedder, scope, lambda event: _record(turn, event))
+
+
+async def make_images(turn: Turn, request: ImageRequest) -> GeneratedImages:
+    """Return pictures that a call of this turn asks for, charged to it."""
+    scope = lambda: scope_of(turn, "image")  # noqa: E731
+    return await turn.services.images.make(request, scope, lambda event: _record(turn, event))
 
 
 def _reply_bound(turn: Turn) -> ReplyBound:

@@ -122,6 +122,17 @@ def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tup
 class Transcript:
     """A conversation's entries, folded into what was said and what the loop asks."""
 
+    # An object with more than 30 attributes and no slots has a dict of its own, which is built anew for each one.
+    __slots__ = (
+        *("_after_calls", "_born", "_directing", "_fleeting", "_open", "_quiet", "_removed", "_spent_below"),
+        *("_starts", "agent", "always_allowed", "auto_replies", "called", "calls", "carried_out", "closed"),
+        *("continuations", "current_agent", "engine", "facts", "failure", "handing_off", "handoffs", "ids"),
+        *("inbox", "inputs", "jobs", "limit", "messages", "offered", "old_facts", "outcome", "output"),
+        *("owed", "person", "ran", "reason", "repetition", "rerolls", "rounds", "scope", "settings"),
+        *("sources", "starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds"),
+        *("turn_usage", "turns_done", "turns_learned", "undone", "usage"),
+    )
+
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         self.messages: list[Message] = []
         self._born: list[int] = []

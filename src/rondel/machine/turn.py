@@ -7,7 +7,6 @@ one: loop.py, replies.py, calls.py, spending.py and ending.py.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +44,16 @@ def caller_conversation(request: str) -> str:
 class Turn:
     """One turn of a conversation: what plugins and tools may ask of it."""
 
+    # An object with more than 30 attributes and no slots has a dict of its own, which is built anew for each one.
+    __slots__ = (
+        *("_given_agent", "_given_person", "_given_scope", "_left_out", "_offered", "_starting_agent"),
+        *("_warned", "agent", "below", "budget", "builder", "call", "caller", "charged_engine", "emit"),
+        *("ending", "engine", "error", "failure", "id", "inputs", "journal", "limits", "messages", "now"),
+        *("outcome", "parent", "path", "played", "plugins", "previewing", "reason", "resolved"),
+        *("round_began", "scopes", "services", "sources", "started_at", "state", "stopping", "suggested"),
+        *("task", "tools", "top", "transcript", "watching", "words"),
+    )
+
     def __init__(
         self,
         services: Services,
@@ -75,7 +84,7 @@ class Turn:
         """The program that sent this turn's request to the gateway; None in every other turn."""
         self.inputs = inputs or {}
         self.state = State()
-        self.watching: deque[tuple[Plugin, Event, Awaitable[None]]] = deque()
+        self.watching: list[tuple[Plugin, Event, Awaitable[None]]] = []
         """What async `on_event` hooks returned, until something can wait for it."""
         self.previewing = False  # the prompt is only shown: no model is asked
 
@@ -90,6 +99,7 @@ class Turn:
 
         self.builder: ReplyBuilder | None = None  # the reply that is being received
         self.round_began = 0.0
+        self.reply_id = ""  # the id that the next reply gets, so that watchers know it while it streams
         self.below: dict[str, tuple[Spent, tuple[str, ...]]] = {}
         """What agents that worked for an unanswered call have used, and which agents they suggest, by the call's id."""
 
@@ -117,7 +127,7 @@ class Turn:
         """Let this agent, with its engine, tools and plugins, write the next reply."""
         given = self._given_agent
         is_given = given is not None and given.agent.name == agent
-        resolved = self.resolved = given if is_given and given else self.services.registry.resolve(agent)
+        resolved = self.resolved = given if is_given and given else self._resolve(agent)
         self.scopes: dict[str, Scope] = {}
         """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
         self.agent: Agent = resolved.agent
@@ -135,6 +145,13 @@ class Turn:
         """The plugins that take part in this turn, in order."""
         self.emit: Callable[[Event], None] = self._emit_watched if self.plugins.watches else self.journal.emit
         """Show an event to the watchers. Never waits."""
+
+    def _resolve(self, agent: str) -> ResolvedAgent:
+        """Return the agent as it is, with the tools and the context of the program that talks to it: they outlast a
+        handoff, and other settings do not."""
+        settings = self.transcript.settings if self.parent is None else {}
+        brought = {key: value for key, value in settings.items() if key.startswith("client.")}
+        return self.services.registry.resolve(agent, settings=brought)
 
     # --- who and where ------------------------------------------------------------------------------------------------
 
@@ -294,16 +311,20 @@ class Turn:
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
-    async def append(self, *events: DurableEvent, wait: bool = True) -> None:
+    def append(self, *events: DurableEvent, wait: bool = True) -> Awaitable[None]:
         """Store events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
 
         Wait only if something outside happens next: a side effect, or watchers see that the turn has ended.
         """
         if self.plugins.watches:
-            for event in events:
-                self.plugins.watch(self, event)
-            if self.watching:
-                await self.plugins.finish_watching(self)
+            return self._append_watched(events, wait)
+        return self.journal.append(*events, wait=wait)
+
+    async def _append_watched(self, events: tuple[DurableEvent, ...], wait: bool) -> None:
+        for event in events:
+            self.plugins.watch(self, event)
+        if self.watching:
+            await self.plugins.finish_watching(self)
         await self.journal.append(*events, wait=wait)
 
     def _emit_watched(self, event: Event) -> None:

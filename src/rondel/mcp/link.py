@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..calling.threads import in_thread
 from ..errors import RondelError, ToolError
 from ..question import Hold
-from ..threads import in_thread
 from ..tool import NoResult
 from ..values import Media, Text, ToolResult
 from .asking import Asker

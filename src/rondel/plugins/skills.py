@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..calling.threads import in_thread
 from ..errors import ConfigError, RondelError, ToolError, nearest
 from ..files.regular import read_regular
 from ..machine.turn import Turn
@@ -20,7 +21,6 @@ from ..plugin import Plugin
 from ..prompt import Prompt
 from ..text.printable import visible_line
 from ..text.yaml import read_markdown
-from ..threads import in_thread
 from ..tool import Tool, tool
 from ..values import Value
 

@@ -30,14 +30,28 @@ from .settings import Config, EngineSettings, FactSettings, RetrySettings, Trans
 from .trust import trust_list
 
 if TYPE_CHECKING:
+    from ..engines.http import HttpEngine
     from ..engines.local.weights import Weights
+    from ..engines.retry import Retry
 
 Probe: TypeAlias = Callable[[str], Awaitable[bytes | None]]
 """Asks for an address and gives the body of the answer, or None when there is none."""
 
 PROBE_S = 0.5
 ANSWER_BYTES_MAX = 1_000_000
-NOT_FOR_CHAT = ("*embed*", "*bge-*", "*minilm*", "*rerank*", "*whisper*", "*tts*", "*clip*", "*e5-*", "*gte-*")
+NOT_FOR_CHAT = (
+    "*embed*",
+    "*bge-*",
+    "*minilm*",
+    "*rerank*",
+    "*whisper*",
+    "*tts*",
+    "*clip*",
+    "*e5-*",
+    "*gte-*",
+    "*gpt-image*",
+    "*dall-e*",
+)
 """Patterns of models that servers list but that cannot chat."""
 
 
@@ -104,6 +118,26 @@ def engine_at(
     endpoint = Endpoint(provider, base_url, dialect, key, headers=dict(headers or {}))
     given = FactSettings() if facts is None else FactSettings(**msgspec.structs.asdict(facts))
     return _over_http(endpoint, model, EngineSettings(retry=RetrySettings(attempts=attempts), facts=given))
+
+
+ANSWER_S = 300.0  # how long a server may work on what it answers as a whole, such as a picture
+
+
+def posting_engine(name: str, config: Config, env: Mapping[str, str]) -> HttpEngine | Retry:
+    """Return an engine for another path of a model's server than that for chats: it is retried, and nothing else. A
+    missing key is an error of the call."""
+    from ..dialects import DIALECTS
+    from ..engines.http import HttpEngine
+    from ..engines.retry import Retry
+
+    head, _, model = name.partition(":")
+    settings = config.engines.get(head, EngineSettings())
+    endpoint = _endpoint(settings.provider or head, settings, env)
+    if settings.first_token_s is None:
+        endpoint = msgspec.structs.replace(endpoint, first_token_s=ANSWER_S)
+    engine = HttpEngine(endpoint, DIALECTS[endpoint.dialect](), model or settings.model)
+    retry = settings.retry
+    return Retry(engine, retry.attempts, retry.base_s, retry.cap_s) if retry.attempts > 1 else engine
 
 
 def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: bool) -> Engine:

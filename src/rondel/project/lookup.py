@@ -59,6 +59,7 @@ TOOLS: dict[str, str] = {
     "cancel_schedule": "rondel.tools.schedule:cancel_schedule",
     "current_time": "rondel.tools.clock:current_time",
     "finish": "rondel.tools.finish:finish",
+    "generate_image": "rondel.tools.generate_image:generate_image",
     "list_jobs": "rondel.tools.background:list_jobs",
     "list_schedules": "rondel.tools.schedule:list_schedules",
     "run_shell": "rondel.tools.shell:run_shell",

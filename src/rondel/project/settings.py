@@ -105,6 +105,21 @@ class ToolSettings(Value, frozen=True):
     """The share of a model's window that the schemas of MCP tools may take; above it, the model searches them."""
 
 
+class ImageSettings(Value, frozen=True):
+    """`[images]`: who makes pictures."""
+
+    engine: str = ""  # `provider:model` with OpenAI's images API, or a name in `[engines]`
+    fallback: tuple[str, ...] = ()  # the engines that are asked, in order, if it fails
+    size: str = ""  # of pictures whose size nobody chose: `1024x1024` or `auto`
+    options: dict[str, Any] = {}
+    """More fields for the body of each request, such as `quality`."""
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What is used where a request says nothing."""
+        return {"size": self.size, **self.options} if self.size else self.options
+
+
 class TelemetrySettings(_Discreet, frozen=True):
     """Where traces are sent, if there is an endpoint."""
 
@@ -168,6 +183,7 @@ class MainRouteSettings(RouteSettings, frozen=True):
     long_context_tokens: int | None = 60_000
     background_models: tuple[str, ...] | None = ("*claude*haiku*",)
     embedding: str = ""  # the embedder for requests to /v1/embeddings that name none
+    image_generation: str = ""  # the image engine for requests to /v1/images/ that name none; else that of [images]
     custom: str = ""
     """`module:function`, which takes the request, the configuration and the tokens, and returns an engine or None."""
     custom_s: float = 2.0
@@ -189,6 +205,7 @@ class FallbackSettings(Value, frozen=True):
     web_search: tuple[str, ...] = ()
     image: tuple[str, ...] = ()
     embedding: tuple[str, ...] = ()
+    image_generation: tuple[str, ...] = ()
 
 
 class BudgetSettings(Value, frozen=True):
@@ -358,6 +375,7 @@ class Config(Value, frozen=True):
     tools: ToolSettings = ToolSettings()
     knowledge: dict[str, KnowledgeSettings] = {}
     web_search: WebSearchSettings = WebSearchSettings()
+    images: ImageSettings = ImageSettings()
     discord: DiscordSettings | None = None  # None without a table `[discord]`
     mcp: tuple[ServerSpec, ...] = ()
     path: str = ""  # the file, or an empty text

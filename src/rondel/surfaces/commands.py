@@ -108,13 +108,13 @@ async def _model(chat: Chat, rest: str) -> Output:
 async def _set(chat: Chat, rest: str) -> Output:
     key, _, written = rest.partition(" ")
     if not key:
-        settings = (await chat.conversation.transcript()).settings
+        settings = await chat.settings()
         rows = [(name, msgspec.json.encode(value, enc_hook=str).decode()) for name, value in settings.items()]
         rows += [("model", chat.chosen_engine)] if chat.chosen_engine else []
         return Table(tuple(rows), ("setting", "value")) if rows else "This conversation uses its agent's own settings."
     if key == "model":
         return await _model(chat, written.strip() or chat.app.registry.resolve(chat.conversation.agent).engine.name)
-    await chat.conversation.set(key, _value(written.strip()))
+    await chat.set(key, _value(written.strip()))
     return f"{key} is set for this conversation." if written.strip() else f"{key} is the agent's own again."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, get_args
@@ -11,11 +12,13 @@ import msgspec
 from ..contracts.command import Document
 from ..contracts.store import ConversationInfo, Log
 from ..errors import RondelError, nearest
+from ..files.media import image_type
 from ..machine.transcript import Transcript
 from ..values import Media, Message, ToolCall, ToolResult
 
 Format: TypeAlias = Literal["markdown", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+_BRACKETS = str.maketrans("[]\\\r\n", "()/  ")
 _SUFFIXES = {"markdown": "md", "json": "json"}
 
 
@@ -58,16 +61,24 @@ def _blocks(message: Message, info: ConversationInfo) -> Iterator[str]:
         for part in message.parts:
             if isinstance(part, ToolResult):
                 yield f"## {part.name or 'a tool'} {'failed' if part.is_error else 'returned'}\n\n{_fenced(part.text)}"
+                yield from (_media(inner) for inner in part.parts if isinstance(inner, Media))
         return
     if said or calls or media:
         yield f"## {who}"
     if said:
         yield said
-    for part in media:
-        yield f"({part.kind} {part.name or part.mime})"
+    yield from map(_media, media)
     for call in calls:
         arguments = msgspec.json.format(msgspec.json.encode(call.arguments, enc_hook=str), indent=2).decode()
         yield f"Calls `{call.name}`:\n\n{_fenced(arguments, 'json')}"
+
+
+def _media(part: Media) -> str:
+    """A picture as a part of the document, so that it needs no other file; anything else by its name."""
+    if not (mime := image_type(part.data)):
+        return f"({part.kind} {part.name or part.mime})"
+    named = part.name.translate(_BRACKETS)
+    return f"![{named or part.kind}](data:{mime};base64,{base64.b64encode(part.data).decode()})"
 
 
 def _fenced(text: str, language: str = "") -> str:

@@ -44,6 +44,7 @@ class Session:
         self._engine = ""
         """An engine that was chosen before the first message. It is stored with that message, so that only choosing
         leaves no conversation behind."""
+        self._settings: dict[str, Any] = {}  # the same for settings
         self._own: TurnView | None = None
         """The turn that this session started last, while it runs. Other processes may run turns here too."""
         self._attached: list[Media] = []  # what the next message brings
@@ -124,6 +125,9 @@ class Session:
         if self._engine:
             await self.conversation.use_engine(self._engine)
             self._engine = ""
+        for key, value in self._settings.items():
+            await self.conversation.set(key, value)
+        self._settings = {}
         return await self.conversation.send(message, person=self.person)
 
     async def _start(self, turn: Coroutine[Any, Any, TurnView]) -> None:
@@ -196,6 +200,24 @@ class Session:
         else:
             self._engine = name
 
+    # --- settings -----------------------------------------------------------------------------------------------------
+
+    async def settings(self) -> dict[str, Any]:
+        """What this conversation overrides of its agent."""
+        return {**(await self.conversation.transcript()).settings, **self._settings}
+
+    async def set(self, key: str, value: Any) -> None:
+        """Override a setting of the agent in this conversation; None for the agent's own again. Before the first
+        message it is only kept here: a conversation in which nothing was said is not stored."""
+        transcript = await self.conversation.transcript()
+        if transcript.turn or key in transcript.settings:
+            await self.conversation.set(key, value)
+        elif value is None:
+            self._settings.pop(key, None)
+        else:
+            self.app.registry.check_setting(self.conversation.agent, key, value)
+            self._settings[key] = value
+
     # --- conversations ------------------------------------------------------------------------------------------------
 
     async def switch(self, conversation: Conversation, *, resumes: bool = False) -> None:
@@ -204,6 +226,7 @@ class Session:
         same = conversation.id == self.conversation.id
         self.conversation, self.question, self._own = conversation, None, None
         self._engine = self._engine if same else ""
+        self._settings = self._settings if same else {}
         self._attached.clear()
         self._set_busy(False)
         self.close()

@@ -1,5 +1,5 @@
-"""Fakes for tests: an engine that plays a script, one that echoes, an embedder that compares words, and a clock that
-tests move.
+"""Fakes for tests: an engine that plays a script, one that echoes, an embedder that compares words, an image
+engine that draws, and a clock that tests move.
 
 `Scripted` fails if it is called too often and, when checked, if steps are left. Nothing here uses the network or time.
 """
@@ -17,7 +17,9 @@ from typing import TypeAlias, cast
 
 from ..contracts.clock import VirtualClock
 from ..contracts.embedder import Embedded, Vector
+from ..contracts.images import GeneratedImages, ImageRequest, image_name
 from ..errors import RondelError, nearest
+from ..files.media import image_type
 from ..files.regular import read_regular
 from ..prompt import Prompt
 from ..stores.memory import MemoryStore
@@ -39,6 +41,7 @@ from ..values import (
     Usage,
     deltas_of,
 )
+from .png import draw_png
 
 __all__ = [
     "Echo",
@@ -46,6 +49,7 @@ __all__ = [
     "Pause",
     "ScriptError",
     "Scripted",
+    "ScriptedImages",
     "VirtualClock",
     "WordEmbedder",
     "call",
@@ -242,3 +246,30 @@ class WordEmbedder:
             counts[zlib.crc32(word.encode()) % self.dimensions] += 1.0
         length = math.sqrt(sum(count * count for count in counts)) or 1.0
         return array("f", [count / length for count in counts])
+
+
+ImageStep: TypeAlias = "Exception | Pause | bytes | None"
+"""An error to raise, a pause to wait for, the bytes of a picture, or None to draw one."""
+
+
+class ScriptedImages:
+    """An image engine that plays its steps, and then draws real PNG files, whose colours come from the prompts.
+    `requests` keeps what it was asked; `usage` is what each call reports."""
+
+    def __init__(self, *steps: ImageStep, name: str = "test:images", usage: Usage | None = None) -> None:
+        self.name, self.usage = name, Usage(10, 1_056) if usage is None else usage
+        self.requests: list[ImageRequest] = []
+        self._steps = list(steps)
+
+    async def generate(self, request: ImageRequest) -> GeneratedImages:
+        self.requests.append(request)
+        step = self._steps.pop(0) if self._steps else None
+        if isinstance(step, Exception):
+            raise step
+        if isinstance(step, Pause):
+            await step.wait()
+        drawn = step if isinstance(step, bytes) else draw_png(request.size, request.prompt)
+        mime = image_type(drawn)
+        names = (image_name(request.prompt, mime, number) for number in range(request.count))
+        images = tuple(Media("image", mime, drawn, name=name) for name in names)
+        return GeneratedImages(images, self.usage, self.name.partition(":")[2])

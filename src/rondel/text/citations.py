@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,6 +27,8 @@ def source_key(citation: Citation) -> tuple[object, ...]:
 
 def label_of(citation: Citation) -> str:
     """Return a short name for a source: its title, or else the host or the name of the file."""
+    from urllib.parse import urlsplit
+
     try:
         host = (urlsplit(citation.url).hostname or "").removeprefix("www.")
     except ValueError:  # anyone may have written it

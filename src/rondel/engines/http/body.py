@@ -49,17 +49,17 @@ class Body:
             return self._faults.timeout("idle", "fell silent in the middle of its answer")
         return self._faults.timeout("first_token", "began to answer, but no token came")
 
-    async def read_all(self, first: bytes) -> bytes:
+    async def read_all(self, first: bytes, bytes_max: int | None = None) -> bytes:
         pieces, size = [first], len(first)
         while chunk := await self.read():
             pieces.append(chunk)
             size += len(chunk)
-            self.bounded(size)
+            self.bounded(size, bytes_max)
         return b"".join(pieces)
 
-    def bounded(self, pending: int) -> int:
-        if pending > EVENT_BYTES_MAX:
-            raise self._faults.too_long(EVENT_BYTES_MAX)
+    def bounded(self, pending: int, bytes_max: int | None = None) -> int:
+        if pending > (most := bytes_max or EVENT_BYTES_MAX):
+            raise self._faults.too_long(most)
         return pending
 
     async def read_some(self) -> bytes:

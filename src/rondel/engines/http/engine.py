@@ -146,6 +146,19 @@ class HttpEngine:
             body.close()
             raise
 
+    async def post(self, path: str, body: bytes, content_type: str, *, bytes_max: int) -> bytes:
+        """Send a body to another path than the dialect's, and return the answer: a JSON object that is not an error."""
+        self._check_key()
+        answer = await self._post(self._target_of(path), body, {**self._own_headers, "content-type": content_type})
+        received = Body(answer, self._faults)
+        try:
+            if answer.status >= 300:
+                raise await self._refusal(answer, received)
+            data = await self._json(await _beginning(answer, received), received, bytes_max=bytes_max)
+        finally:
+            received.close()
+        return self._faults.redactor.data(data)
+
     async def aclose(self) -> None:
         """Close the client and its connections. Asking again opens a new one."""
         lease, self._lease, self._client = self._lease, None, None
@@ -283,7 +296,7 @@ class HttpEngine:
         named = self._faults.redactor.text
         return msgspec.structs.replace(reply, model=named(reply.model), id=named(reply.id))
 
-    async def _json(self, first: bytes, body: Body, *, read_next: bool = False) -> bytes:
+    async def _json(self, first: bytes, body: Body, *, read_next: bool = False, bytes_max: int | None = None) -> bytes:
         """Return a body that is one JSON object and not an error. With `read_next`, the caller parses it itself, so it
         is only parsed here if it may be an error."""
         if first.lstrip().startswith(b"<"):
@@ -293,7 +306,7 @@ class HttpEngine:
             )
         if first and _is_stream(first):
             raise self._faults.garbled(f"{self._faults.where} streams its answer although a whole one was asked for")
-        data = await body.read_all(first)
+        data = await body.read_all(first, bytes_max)
         if not data.strip():
             raise self._faults.garbled(f"{self._faults.where} gave an empty answer; ask again")
         if read_next and b'"error"' not in data:

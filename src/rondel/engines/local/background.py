@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from ...calling.threads import in_thread
 from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from ...files.private import private_folder
-from ...threads import in_thread
 from .frames import FrameError, Hello, Kind, Status, read_frame, version, write_frame
 from .llama import ModelSettings
 from .weights import cache_folder

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
+from ...calling.threads import in_thread
 from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from ...prompt import Prompt
 from ...text.attached import check_attachments, text_in
-from ...threads import in_thread
 from ...values import (
     Delta,
     ModelFacts,

@@ -61,6 +61,8 @@ def example_turns(tools: Sequence[ToolSpec], options: Options, *, remarks: bool 
         yield from _called(tool, example)
     if len(whole) > 1:
         yield from _both(whole[0], whole[-1])
+    if (made := next((tool for tool, example in whole if not example.asked), None)) and (twice := _twice(made)):
+        yield from twice
 
 
 def _examples_of(tool: ToolSpec, tools: int) -> tuple[Example, ...]:
@@ -81,6 +83,17 @@ def _both(first: tuple[ToolSpec, Example], second: tuple[ToolSpec, Example]) -> 
     (asked, *one, this), (then, *two, that) = _called(*first), _called(*second)
     joined = f"{asked.text} {then.text}" if first[1].asked else f"{asked.text}, and then: {then.text}"
     yield from (user(joined), *one, *two, assistant(f"{this.text} {that.text}"))
+
+
+def _twice(tool: ToolSpec) -> tuple[Message, ...]:
+    """Return one turn of two calls of the same tool; nothing if the schema gives no second value."""
+    first, second = (_arguments(tool.schema, turn) for turn in (0, 1))
+    if first == second:
+        return ()
+    (asked, *one, this), (then, *two, that) = (_called(tool, Example(arguments)) for arguments in (first, second))
+    about, _, values = then.text.partition(": ")
+    joined = f"{asked.text} and {values}" if about and values else f"{asked.text} {then.text}"
+    return user(joined), *one, *two, assistant(f"{this.text} {that.text}")
 
 
 def _result(call: ToolCall, text: str) -> Message:
@@ -105,37 +118,39 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    value = _value(schema | {"type": "object"}, "", schema, 0)
+def _arguments(schema: dict[str, Any], turn: int = 0) -> dict[str, Any]:
+    value = _value(schema | {"type": "object"}, "", schema, 0, turn)
     return cast("dict[str, Any]", value)
 
 
 _STRINGS = {
-    "city|town|place|location": "Turin",
-    "country": "Norway",
-    "email|recipient|^to$": "anna@example.com",
-    "name|person|who": "Anna",
-    "path|file": "notes.txt",
-    "url|link|address": "https://example.com",
-    "date|day|when": "2026-03-14",
-    "time": "09:30",
-    "lang": "French",
-    "currency": "EUR",
-    "_id$|^id$|number|code": "A17",
-    "title|subject|topic": "Holiday",
-    "room": "hall",
-    "body|message|text|note|content": "See you on Monday.",
+    "city|town|place|location": ("Turin", "Ghent"),
+    "country": ("Norway", "Chile"),
+    "email|recipient|^to$": ("anna@example.com", "ben@example.com"),
+    "name|person|who": ("Anna", "Ben"),
+    "path|file": ("notes.txt", "list.csv"),
+    "url|link|address": ("https://example.com", "https://example.org"),
+    "date|day|when": ("2026-03-14", "2026-05-02"),
+    "time": ("09:30", "16:45"),
+    "lang": ("French", "Polish"),
+    "currency": ("EUR", "USD"),
+    "_id$|^id$|number|code": ("A17", "C58"),
+    "title|subject|topic": ("Holiday", "Garden"),
+    "room": ("hall", "attic"),
+    "body|message|text|note|content": ("See you on Monday.", "The parcel is here."),
 }
 """Values for strings whose schema gives none, by patterns of the property's name."""
+_OTHERS = ("tea", "soap")
+_NUMBERS = (3, 8)
 
 
 def _value(schema: Any, name: str, root: dict[str, Any], depth: int, turn: int = 0) -> Any:
     """Return a value that the schema allows, and that a person might have meant; another one in each `turn`."""
     if not isinstance(schema, dict) or depth > DEPTH_MAX:
-        return "tea"
+        return _OTHERS[turn % 2]
     known: dict[str, Any] = schema  # pyright: ignore[reportUnknownVariableType]
     if isinstance(ref := known.get("$ref"), str):
-        return _value(_resolve(ref, root), name, root, depth + 1)
+        return _value(_resolve(ref, root), name, root, depth + 1, turn)
     for key in ("examples", "enum"):
         if isinstance(known.get(key), list) and known[key]:
             return known[key][turn % len(known[key])]
@@ -143,7 +158,7 @@ def _value(schema: Any, name: str, root: dict[str, Any], depth: int, turn: int =
         return known["const"]
     for key in ("anyOf", "oneOf"):
         if isinstance(known.get(key), list) and known[key]:
-            return _value(known[key][0], name, root, depth + 1)
+            return _value(known[key][0], name, root, depth + 1, turn)
     kind: Any = known.get("type")
     if isinstance(kind, list):
         kind = cast("list[Any]", kind)[0] if kind else None
@@ -151,15 +166,22 @@ def _value(schema: Any, name: str, root: dict[str, Any], depth: int, turn: int =
         properties: dict[str, Any] = known.get("properties", {})
         needed = [*properties] if len(properties) <= FIELDS_MAX else known.get("required") or [*properties][:1]
         fields = [key for key in properties if key in needed]
-        return {key: _value(properties[key], key, root, depth + 1, at) for at, key in enumerate(fields)}
+        # The property's place counts only for enums: two currencies of one call are different ones.
+        turns = {key: turn + at if _has_choices(properties[key]) else turn for at, key in enumerate(fields)}
+        return {key: _value(properties[key], key, root, depth + 1, turns[key]) for key in fields}
     if kind == "array":
-        return [_value(known.get("items"), name, root, depth + 1)]
+        return [_value(known.get("items"), name, root, depth + 1, turn)]
     if kind in ("integer", "number"):
-        return min(max(3, known.get("minimum", 3)), known.get("maximum", 10**9))
-    return {"boolean": True, "null": None}.get(str(kind), _string(known, name))
+        number = _NUMBERS[turn % 2]
+        return min(max(number, known.get("minimum", number)), known.get("maximum", 10**9))
+    return {"boolean": True, "null": None}.get(str(kind), _string(known, name, turn))
 
 
-def _string(schema: dict[str, Any], name: str) -> str:
+def _has_choices(schema: Any) -> bool:
+    return isinstance(schema, dict) and ("enum" in schema or "examples" in schema)
+
+
+def _string(schema: dict[str, Any], name: str, turn: int) -> str:
     if found := re.search(r'"([^"]{1,60})"', str(schema.get("description", ""))):
         return found[1]
     formats = {
@@ -170,7 +192,8 @@ def _string(schema: dict[str, Any], name: str) -> str:
     }
     if (made := formats.get(str(schema.get("format", "")))) is not None:
         return made
-    return next((value for pattern, value in _STRINGS.items() if re.search(pattern, name.lower())), "tea")
+    values = next((values for pattern, values in _STRINGS.items() if re.search(pattern, name.lower())), _OTHERS)
+    return values[turn % 2]
 
 
 def _resolve(ref: str, root: dict[str, Any]) -> Any:

@@ -7,12 +7,12 @@ must not do is taken out of the grammar.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ...values import Message, ToolCall, ToolResult
+from ...values import Message, Text, ToolCall, ToolResult
 
 CALLS_MAX = 6
 ERRORS_MAX = 2
@@ -23,6 +23,7 @@ _SEVERAL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Signs of a request of several steps. They only permit a further call; the model decides."""
+REMINDER_CHARS_MAX = 400
 
 
 class Steps(NamedTuple):
@@ -38,7 +39,7 @@ class Steps(NamedTuple):
             return True
         if len(self.calls) >= CALLS_MAX or sum(failed for _, failed in self.calls) >= ERRORS_MAX:
             return False
-        return self.calls[-1][1] or _SEVERAL.search(self.asked.strip().rstrip(".")) is not None
+        return self.calls[-1][1] or _is_several(self.asked)
 
     def repeats(self, call: ToolCall) -> bool:
         key = _key(call.name, call.arguments)
@@ -54,6 +55,32 @@ def steps_of(messages: Sequence[Message]) -> Steps:
     calls = [call for message in turn for call in message.calls if call.id in failed]
     asked = turn[0].text if turn else ""
     return Steps(asked, tuple((_key(call.name, call.arguments), failed[call.id]) for call in calls))
+
+
+def _is_several(asked: str) -> bool:
+    return _SEVERAL.search(asked.strip().rstrip(".")) is not None
+
+
+def with_reminders(messages: Iterable[Message]) -> list[Message]:
+    """Repeat a request of several steps after each result: by then, a small model has forgotten the other half.
+
+    It depends only on what was said before, so that the prefix stays the same and stays cached."""
+    made, asked = list[Message](), ""
+    for message in messages:
+        if message.role == "user":
+            asked = message.text
+        elif message.role == "tool" and asked and len(asked) <= REMINDER_CHARS_MAX and _is_several(asked):
+            message = _with_note(message, f"\n[Asked: {asked}]")
+        made.append(message)
+    return made
+
+
+def _with_note(message: Message, note: str) -> Message:
+    *others, last = message.parts
+    if not isinstance(last, ToolResult):
+        return message
+    noted = msgspec.structs.replace(last, parts=(*last.parts, Text(note)))
+    return msgspec.structs.replace(message, parts=(*others, noted))
 
 
 def _key(name: str, arguments: dict[str, Any]) -> str:

@@ -88,12 +88,14 @@ class RequestServices:
         app: App,
         engine: Callable[[str], EngineInfo],
         wrap_engine: Callable[[Engine], Engine],
+        allows: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._app, self._engine, self._wrap_engine = app, engine, wrap_engine
         self.clock, self.deadlines, self.store, self.new_id = app.clock, app.deadlines, app.store, app.new_id
         self.registry, self.journals, self.turns = app.registry, app.journals, app.turns
         self.background, self.timetable = app.background, app.timetable
         self.knowledge, self.web_search, self.charge_embedder = app.knowledge, app.web_search, app.charge_embedder
+        self.images = app.images.allowed(allows) if app.images else app.images
 
     @property
     def environment(self) -> dict[str, str]:
@@ -121,6 +123,7 @@ class Opening(msgspec.Struct, frozen=True):
     image: str = ""  # the vision engine
     engine: Callable[[str], EngineInfo] | None = None
     """Returns the engine that a plugin names; raises if the caller may not use it. None uses the app's engines."""
+    allows: Callable[[str], bool] = lambda _: True  # whether the caller may use an image engine
 
 
 class RequestTurns:
@@ -178,7 +181,7 @@ class RequestTurns:
             id, events, history = resumed.turn, resumed.events, Messages(history[: resumed.given])
         started = TurnStarted(id, resolved.agent.name, scope=scope_of(request), person=person)
         await journal.append(started, HistoryGiven(history), *events, wait=False)
-        services = RequestServices(self._app, opening.engine or self._app.registry.engine, wrap_engine)
+        services = RequestServices(self._app, opening.engine or self._app.registry.engine, wrap_engine, opening.allows)
         turn = Turn(services, journal, id=id, agent=resolved.agent.name, resolved=resolved, caller=caller)
         _inject(turn, prompt.tools)
         return turn

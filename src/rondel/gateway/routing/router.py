@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
+from ...calling.threads import in_thread
 from ...errors import ConfigError, EngineError, nearest
 from ...project.config import canonical_engine, engine_problem
 from ...project.lookup import import_attribute
 from ...project.settings import Config
 from ...text.document import Where
-from ...threads import in_thread
 from ...values import Value
 from ..relay.request import Request, is_name
 from .counting import Calibration, estimate

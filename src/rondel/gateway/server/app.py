@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -26,8 +27,9 @@ from ..relay.disconnect import DISCONNECT, DisconnectGuard, Receive
 from ..relay.record import Record, Records
 from ..relay.request import Request
 from ..relay.response import Headers, Outgoing, Send
-from .access import Refused
+from .access import Permit, Refused
 from .exchange import Exchange
+from .images import images_body
 from .mcp import PATH as MCP
 from .mcp import McpRoute
 from .models import listing
@@ -36,10 +38,12 @@ from .setup import Setup
 log = logging.getLogger("rondel.gateway")
 
 Scope: TypeAlias = Mapping[str, Any]
+Answering: TypeAlias = Callable[[Request, Record, Permit], Awaitable[dict[str, Any]]]
 TICK_S = 1.0  # how often streams are checked for silence
 PATHS = {"/messages": "anthropic", "/chat/completions": "openai-chat", "/responses": "openai-responses"}
 COUNT = "/messages/count_tokens"
 EMBEDDINGS = "/embeddings"
+IMAGES = ("/images/generations", "/images/edits")
 LEAVE_S = 1.0  # how long callers have to read the error that ends their streams when the gateway stops
 RETRY_AFTER_S = 5.0
 PATH_CHARS_SHOWN = 100
@@ -156,7 +160,12 @@ class Gateway:
             if path in PATHS and scope["method"] == "POST":
                 await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
             elif path == EMBEDDINGS and scope["method"] == "POST":
-                await self._serve(self._dialect("openai-chat"), headers, query, receive, out, self._embed)
+                answer = partial(self._answer_whole, "embedding", lambda setup: setup.embeddings.answer)
+                await self._serve(self._dialect("openai-chat"), headers, query, receive, out, answer)
+            elif path in IMAGES and scope["method"] == "POST":
+                answer = partial(self._answer_whole, "image_generation", lambda setup: setup.images.answer)
+                read = partial(images_body, edits=path == IMAGES[1])
+                await self._serve(self._dialect("openai-chat"), headers, query, receive, out, answer, read)
             elif path == MCP and scope["method"] in ("DELETE", "GET", "POST"):
                 await self._serve_mcp(scope, headers, receive, send, out)
             elif path == COUNT and scope["method"] == "POST":
@@ -195,7 +204,7 @@ class Gateway:
         elif path in PATHS and "sec-websocket-key" in headers:
             # Clients that get this status repeat the request over HTTP at once.
             await self._say(out, headers, path, 426, "there are no WebSockets here; use POST")
-        elif path in PATHS or path in (COUNT, EMBEDDINGS):
+        elif path in PATHS or path in (COUNT, EMBEDDINGS, *IMAGES):
             await self._say(out, headers, path, 405, f"{method} is not for {path!r}; use POST")
         elif path == "/status" and method == "GET":
             await self._status(headers, out)
@@ -204,7 +213,7 @@ class Gateway:
         elif path.startswith("/responses/") and method in ("DELETE", "GET"):
             await self._say(out, headers, path, 404, "responses are kept to go on from, and cannot be read back")
         else:
-            known = ", ".join((*PATHS, COUNT, EMBEDDINGS, "/models", "/status", "/health"))
+            known = ", ".join((*PATHS, COUNT, EMBEDDINGS, *IMAGES, "/models", "/status", "/health"))
             shown = path[:PATH_CHARS_SHOWN]
             await self._say(out, headers, path, 404, f"nothing is at {shown!r}; the gateway has {known}, below /v1")
 
@@ -279,7 +288,9 @@ class Gateway:
         receive: Receive,
         out: Outgoing,
         answer: Callable[[Setup, Request, Record, Outgoing], Awaitable[None]],
+        read: Callable[[bytes, Mapping[str, str]], bytes] | None = None,
     ) -> None:
+        """Read a request and answer it. `read` turns a body that is not JSON into one that is."""
         assert self._group is not None
         setup, now = self._setup, self.clock.now()
         key = setup.access.check_key(headers, now)
@@ -287,6 +298,7 @@ class Gateway:
         began = self._time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
+            body = body if read is None else read(body, headers)
             request = Request(record.id, dialect, body, headers, key=key, at=now, query=query)
         except _Disconnected:
             return
@@ -342,11 +354,20 @@ class Gateway:
         except EngineError as error:
             await Exchange(setup.parts, request, out, record).report(error)
 
-    async def _embed(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
-        record.rule = "embedding"
+    async def _answer_whole(
+        self,
+        rule: str,
+        service: Callable[[Setup], Answering],
+        setup: Setup,
+        request: Request,
+        record: Record,
+        out: Outgoing,
+    ) -> None:
+        """Answer with the body that a service returns: embeddings or pictures."""
+        record.rule = rule
         exchange = Exchange(setup.parts, request, out, record)
         try:
-            await self._until_stopped(self._embedded(setup, request, record, out))
+            await self._until_stopped(self._answered(service(setup), setup, request, record, out))
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
             await self._refuse(out, request.dialect, error)
@@ -355,8 +376,8 @@ class Gateway:
         except RondelError as error:
             await exchange.report(EngineError(str(error)))
 
-    async def _embedded(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
-        body = await setup.embeddings.answer(request, record, setup.permit(request.key))
+    async def _answered(self, answer: Answering, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
+        body = await answer(request, record, setup.permit(request.key))
         record.outcome, record.status = "done", 200
         await _reply(out, 200, body)
 

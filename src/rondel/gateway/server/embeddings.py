@@ -5,94 +5,53 @@ from __future__ import annotations
 import base64
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from ...contracts.embedder import Embedded, Embedder, Vector
-from ...engine import close
-from ...errors import ConfigError, EngineDenied, EngineError, PromptRejected
-from ...events import Event, UsageRecorded
+from ...errors import PromptRejected
 from ...ledger.ledger import Ledger
-from ...project.config import SAME, canonical_engine
 from ...project.embedders import embedder_problem
 from ...project.settings import Config
 from ..bridge.services import scope_of
-from ..bridge.turn_bridge import note_charge
 from ..relay.record import Record
 from ..relay.request import Request
 from ..routing.outages import Outages
-from .access import Permit, Refused
+from .access import Permit
+from .named import NamedEngines, noting
 
 TEXTS_MAX = 2_048
-EMBEDDERS_MAX = 64  # embedders that are kept open; callers may name any model
 
 
 class Embeddings:
-    """The embedders that callers may use, each made once."""
+    """The embedders that callers may use."""
 
     def __init__(self, config: Config, ledger: Ledger, outages: Outages, make: Callable[[str], Embedder]) -> None:
-        self._config, self._ledger, self._outages, self._make = config, ledger, outages, make
-        self._embedders: dict[str, Embedder] = {}
-
-    def names(self, request: Request) -> tuple[str, ...]:
-        """Return the embedders for a request, in order: the one that it names, or that of the route, and fallbacks."""
-        engines, gateway = self._config.engines, self._config.gateway
-        asked = canonical_engine(request.model, engines)
-        fallbacks = tuple(canonical_engine(name, engines) for name in gateway.fallback.embedding)
-        if not embedder_problem(asked, engines) and ":" in asked:
-            return tuple(dict.fromkeys((asked, *fallbacks)))
-        route = gateway.routes.embedding
-        if not route or route in SAME:
-            raise PromptRejected(
-                f"no embedder is named {request.model!r}: write it as engine:model, or set `embedding` in "
-                "[gateway.routes]",
-                code="model_not_found",
-            )
-        return tuple(dict.fromkeys((canonical_engine(route, engines), *fallbacks)))
+        self._ledger = ledger
+        self._embedders = NamedEngines(
+            "embedder",
+            config,
+            outages,
+            make,
+            partial(embedder_problem, engines=config.engines),
+            route=(config.gateway.routes.embedding, "`embedding` in [gateway.routes]"),
+            fallbacks=config.gateway.fallback.embedding,
+        )
+        self.names, self.close = self._embedders.names, self._embedders.close
 
     async def answer(self, request: Request, record: Record, permit: Permit) -> dict[str, Any]:
         """Return the body of the answer. Raises Refused or an EngineError."""
         texts, encoding = _texts(request.field("input")), request.field("encoding_format") or "float"
         if encoding not in ("float", "base64"):
             raise PromptRejected(f"encoding_format is {encoding!r}; it is float or base64", code="bad_body")
-        names = self.names(request)
-        if not permit.allows(names[0]):
-            raise Refused(403, f"the key {request.key!r} may not use {names[0]!r}; ask the person who gave it to you")
-        failure: EngineError | None = None
-        for name in (name for name in names if permit.allows(name)):
-            record.engine = name
-            record.attempts += 1
-            try:
-                embedded = await self._charged(request, record, name).embed(texts)
-            except EngineError as error:
-                failure = failure or error
-                self._outages.failed(name, error)
-                continue
-            self._outages.answered(name)
-            record.model, record.usage, record.rounds = embedded.model or name, embedded.usage, 1
-            return _body(embedded, name, encoding)
-        assert failure is not None, "there is at least one embedder"
-        raise failure
 
-    def _charged(self, request: Request, record: Record, name: str) -> Embedder:
-        def tell(event: Event) -> None:
-            note_charge(record, event)
-            if isinstance(event, UsageRecorded):
-                record.usage = event.charge.usage
+        def call(name: str, embedder: Embedder) -> Awaitable[Embedded]:
+            return self._ledger.charge_embedder(embedder, scope_of(request, name), noting(record)).embed(texts)
 
-        if name not in self._embedders:
-            if len(self._embedders) >= EMBEDDERS_MAX:
-                raise EngineDenied(f"callers use more than {EMBEDDERS_MAX} embedders already", code="no_engine")
-            try:
-                self._embedders[name] = self._make(name)
-            except ConfigError as error:
-                raise EngineDenied(str(error), code="no_engine") from None
-        return self._ledger.charge_embedder(self._embedders[name], scope_of(request, name), tell)
-
-    async def close(self) -> None:
-        embedders, self._embedders = self._embedders, {}
-        for embedder in embedders.values():
-            await close(embedder)
+        name, embedded = await self._embedders.ask(request, record, permit, call)
+        record.model, record.usage = embedded.model or name, embedded.usage
+        return _body(embedded, name, encoding)
 
 
 def _texts(given: Any) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from ...app.app import App
+from ...calling.threads import in_thread
 from ...mcp.link import MISSING_SDK
-from ...threads import in_thread
 from ..relay.disconnect import Receive
 from ..relay.response import Send
 

@@ -17,12 +17,14 @@ from ... import __version__
 from ...app.app import App
 from ...contracts.embedder import Embedder
 from ...contracts.endpoint import facts_of
+from ...contracts.images import ImageEngine
 from ...engine import Engine, EngineInfo, close, uncharged
 from ...engines.fallback import Fallback
 from ...errors import EngineDenied, RondelError
 from ...plugin import Plugin
 from ...project.config import SAME, canonical_engine
 from ...project.embedders import make_embedder as embedder_by_name
+from ...project.images import make_image_engine as image_engine_by_name
 from ...project.settings import SCENARIOS, Config, EngineSettings
 from ...text.redaction import Redactor
 from ..bridge.registry import Registry
@@ -35,6 +37,7 @@ from ..routing.router import Decision, Router
 from ..routing.routes import AGENT, chain_of
 from .access import Access, Permit, Refused
 from .embeddings import Embeddings
+from .images import ImageGenerations
 from .models import Listed
 
 ENGINES_MAX = 256
@@ -93,6 +96,7 @@ class Setup:
         *,
         make_engine: Callable[[str], Engine],
         make_embedder: Callable[[str], Embedder] | None = None,
+        make_image_engine: Callable[[str], ImageEngine] | None = None,
         default: str = "",
         plugins: Registry | None = None,
         traced: bool = False,
@@ -129,6 +133,8 @@ class Setup:
         self.parts = SharedState(app, turns, outages, traced=traced, redactor=redactor)
         make_embedder = make_embedder or partial(embedder_by_name, config=config)
         self.embeddings = Embeddings(config, app.ledger, outages, make_embedder)
+        make_image_engine = make_image_engine or partial(image_engine_by_name, config=config)
+        self.images = ImageGenerations(config, app.ledger, outages, make_image_engine)
         image = gateway.routes.image or ""
         image = canonical_engine(image, config.engines) if image not in SAME else ""
         self._opening = Opening(image=image, engine=partial(self._for_plugin, _ANYTHING))
@@ -162,6 +168,7 @@ class Setup:
         await self._life.aclose()
         await self._pool.close()
         await self.embeddings.close()
+        await self.images.close()
 
     # --- for a request ------------------------------------------------------------------------------------------------
 
@@ -209,7 +216,7 @@ class Setup:
         permit = self.permit(request.key)
         if not decision.agent and not permit.is_limited:
             return self._opening
-        return Opening(decision.agent, self._opening.image, partial(self._for_plugin, permit))
+        return Opening(decision.agent, self._opening.image, partial(self._for_plugin, permit), permit.allows)
 
     def _for_plugin(self, permit: Permit, name: str) -> EngineInfo:
         if not permit.allows(name):

@@ -7,7 +7,7 @@ RONDEL_AGENT and RONDEL_STORE override it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from ..settings import (
     Config,
     DiscordSettings,
     EngineSettings,
+    ImageSettings,
     Source,
     StoreSettings,
     TelemetrySettings,
@@ -84,6 +85,7 @@ class _File(msgspec.Struct, frozen=True):
     tools: ToolSettings = ToolSettings()
     knowledge: dict[str, KnowledgeSettings] = {}
     web_search: WebSearchSettings = WebSearchSettings()
+    images: ImageSettings = ImageSettings()
     discord: DiscordSettings | None = None
     mcp: dict[str, ServerSettings] = {}
     mcpServers: Any = None
@@ -201,6 +203,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         tools=file.tools,
         knowledge=file.knowledge,
         web_search=file.web_search,
+        images=file.images,
         discord=check_discord(checker, file.discord),
         mcp=servers,
         path=str(path or ""),
@@ -214,6 +217,7 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     for mistake in (
         *knowledge_mistakes(document, file.knowledge, engines),
         *web_search_mistakes(document, file.web_search),
+        *_image_mistakes(document, file.images, engines),
     ):
         with collecting(checker.mistakes):
             raise mistake
@@ -223,6 +227,15 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     if config.telemetry.endpoint and not file.telemetry.endpoint:
         sources[TELEMETRY] = Source(variables=(TELEMETRY_VARIABLE,))
     return msgspec.structs.replace(config, sources=sources)
+
+
+def _image_mistakes(
+    document: Document, given: ImageSettings, engines: Mapping[str, EngineSettings]
+) -> Iterator[ConfigError]:
+    if given != ImageSettings():
+        from ..images import image_mistakes  # it imports this module
+
+        yield from image_mistakes(document, given, engines)
 
 
 def _check_share(checker: Checker, tools: ToolSettings) -> None:

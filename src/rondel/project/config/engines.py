@@ -107,9 +107,12 @@ def _mistakes_of_engine(document: Document, name: str, engine: EngineSettings, c
 
 
 def price_mistakes(document: Document, path: KeyPath, price: Price) -> Iterator[ConfigError]:
+    if price.image is None and (price.input is None or price.output is None):
+        yield document.error(path, f"{dotted(path)!r} is not a price; give it `input` and `output`, or `image`")
     for key, value in msgspec.structs.asdict(price).items():
         if value is not None and not 0 <= value < PRICE_MAX:
-            message = f"{dotted((*path, key))!r} is {value!r}; a price is dollars for a million tokens, 0 or more"
+            unit = "for a picture" if key == "image" else "for a million tokens"
+            message = f"{dotted((*path, key))!r} is {value!r}; a price is dollars {unit}, 0 or more"
             yield document.error((*path, key), message)
 
 

@@ -13,7 +13,7 @@ from ...limits import Limits
 from ...text.document import Checker, KeyPath, Where, collecting, dotted
 from ...tool import NAME
 from ...values import Options
-from ..lookup import plugin_names
+from ..lookup import PLUGINS, plugin_names
 from ..settings import PluginSettings
 
 
@@ -70,7 +70,8 @@ def _plugin_entry(checker: Checker, item: str | dict[str, Any], path: KeyPath) -
             parameters = checker.table({} if inner is None else inner, path)
         else:
             raise document.error(path, f"{dotted(path)!r} names no plugin; write its name, or {{name: {{parameters}}}}")
-    if ":" not in name and name not in (known := plugin_names()):
+    # Reading what installed packages offer takes 30 ms, so that is looked at last.
+    if ":" not in name and name not in PLUGINS and name not in (known := plugin_names()):
         raise document.error(path, f"there is no plugin {name!r}{nearest(name, tuple(known))}")
     return PluginSettings(name, parameters, document.lines_of(path), **own)
 

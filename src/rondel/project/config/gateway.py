@@ -87,6 +87,14 @@ def _mistakes(
 
             if problem := embedder_problem(canonical_engine(name, engines), engines):
                 yield document.error((*PATH, *path), problem)
+    images: dict[KeyPath, str | None] = {("routes", "image_generation"): settings.routes.image_generation}
+    images |= {("fallback", "image_generation", n): each for n, each in enumerate(settings.fallback.image_generation)}
+    for path, name in images.items():
+        if name and name not in SAME:
+            from ..images import image_problem
+
+            if problem := image_problem(canonical_engine(name, engines), engines):
+                yield document.error((*PATH, *path), problem)
     for index, origin in enumerate(cast("tuple[str | None, ...]", settings.origins)):
         if origin is not None and not _is_origin(origin):
             path = (*PATH, "origins", index)

@@ -163,6 +163,7 @@ def _named(config: Config, engines: Iterable[str]) -> dict[str, None]:
         names += [name] if engine.model or not engine.models else []
         names += [f"{name}:{model}" for model in engine.models]
         names += engine.fallback
+    names += (config.images.engine, *config.images.fallback)
     names += _routed(config)
     found = (canonical_engine(name, config.engines) for name in names if name and name not in SAME)
     return dict.fromkeys(name for name in found if not name.startswith("agent:"))

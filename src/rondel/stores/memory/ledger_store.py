@@ -11,7 +11,7 @@ from itertools import product
 
 import msgspec
 
-from ...charge import ALL, BETWEEN, Charge, Scope
+from ...charge import BETWEEN, Charge, Scope
 from ...contracts.clock import Clock
 from ...contracts.ledger import (
     Account,
@@ -145,9 +145,10 @@ class MemoryLedgerStore:
             self._merge_oldest(len(self._charges) - self.charges_max)
 
     def _merge_oldest(self, count: int) -> None:
-        self._roll_up(ALL)
+        if self._dimensions:
+            self._roll_up(self._dimensions[0])
         old, self._charges = self._charges[:count], self._charges[count:]
-        self._rolled -= count
+        self._rolled = max(self._rolled - count, 0)
         self._merged_count += count
         for charge in old:
             self._recorded.discard(charge.id)

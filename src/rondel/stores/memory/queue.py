@@ -72,15 +72,25 @@ class Queue:
 
     def finish(self, id: str, worker: Worker) -> None:
         held = self._jobs.get(id)
-        if held is None or held.worker is not worker:
-            return
-        del self._jobs[id]
+        if held is not None and held.worker is worker:
+            self._remove(held)
+
+    def forget_conversation(self, conversation: str) -> None:
+        """Remove the jobs of a conversation that no living worker runs: none of them may bring it back."""
+        starts = (f"{conversation}/", f"{conversation}#")
+        keys = [key for key in self._by_key if key == conversation or key.startswith(starts)]
+        for held in [held for key in keys for held in self._by_key[key]]:
+            if not (held.claimed and held.worker.alive):
+                self._remove(held)
+
+    def _remove(self, held: Held) -> None:
+        del self._jobs[held.job.id]
         line = self._by_key[held.job.key]
         line.remove(held)
         if not line:
             del self._by_key[held.job.key]
         for other in line:
-            if other.worker is not worker:
+            if other.worker is not held.worker:
                 other.worker.wake()
 
     def take_orphans(self, key: str, worker: Worker) -> list[Job]:

@@ -234,6 +234,7 @@ class MemoryStore:
 
     async def delete(self, conversation: str) -> bool:
         self._check_open()
+        self._queue.forget_conversation(conversation)
         if conversation in self._conversations:
             return self._remove(conversation)
         children = f"{conversation}/"
@@ -276,8 +277,14 @@ class MemoryStore:
         return await wait_for_others(self._worker)
 
     async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
+        self.put_soon(namespace, key, value, until=until)
+
+    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         self._check_open()
         check_key(namespace, key)
+        if value is None:
+            self._key_values.pop((namespace, key), None)
+            return
         self._puts += 1
         if self._puts % SWEEP_EVERY == 0:
             now = self._clock.now()

@@ -36,8 +36,12 @@ def get(connection: sqlite3.Connection, namespace: str, key: str, now: float) ->
 
 def remove(connection: sqlite3.Connection, namespace: str, key: str, now: float) -> bool:
     there = get(connection, namespace, key, now) is not None
-    connection.execute("delete from key_values where namespace = ? and key = ?", (namespace, key))
+    delete(connection, namespace, key)
     return there
+
+
+def delete(connection: sqlite3.Connection, namespace: str, key: str) -> None:
+    connection.execute("delete from key_values where namespace = ? and key = ?", (namespace, key))
 
 
 def keys(connection: sqlite3.Connection, namespace: str, prefix: str, after: str, limit: int, now: float) -> list[str]:

@@ -90,6 +90,20 @@ class Queue:
             (self._own(), _encode(ids).decode()),
         )
 
+    def forget_conversation(self, connection: sqlite3.Connection, conversation: str) -> None:
+        """Delete the jobs of a conversation that no living worker runs: none of them may bring it back."""
+        rows = connection.execute(
+            # The character after each separator ends the range of the keys that start with it.
+            "select id, worker, state from jobs where key = ?1 or (key > ?1 || '/' and key < ?1 || '0') "
+            "or (key > ?1 || '#' and key < ?1 || '$')",
+            (conversation,),
+        ).fetchall()
+        doomed = [id for id, worker, state in rows if state != CLAIMED or not self._is_alive(worker)]
+        connection.execute("delete from jobs where id in (select value from json_each(?))", (_encode(doomed).decode(),))
+
+    def _is_alive(self, worker: str) -> bool:
+        return worker == self._own() or not self._is_dead(worker)
+
     def take_orphans(self, connection: sqlite3.Connection, key: str) -> list[Job]:
         """Take over the jobs that no other living worker holds, of one key or of all, and return them."""
         own, wanted = self._own(), "(?1 = '' or key = ?1)"

@@ -50,11 +50,13 @@ class Call(Request):
     """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
     transaction of its group; one that is not `small` or may wait is left to the writer thread."""
 
-    __slots__ = ("call", "small")
+    __slots__ = ("awaited", "call", "small")
 
-    def __init__(self, call: Callable[[sqlite3.Connection], object], *, small: bool = False) -> None:
+    def __init__(
+        self, call: Callable[[sqlite3.Connection], object], *, small: bool = False, awaited: bool = True
+    ) -> None:
         super().__init__()
-        self.call, self.small = call, small
+        self.call, self.small, self.awaited = call, small, awaited
 
 
 Write: TypeAlias = Append | FinishJob | Charged | Call

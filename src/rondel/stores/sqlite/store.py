@@ -78,6 +78,7 @@ class SqliteStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flushing: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the oldest of what was posted must be written
         self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
         self._claims: dict[str, str] = {}  # the keys of the claimed jobs, by the jobs' ids
@@ -235,6 +236,15 @@ class SqliteStore:
         now, small = self._clock.now(), len(value) <= AT_ONCE_BYTES_MAX
         await self.call(lambda c: key_values.put(c, row, now), small=small)
 
+    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
+        check_key(namespace, key)
+        if value is None:
+            self.post_call(lambda c: key_values.delete(c, namespace, key), FINISH_DELAY_S)
+        else:
+            row, now = (namespace, key, value, until), self._clock.now()
+            small = len(value) <= AT_ONCE_BYTES_MAX
+            self.post_call(lambda c: key_values.put(c, row, now), FINISH_DELAY_S, small=small)
+
     async def get(self, namespace: str, key: str) -> bytes | None:
         if not is_key(namespace, key):
             return None
@@ -300,20 +310,23 @@ class SqliteStore:
         else:
             self.write_within(CHARGES_WAIT_S)
 
-    async def ask(self, request: Write) -> Any:
+    def ask(self, request: Write) -> Awaitable[Any]:
         """Give a request to the writer, and return its result."""
         self._use()
-        return await self._writing.ask(request)
+        return self._writing.ask(request)
 
     def call(self, call: Callable[[sqlite3.Connection], T], *, small: bool = True) -> Awaitable[T]:
         """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
         return self.ask(Call(call, small=small))
 
-    def post_call(self, call: Callable[[sqlite3.Connection], object]) -> None:
-        """Do something small in a transaction soon, without waiting for it."""
+    def post_call(
+        self, call: Callable[[sqlite3.Connection], object], delay_s: float = APPEND_DELAY_S, *, small: bool = True
+    ) -> None:
+        """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
-            self._writing.post(Call(call, small=True))
-            self.write_within(APPEND_DELAY_S)
+            self._use()
+            self._writing.post(Call(call, small=small, awaited=False))
+            self.write_within(delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
         """Serve a read without waiting for it, and call `done` with it."""
@@ -345,6 +358,8 @@ class SqliteStore:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
         assert self._loop is not None, "a store is in use before anything is posted"
         due = self._loop.time() + delay_s
+        is_alone = self._writing.posted == 1 and not self._subscriptions.has_pending
+        self._due = due if is_alone else min(due, self._due)  # what was posted before a lonely one is written
         if self._flushing is not None:
             if self._flushing.when() <= due:
                 return
@@ -375,7 +390,12 @@ class SqliteStore:
             self._writing.wake()
 
     def _flush(self) -> None:
+        assert self._loop is not None, "a store is in use before anything is posted"
         self._flushing = None
+        if self._due > self._loop.time() and (self._writing.posted or self._subscriptions.has_pending):
+            # What this was set for is written, together with something else. The rest may still wait for the same.
+            self._flushing = self._loop.call_at(self._due, self._flush)
+            return
         self._subscriptions.flush()
         if self._writing.posted:
             self._writing.wake()

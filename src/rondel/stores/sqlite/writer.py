@@ -171,6 +171,8 @@ class Writer:
                 self._unforgotten.append(request)
             elif isinstance(request, Charged):
                 self._keep_late(request, fault)
+            elif not request.awaited:
+                logger.warning("something that no caller waits for could not be written: %s", fault)
 
     def _keep_late(self, request: Charged, fault: Exception) -> None:
         """Keep a charge for later that no caller waits for. One that can never be written is lost."""
@@ -340,6 +342,7 @@ class Writer:
         deleted = connection.execute(
             "delete from conversations where id = ?1 or (id > ?1 || '/' and id < ?1 || '0')", (conversation,)
         ).rowcount
+        self.queue.forget_conversation(connection, conversation)
         self._changed.clear()
         self._infos = {}
         self._known.clear()

@@ -29,9 +29,10 @@ from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
 from .bridge import CommandBridge
 from .context import Gathered, Gatherer, edited
-from .delivery import Delivery
+from .delivery import REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
+from .mapping import may_write, open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
 from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet
@@ -47,6 +48,7 @@ log = logging.getLogger("rondel.discord")
 SEEN_MAX = 10_000
 LOOK_S = 0.02
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
+NEW = "discord-m"  # followed by the id of the message that starts the conversation
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 
 
@@ -225,7 +227,7 @@ class DiscordBot:
     async def on_guild_remove(self, guild: int) -> None:
         for delivery in [one for one in self.deliveries.values() if one.pending.guild == guild]:
             await delivery.stop()
-            await self.records.done(delivery.pending.message)
+            self.records.done(delivery.pending.message)
 
     async def on_channel_delete(self, channel: int) -> None:
         for delivery in [one for one in self.deliveries.values() if one.channel.id == channel]:
@@ -262,10 +264,14 @@ class DiscordBot:
             channel = await open_thread(message)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
-        journal = await self.app.journals.current(id)
+        journals = self.app.journals
+        if id == f"{NEW}{message.id}" and id not in journals:
+            journals.create(id)  # Discord has just made the id: there is nothing to read
+        # What another process has written meanwhile is read by the turn: asking the store here costs a thread.
+        journal = await journals.open(id)
         if journal.transcript.engine != chosen.model:
             await conversation.use_engine(chosen.model)
-            journal = await self.app.journals.open(id)
+            journal = await journals.open(id)
         known, sees_images = journal.transcript.messages, conversation.engine.facts.images
         gatherer = Gatherer(message, bot=self.id, sees_images=sees_images, known=known)
         is_open = self.gate.is_open(place)
@@ -309,8 +315,9 @@ class DiscordBot:
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
         while len(self._last) > SEEN_MAX:
             self._last.popitem(last=False)
-        await self.records.keep(pending)  # from here on, a crash loses no answer
-        await self.records.took_part(pending.person.id, pending.conversation)
+        # Both are written with the turn's job: from then on, a crash loses no answer.
+        self.records.keep_soon(pending)
+        self.records.took_part(pending.person.id, pending.conversation)
         watcher = await delivery.begin()
         self._run(delivery, watcher)
 
@@ -318,6 +325,7 @@ class DiscordBot:
         self.deliveries[delivery.pending.message] = delivery
         delivery.before = self._shown_last.get(delivery.pending.conversation)
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
+        delivery.attend()  # at once: the typing indicator goes on from that of the preparation
         self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
 
     async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool) -> None:
@@ -338,7 +346,7 @@ class DiscordBot:
             channel = await self._dm(person) if person is not None else None
         if channel is None:
             log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
-            await self.records.done(pending.message)
+            self.records.done(pending.message)
             return
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
@@ -409,7 +417,7 @@ class DiscordBot:
         if scoping == "auto" and self.gate.is_open(place):
             return await self.conversation_id(place, chosen)
         above = message.reference.message_id if message.reference else None
-        return (await self.records.conversation_of(above) if above else "") or f"discord-m{message.id}"
+        return (await self.records.conversation_of(above) if above else "") or f"{NEW}{message.id}"
 
     async def last_conversation(self, place: Place, person: discord.User | discord.Member) -> str:
         """Return the conversation in which something was said last in a channel."""
@@ -429,10 +437,10 @@ class DiscordBot:
                 shared += 1
         return deleted, shared
 
-    async def remember(self, message: int, conversation: str) -> None:
+    def remember(self, message: int, conversation: str) -> None:
         """A reply to this message of the bot continues the conversation."""
-        if conversation.startswith("discord-m"):
-            await self.records.answered(message, conversation)
+        if conversation.startswith(NEW):
+            self.records.answered(message, conversation)
 
     async def use_engine(self, conversation: Conversation, model: str) -> None:
         if (await conversation.transcript()).engine != model:
@@ -470,6 +478,8 @@ class DiscordBot:
         """Say once for each channel that the bot lacks permissions there, to the person who spoke to it."""
         if channel.id in self._denied:
             return
+        if len(self._denied) >= SEEN_MAX:
+            self._denied.clear()
         self._denied.add(channel.id)
         log.warning("the bot cannot answer in channel %s: %s", channel.id, why)
         text = f"I cannot answer in #{getattr(channel, 'name', '?')}: I lack a permission there. Please ask an admin."
@@ -506,12 +516,15 @@ class DiscordBot:
         """Return what a model is told about the work in a channel when this person speaks."""
         lines: list[str] = []
         for task in self.active_tasks(channel):
-            if task.person.id == str(person) and not task.is_private:
-                lines.append(f"Your request is still running: {task.subject}.")
-            elif task.is_private:
-                lines.append(f"Working on a private request for {tidy_name(task.person.name)}.")
+            name, about = tidy_name(task.person.name), task.subject
+            if task.is_private:
+                lines.append(f"Working on a private request for {name}.")
+            elif task.person.id != str(person):
+                lines.append(f"Working on {'a request' if about == REQUEST else about} for {name}.")
+            elif task.state == "waiting":
+                lines.append("Your request waits for an answer to a question.")
             else:
-                lines.append(f"Working on {task.subject} for {tidy_name(task.person.name)}.")
+                lines.append("Your request is still running" + ("." if about == REQUEST else f": {about}."))
         return lines
 
 
@@ -531,50 +544,3 @@ class Started:
 
     def stop(self) -> None:
         self.typing.stop_all()
-
-
-# --- values of the library as ours ------------------------------------------------------------------------------------
-
-
-def place_of(message: discord.Message) -> Place:
-    return _place(message.guild, message.channel)
-
-
-def place_of_interaction(interaction: discord.Interaction[Any]) -> Place:
-    return _place(interaction.guild, interaction.channel)
-
-
-def _place(guild: discord.Guild | None, channel: Any) -> Place:
-    is_thread = isinstance(channel, discord.Thread)
-    return Place(guild.id if guild else 0, channel.id, channel.parent_id if is_thread else 0, is_thread)
-
-
-def speaker_of(person: discord.User | discord.Member) -> Speaker:
-    return Speaker(person.id, tuple(role.id for role in getattr(person, "roles", ())), person.bot)
-
-
-def person_of(person: discord.User | discord.Member) -> Person:
-    roles = tuple(str(role.id) for role in getattr(person, "roles", ()) if not role.is_default())
-    return Person(str(person.id), tidy_name(person.display_name), roles, "discord")
-
-
-def scope_of(place: Place) -> Scope:
-    return Scope(channel=str(place.parent or place.channel), guild=str(place.guild) if place.guild else "")
-
-
-def may_write(channel: Any) -> bool:
-    guild = getattr(channel, "guild", None)
-    if guild is None or guild.me is None:
-        return True
-    held = channel.permissions_for(guild.me)
-    return bool(held.send_messages_in_threads if isinstance(channel, discord.Thread) else held.send_messages)
-
-
-async def open_thread(message: discord.Message) -> Any:
-    """Return a thread for the answer, or the channel if the bot may not open one."""
-    title = " ".join(message.clean_content.split())[:60].strip("#*` ") or "Conversation"
-    try:
-        return await message.create_thread(name=title)
-    except discord.HTTPException as error:
-        log.info("no thread can be opened in channel %s: %s", message.channel.id, error)
-        return message.channel

@@ -14,6 +14,7 @@ import msgspec
 
 from ...text.attached import decoded, fenced
 from ...values import Media, Message, Text, Value, system
+from .cards import text_of
 from .mentions import Names, readable, tidy_name
 
 log = logging.getLogger("rondel.discord")
@@ -123,7 +124,7 @@ class Gatherer:
         return names.label(message.author.id, message.author.display_name).replace(":", " ")
 
     def _words(self, message: discord.Message, names: Names) -> str:
-        text = re.sub(rf"<@!?{self._bot}>[ \t]?", "", message.content)
+        text = re.sub(rf"<@!?{self._bot}>[ \t]?", "", text_of(message))
         text = readable(text, lambda kind, id: _name_of(message, names, kind, id)).strip()
         if not text and message.embeds:
             text = "\n".join(filter(None, (embed.title or embed.description for embed in message.embeds)))

@@ -17,6 +17,7 @@ import msgspec
 from ...events import Event, Outcome, RoundFinished, TurnFinished
 from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
+from .cards import text_of
 from .chunks import LIMIT, chunks
 from .fold import AnswerFold, Asked, Reported, Said
 from .mentions import Names
@@ -32,6 +33,7 @@ FIRST_S = 0.05  # how long the first text waits for more: most of a quick answer
 FOUND_MAX = 100  # messages of a channel that are searched for an answer that a crash cut off
 FOUND_CHARS = 20  # how much of their text must agree: a message may have been cut off while it streamed
 NOTICE = "notice"
+REQUEST = "your request"
 FAILED = "Sorry, I could not answer that. Please try again in a while."
 STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 
@@ -47,7 +49,6 @@ class Delivery:
         """Set when the answer before this one in the conversation is shown: answers keep the order of their turns."""
         self.is_shown = asyncio.Event()
         self._outlet = outlet
-        self._names = Names(pending.names)
         self._shown: dict[str, list[str]] = {}  # what each message of a piece shows
         self._texts: dict[str, str] = {}  # the text that each piece shows
         self._found: list[tuple[int, int, str]] = []
@@ -86,7 +87,6 @@ class Delivery:
         try:
             if recovers:
                 await self._find_posted()
-            self._attend()
             await self._follow(watcher)
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
@@ -98,7 +98,8 @@ class Delivery:
             log.error("Discord refuses an answer in channel %s: %s", self.pending.channel, error)
         finally:
             self._rest()
-        await self.bot.records.done(self.pending.message)
+        if self.bot.deliveries.get(self.pending.message) is self:  # else an edit has begun it again
+            self.bot.records.done(self.pending.message)
 
     async def stop(self) -> bool:
         """Stop the turn, whether it is queued, runs or waits for an answer."""
@@ -113,7 +114,7 @@ class Delivery:
                 for _, event in await self._next(watcher):
                     self.fold.feed(event)
                     self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
-                self._attend()
+                self.attend()
                 if self.fold.state == "over":
                     await self._show(final=True)
                     return
@@ -151,7 +152,7 @@ class Delivery:
 
     # --- typing and the notice ----------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def attend(self) -> None:
         works = self.fold.state in ("queued", "working")
         if works != self._is_typing and not self.pending.is_command:
             self._is_typing = works
@@ -193,7 +194,7 @@ class Delivery:
         if self.pending.is_private:
             return f"a private request for {self.pending.person.name or 'somebody'}"
         names = list(self.fold.running.values()) or [job.name for job in self.fold.jobs.values()]
-        return f"the {names[0]} command" if names else "your request"
+        return f"the {names[0]} command" if names else REQUEST
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class Delivery:
         text = await self._final_text(piece) if final else self._text(piece)
         if self._texts.get(key) == text and self.pending.posted.get(key):
             return
-        parts = chunks(self._names.restore(text) if not final else self.bot.restore(self._names, text, self.channel))
+        parts = chunks(self._with_mentions(text, final=final))
         settings = self.bot.settings
         if len(parts) <= settings.messages_max or settings.long_answers == "messages":
             await self._show_parts(key, parts, self._extras)
@@ -244,6 +245,12 @@ class Delivery:
         else:
             await self._show_thread(key, parts)
         self._texts[key] = text
+
+    def _with_mentions(self, text: str, *, final: bool) -> str:
+        if "@" not in text:
+            return text
+        names = Names(self.pending.names)
+        return self.bot.restore(names, text, self.channel) if final else names.restore(text)
 
     def _text(self, piece: Said) -> str:
         return piece.text.removeprefix(f"{self.bot.name}: ")
@@ -292,19 +299,20 @@ class Delivery:
         if there != text and there.strip() != text.strip():
             await target.edit(id, text, extras)  # it was posted before a crash, with less text
         shown[index:] = [text]
-        # If nothing more will be said, the record is removed in a moment: storing this would not help.
-        await self._keep(posted={**self.pending.posted, key: (*posted[:index], id)}, stores=self.fold.state != "over")
-        await self.bot.remember(id, self.pending.conversation)
+        self.pending = msgspec.structs.replace(self.pending, posted={**self.pending.posted, key: (*posted[:index], id)})
+        # If nothing more will be said, the record is removed in a moment. If a crash loses it, the message is found.
+        if self.fold.state != "over":
+            self.bot.records.keep_soon(self.pending)
+        self.bot.remember(id, self.pending.conversation)
         return id
 
-    async def show_question(self, key: str, text: str, view: discord.ui.View | None) -> int:
-        """Show a question; without a view, its buttons are removed."""
+    async def show_card(self, key: str, text: str, shown: Extras) -> None:
+        """Show a card that says this text, in the place of the one that a piece has."""
         if key not in self.pending.posted:
-            return await self._post(key, 0, text, Extras(view=view))
-        if self._shown.get(key) != [text]:
-            await self._outlet.edit(self.pending.posted[key][0], text, Extras(view=view or discord.ui.View()))
+            await self._post(key, 0, text, shown)
+        elif self._shown.get(key) != [text]:
+            await self._outlet.edit(self.pending.posted[key][0], text, shown)
             self._shown[key] = [text]
-        return self.pending.posted[key][0]
 
     # --- long answers -------------------------------------------------------------------------------------------------
 
@@ -349,7 +357,7 @@ class Delivery:
                 above = message.reference.message_id if message.reference else None
                 if message.author.id == self.bot.id and above in ours and message.id not in known:
                     ours.add(message.id)
-                    self._found.append((message.id, above or 0, message.content))
+                    self._found.append((message.id, above or 0, text_of(message)))
         except discord.HTTPException as error:
             log.info("channel %s cannot be searched for earlier answers: %s", pending.channel, error)
 
@@ -357,15 +365,15 @@ class Delivery:
         """Return a message that was found and shows this text, or the beginning of it."""
         for found in self._found:
             id, above, shown = found
-            if above == reply_to and text.startswith(shown[:FOUND_CHARS]):
+            # A slash command that the model ran may have replied, too, with an embed and no text.
+            if shown and above == reply_to and text.startswith(shown[:FOUND_CHARS]):
                 self._found.remove(found)
                 return id, shown
         return None
 
-    async def _keep(self, *, stores: bool = True, **changes: Any) -> None:
+    async def _keep(self, **changes: Any) -> None:
         self.pending = msgspec.structs.replace(self.pending, **changes)
-        if stores:
-            await self.bot.records.keep(self.pending)
+        await self.bot.records.keep(self.pending)
 
 
 def with_end(text: str, end: TurnFinished) -> str:

@@ -72,6 +72,7 @@ class AnswerFold:
         self._current = ""
         self._reports = report_jobs
         self.pieces: list[Piece] = []
+        self._last: Said | None = None  # the newest text among the pieces
         self.turn_state: State = "queued"
         self.jobs: dict[str, JobStarted] = {}  # the background jobs of this answer that are not over
         self._follow_ups: set[str] = set()  # turns of inline jobs that have not ended
@@ -89,7 +90,11 @@ class AnswerFold:
         return self._current if self._current in self._turns and self.turn_state == "working" else ""
 
     def feed(self, event: Event) -> None:
-        if isinstance(event, TurnStarted):
+        if type(event) is PartDelta:  # first, because most events are deltas
+            live = self._said.live if self._current in self._turns else {}
+            if event.index in live:
+                live[event.index] += event.text
+        elif isinstance(event, TurnStarted):
             self._current = event.turn
             if event.turn in self._turns:
                 self._begin()
@@ -109,22 +114,19 @@ class AnswerFold:
     def _begin(self) -> None:
         if self.turn_state != "working":
             self.turn_state = "working"
-            self.pieces.append(Said())
+            self._say()
+
+    def _say(self) -> Said:
+        self._last = Said()
+        self.pieces.append(self._last)
+        return self._last
 
     @property
     def _said(self) -> Said:
-        for piece in reversed(self.pieces):
-            if isinstance(piece, Said):
-                return piece
-        self.pieces.append(said := Said())
-        return said
+        return self._last or self._say()
 
     def _feed_own(self, event: Event) -> None:
         match event:
-            case PartDelta(index=index, text=text):
-                live = self._said.live
-                if index in live:
-                    live[index] += text
             case PartStarted(index=index, part=Text(text=text)) | PartFinished(index=index, part=Text(text=text)):
                 self._said.live[index] = text
             case ReplyStarted():

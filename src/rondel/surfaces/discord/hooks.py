@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ...callbacks import is_awaitable
+from ...calling.callbacks import is_awaitable
 from ...errors import RondelError, nearest
+from ...machine.conversation import Conversation
 from ...values import Message, Person, ToolCall
 from .outlet import Extras
 
@@ -71,13 +72,8 @@ class Hooks:
 
     async def reply(self, delivery: Delivery, text: str) -> ChatReply | None:
         """Return the value of the first hook that has one."""
-        from ...events import Warned
-
-        entries = await delivery.conversation.entries(delivery.pending.seq)
-        warned = [entry.event for entry in entries if isinstance(entry.event, Warned)]
-        degraded = tuple(event.message for event in warned if event.plugin == "mcp")
-        pending = delivery.pending
-        calls = tuple(delivery.fold.calls)
+        pending, calls = delivery.pending, tuple(delivery.fold.calls)
+        degraded = degraded_servers(delivery.conversation)
         return await self.replace(
             ReplyContext(text, pending.person, delivery.channel, pending.conversation, calls, degraded)
         )
@@ -88,6 +84,15 @@ class Hooks:
             if returned is not None:
                 return ChatReply(returned) if isinstance(returned, str) else returned
         return None
+
+
+def degraded_servers(conversation: Conversation) -> tuple[str, ...]:
+    """Return the names of the MCP servers that the conversation's agent has and cannot use now."""
+    from ...mcp.plugin import McpServers
+
+    plugins = conversation.app.registry.resolve(conversation.agent).chain.plugins
+    links = (link for plugin in plugins if isinstance(plugin, McpServers) for link in plugin.links)
+    return tuple(link.spec.name for link in links if not link.is_ready)
 
 
 async def _called(hook: Callable[..., Any], given: Any) -> Any:

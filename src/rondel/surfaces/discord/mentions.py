@@ -13,9 +13,9 @@ NAME_CHARS_MAX = 80
 
 def tidy_name(name: str) -> str:
     """Return a name on one line: it comes from a stranger and is put before their words."""
-    return (
-        " ".join("".join(char if char.isprintable() else " " for char in name).split())[:NAME_CHARS_MAX] or "somebody"
-    )
+    if not name.isprintable():
+        name = "".join(char if char.isprintable() else " " for char in name)
+    return " ".join(name.split())[:NAME_CHARS_MAX] or "somebody"
 
 
 class Names:
@@ -38,28 +38,22 @@ class Names:
                 self._ids[display.casefold()] = id
         for name in _NEVER:
             self._ids.pop(name, None)
-        names = sorted(self._ids, key=len, reverse=True)
-        self._outgoing = (
-            re.compile(rf"(?<![\w.+\-@/<])@({'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE) if names else None
-        )
 
     def label(self, id: int, otherwise: str = "") -> str:
         return self._labels.get(id) or tidy_name(otherwise)
 
     def restore(self, text: str) -> str:
         """Turn `@name` of a known person into a mention. E-mail addresses, unknown names and code stay as they are."""
-        if self._outgoing is None or "@" not in text:
+        if not self._ids or "@" not in text:
             return text
+        names = sorted(self._ids, key=len, reverse=True)
+        outgoing = re.compile(rf"(?<![\w.+\-@/<])@({'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
         pieces: list[str] = []
         at = 0
         for code in _CODE.finditer(text):
-            pieces += [self._mentions(text[at : code.start()]), code[0]]
+            pieces += [outgoing.sub(self._mention, text[at : code.start()]), code[0]]
             at = code.end()
-        return "".join((*pieces, self._mentions(text[at:])))
-
-    def _mentions(self, text: str) -> str:
-        assert self._outgoing is not None
-        return self._outgoing.sub(self._mention, text)
+        return "".join((*pieces, outgoing.sub(self._mention, text[at:])))
 
     def _mention(self, found: re.Match[str]) -> str:
         id = self._ids.get(found[1].casefold())

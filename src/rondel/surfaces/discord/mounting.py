@@ -16,7 +16,7 @@ from ...app.app import App
 from ...errors import ConfigError, RondelError, nearest
 from ...project.settings import DiscordSettings
 from .bot import DiscordBot
-from .outlet import NOBODY
+from .outlet import NOBODY, RETRY_S_MAX
 
 log = logging.getLogger("rondel.discord")
 
@@ -99,16 +99,28 @@ def tree_of(client: discord.Client) -> app_commands.CommandTree[Any] | None:
     return client._connection._command_tree  # pyright: ignore[reportPrivateUsage]
 
 
-async def connect(client: discord.Client, token: str) -> None:
-    """Connect until the client is closed. Raises ConfigError with what to do if Discord does not let it in."""
-    try:
-        await client.start(token)
-    except discord.LoginFailure:
-        raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
-    except discord.PrivilegedIntentsRequired:
-        raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
-    except (discord.HTTPException, OSError) as error:
-        raise ConfigError(f"Discord cannot be reached: {error}") from None
+async def connect(client: discord.Client, token: str, stop: asyncio.Event) -> None:
+    """Connect until the client is closed; wait for a Discord that is down, until `stop` is set. Raises ConfigError with
+    what to do if it does not let the bot in."""
+    wait_s = 1.0
+    while not stop.is_set():
+        try:
+            return await client.start(token)
+        except discord.LoginFailure:
+            raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
+        except discord.PrivilegedIntentsRequired:
+            raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
+        except (discord.HTTPException, OSError) as error:
+            # Once it is logged in, discord.py reconnects by itself.
+            if client.user is not None or not isinstance(error, (discord.DiscordServerError, OSError)):
+                raise ConfigError(f"Discord cannot be reached: {error}") from None
+            log.warning("Discord cannot be reached (%s); the next attempt is in %g s", error, wait_s)
+        await client.http.close()
+        client.http.connector = discord.utils.MISSING  # it was closed; the next login makes one
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await stop.wait()
+        wait_s = min(wait_s * 2, RETRY_S_MAX)
 
 
 class _Life:
@@ -165,9 +177,6 @@ async def sync(tree: app_commands.CommandTree[Any]) -> None:
 def listen(bot: DiscordBot) -> None:
     """Hear the client's events, besides the handlers that it has."""
 
-    async def on_message(message: discord.Message) -> None:
-        await bot.on_message(message)
-
     async def on_raw_message_edit(event: discord.RawMessageUpdateEvent) -> None:
         await bot.on_message_edit(event.message)
 
@@ -183,28 +192,26 @@ def listen(bot: DiscordBot) -> None:
     async def on_raw_thread_delete(event: discord.RawThreadDeleteEvent) -> None:
         await bot.on_channel_delete(event.thread_id)
 
-    async def on_interaction(interaction: discord.Interaction[Any]) -> None:
-        await bot.on_interaction(interaction)
-
-    async def on_ready() -> None:
-        await bot.on_ready()
-
     handlers = (
-        on_message,
+        bot.on_message,
         on_raw_message_edit,
         on_raw_message_delete,
         on_guild_remove,
         on_guild_channel_delete,
         on_raw_thread_delete,
-        on_interaction,
-        on_ready,
+        bot.on_interaction,
+        bot.on_ready,
     )
-    add_listener: Any = getattr(bot.client, "add_listener", None)
+    client: Any = bot.client
+    kind: Any = type(bot.client)
     for handler in handlers:
-        if add_listener is not None:  # a `commands.Bot`
-            add_listener(handler, handler.__name__)
+        name = handler.__name__
+        if getattr(kind, name, None) is getattr(RondelClient, name, None) and name not in vars(client):
+            setattr(client, name, handler)  # it has none of its own; a listener would be a second task for each event
+        elif hasattr(client, "add_listener"):  # a `commands.Bot`
+            client.add_listener(handler, name)
         else:
-            _wrap(bot.client, handler.__name__, handler)
+            _wrap(client, name, handler)
 
 
 def _wrap(client: discord.Client, name: str, handler: Callable[..., Any], *, last: bool = False) -> None:

@@ -14,6 +14,8 @@ import aiohttp
 import discord
 import msgspec
 
+from .cards import text_of
+
 log = logging.getLogger("rondel.discord")
 
 NOBODY = discord.AllowedMentions.none()
@@ -34,11 +36,11 @@ class Extras(msgspec.Struct, frozen=True):
 
     embeds: tuple[discord.Embed, ...] = ()
     files: tuple[discord.File, ...] = ()
-    view: discord.ui.View | None = None
+    view: discord.ui.View | discord.ui.LayoutView | None = None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+    def fields(self, text: str) -> dict[str, Any]:
+        """Return what discord.py is given. A card has its text in itself."""
+        given: dict[str, Any] = {} if isinstance(self.view, discord.ui.LayoutView) else {"content": text}
         if self.embeds:
             given["embeds"] = list(self.embeds)
         if self.files:
@@ -61,24 +63,27 @@ class Outlet(Protocol):
 class ChannelOutlet:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
+        self._replies: bool | None = None
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
-        given: dict[str, Any] = extras.fields if extras else {}
+        given = _fields(text, extras)
         if reply_to and self._may_reply():
             given["reference"] = discord.MessageReference(
                 message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
             )
         # discord.py sends the nonce with `enforce_nonce`: a second message with it is the first one.
-        sent = await _tried(lambda: self.channel.send(text, nonce=nonce, allowed_mentions=NOBODY, **given))
-        return sent.id, sent.content
+        sent = await _tried(lambda: self.channel.send(nonce=nonce, allowed_mentions=NOBODY, **given))
+        return sent.id, text_of(sent)
 
     def _may_reply(self) -> bool:
         guild = getattr(self.channel, "guild", None)
-        return guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
+        if self._replies is None:  # asked once: it costs as much as a small commit
+            self._replies = guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
+        return self._replies
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
-        await _edited(lambda: found.edit(content=text, allowed_mentions=NOBODY, **_edit_fields(extras)))
+        await _edited(lambda: found.edit(allowed_mentions=NOBODY, **_edit_fields(text, extras)))
 
     async def delete(self, message: int) -> None:
         found = self.channel.get_partial_message(message)
@@ -94,32 +99,32 @@ class CommandOutlet:
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
         if not self._first:
-            fields = _edit_fields(extras)
-            sent = await _tried(
-                lambda: self._interaction.edit_original_response(content=text, allowed_mentions=NOBODY, **fields)
-            )
+            fields = _edit_fields(text, extras)
+            sent = await _tried(lambda: self._interaction.edit_original_response(allowed_mentions=NOBODY, **fields))
             self._first = sent.id
             return sent.id, text
-        given = extras.fields if extras else {}
-        given["ephemeral"] = self._is_private
+        given = _fields(text, extras) | {"ephemeral": self._is_private}
         followup: Any = self._interaction.followup
-        sent = await _tried(lambda: followup.send(text, allowed_mentions=NOBODY, wait=True, **given))
+        sent = await _tried(lambda: followup.send(allowed_mentions=NOBODY, wait=True, **given))
         return sent.id, text
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
-        fields, answer = _edit_fields(extras), self._interaction
+        fields, answer = _edit_fields(text, extras), self._interaction
         if message == self._first:
-            await _edited(lambda: answer.edit_original_response(content=text, allowed_mentions=NOBODY, **fields))
+            await _edited(lambda: answer.edit_original_response(allowed_mentions=NOBODY, **fields))
         else:
-            followup = answer.followup
-            await _edited(lambda: followup.edit_message(message, content=text, allowed_mentions=NOBODY, **fields))
+            await _edited(lambda: answer.followup.edit_message(message, allowed_mentions=NOBODY, **fields))
 
     async def delete(self, message: int) -> None:
         await _edited(lambda: self._interaction.followup.delete_message(message))
 
 
-def _edit_fields(extras: Extras | None) -> dict[str, Any]:
-    given = extras.fields if extras else {}
+def _fields(text: str, extras: Extras | None) -> dict[str, Any]:
+    return extras.fields(text) if extras is not None else {"content": text}
+
+
+def _edit_fields(text: str, extras: Extras | None) -> dict[str, Any]:
+    given = _fields(text, extras)
     if "files" in given:
         given["attachments"] = given.pop("files")
     return given

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
@@ -57,13 +56,14 @@ class Typing:
     def __init__(self, clock: Clock, group: asyncio.TaskGroup) -> None:
         self._clock, self._group = clock, group
         self._counts: dict[int, int] = {}
+        self._soon: dict[int, asyncio.TimerHandle] = {}  # most answers are there before this timer ends
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._resting: set[int] = set()  # the channels whose task waits, and may be cancelled
 
     def start(self, channel: discord.abc.Messageable, id: int) -> None:
         self._counts[id] = self._counts.get(id, 0) + 1
-        if id not in self._tasks:
-            self._tasks[id] = self._group.create_task(self._type(channel, id))
+        if self._counts[id] == 1 and id not in self._tasks:
+            self._soon[id] = asyncio.get_running_loop().call_later(AT_ONCE_S, self._begin, channel, id)
 
     def stop(self, id: int) -> None:
         if id not in self._counts:
@@ -71,30 +71,34 @@ class Typing:
         self._counts[id] -= 1
         if not self._counts[id]:
             del self._counts[id]
+            if (timer := self._soon.pop(id, None)) is not None:
+                timer.cancel()
             if id in self._resting:  # a request that is under way ends by itself: cancelling it costs a connection
                 self._tasks[id].cancel()
 
+    def _begin(self, channel: discord.abc.Messageable, id: int) -> None:
+        self._soon.pop(id, None)
+        self._tasks[id] = self._group.create_task(self._type(channel, id))
+
     async def _type(self, channel: Any, id: int) -> None:
         try:
-            await self._rest(id, asyncio.sleep(AT_ONCE_S))
             while id in self._counts:
                 with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
                     await channel.typing()  # awaited, it shows the indicator once
                 if id in self._counts:
-                    await self._rest(id, self._clock.sleep_until(self._clock.now() + TYPING_S))
-        finally:
-            del self._tasks[id]
-            if id in self._counts:  # somebody came while this task was being cancelled
-                self._tasks[id] = self._group.create_task(self._type(channel, id))
-
-    async def _rest(self, id: int, waiting: Coroutine[Any, Any, None]) -> None:
-        self._resting.add(id)
-        try:
-            await waiting
+                    self._resting.add(id)
+                    await self._clock.sleep_until(self._clock.now() + TYPING_S)
+                    self._resting.discard(id)
         finally:
             self._resting.discard(id)
+            del self._tasks[id]
+            if id in self._counts:  # somebody came while this task was being cancelled
+                self._begin(channel, id)
 
     def stop_all(self) -> None:
         self._counts.clear()
+        for timer in self._soon.values():
+            timer.cancel()
+        self._soon.clear()
         for task in self._tasks.values():
             task.cancel()

@@ -3,6 +3,7 @@ people selected for a channel. All of it is in the store of the app."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -16,6 +17,8 @@ from .gate import Chosen
 PENDING, ANSWERS, QUESTIONS, CHANNELS = "discord.pending", "discord.answers", "discord.questions", "discord.channels"
 PEOPLE = "discord.people"
 PEOPLE_MAX = 20_000  # pairs of a person and a conversation that are known to be stored
+CHANNELS_MAX = 10_000  # channels and threads whose selections are cached
+ANSWERS_MAX = 10_000
 ANSWERS_S = 90 * 86_400.0  # how long a reply to an answer continues its conversation
 
 
@@ -71,12 +74,18 @@ class Records:
         self._store, self._clock = store, clock
         self._selected: dict[int, Selected] = {}
         self._took_part: set[tuple[str, str]] = set()
+        self._answers: OrderedDict[int, str] = OrderedDict()  # the newest: the store may not have them yet
 
     async def keep(self, pending: Pending) -> None:
         await self._store.put(PENDING, str(pending.message), msgspec.json.encode(pending))
 
-    async def done(self, message: int) -> None:
-        await self._store.remove(PENDING, str(message))
+    def keep_soon(self, pending: Pending) -> None:
+        """Keep it before or together with the next write: a commit of its own would cost more than the message."""
+        self._store.put_soon(PENDING, str(pending.message), msgspec.json.encode(pending))
+
+    def done(self, message: int) -> None:
+        """Forget a message that was answered. If a crash loses this, the answer is found posted."""
+        self._store.put_soon(PENDING, str(message), None)
 
     async def pending(self, message: int) -> Pending | None:
         found = await self._store.get(PENDING, str(message))
@@ -94,11 +103,14 @@ class Records:
 
     # --- which conversation a message of the bot belongs to -----------------------------------------------------------
 
-    async def answered(self, message: int, conversation: str) -> None:
-        await self._store.put(ANSWERS, str(message), conversation.encode(), until=self._clock.now() + ANSWERS_S)
+    def answered(self, message: int, conversation: str) -> None:
+        self._answers[message] = conversation
+        if len(self._answers) > ANSWERS_MAX:
+            self._answers.popitem(last=False)
+        self._store.put_soon(ANSWERS, str(message), conversation.encode(), until=self._clock.now() + ANSWERS_S)
 
     async def conversation_of(self, message: int) -> str:
-        return (await self._store.get(ANSWERS, str(message)) or b"").decode()
+        return self._answers.get(message) or (await self._store.get(ANSWERS, str(message)) or b"").decode()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -114,13 +126,13 @@ class Records:
 
     # --- people -------------------------------------------------------------------------------------------------------
 
-    async def took_part(self, person: str, conversation: str) -> None:
+    def took_part(self, person: str, conversation: str) -> None:
         """Note that somebody spoke in a conversation, for `/ai forget me`."""
         if (person, conversation) not in self._took_part:
             if len(self._took_part) >= PEOPLE_MAX:
                 self._took_part.clear()
             self._took_part.add((person, conversation))
-            await self._store.put(PEOPLE, f"{person}/{conversation}", b"")
+            self._store.put_soon(PEOPLE, f"{person}/{conversation}", b"")
 
     async def conversations_of(self, person: str) -> list[str]:
         keys = await self._store.keys(PEOPLE, f"{person}/")
@@ -134,6 +146,8 @@ class Records:
 
     async def selected(self, channel: int) -> Selected:
         if channel not in self._selected:
+            if len(self._selected) >= CHANNELS_MAX:
+                self._selected.clear()
             found = await self._store.get(CHANNELS, str(channel))
             self._selected[channel] = msgspec.json.decode(found, type=Selected) if found else Selected()
         return self._selected[channel]

@@ -1,8 +1,9 @@
-"""Questions and approvals as buttons and forms. They survive a restart: the ids of the buttons name the question, and
-the store knows the rest."""
+"""Questions and approvals as cards with buttons, and forms. They survive a restart: the ids of the buttons name the
+question, and the store knows the rest."""
 
 from __future__ import annotations
 
+import io
 import logging
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,10 @@ import discord
 
 from ...errors import RondelError
 from ...question import ALWAYS, NO, YES, Question
+from .cards import AMBER, CARD_CHARS_MAX, GREY, Control, card, text_of
 from .chunks import LIMIT, chunks
 from .fold import Asked
-from .outlet import NOBODY
+from .outlet import NOBODY, Extras
 from .pending import OpenQuestion
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ PREFIX = "rondel"
 BUTTONS_MAX = 20
 LABEL_CHARS_MAX = 80
 ANSWER_CHARS_MAX = 4_000
+WHOLE = "question.md"  # the file with a question that is too long for a card
 EXPIRED = "This question has expired."
 LABELS = {YES: "Yes", NO: "No", ALWAYS: "Always"}
 
@@ -38,9 +41,13 @@ class Questions:
         """Show a question with its buttons, or how it was answered."""
         question, id = asked.question, _key(delivery.pending.conversation, asked.question.id)
         person = int(question.person or delivery.pending.person.id or 0)
-        text = _text(question, person, private=delivery.pending.is_private)
+        whole = _text(question, person, private=delivery.pending.is_private)
+        parts = chunks(whole, CARD_CHARS_MAX)
+        text, is_cut = parts[0], len(parts) > 1
+        file = WHOLE if is_cut else ""
         if asked.answer is not None:
-            await delivery.show_question(key, f"{text}\n{_answered(asked)}", None)
+            answered = f"{text}\n{_answered(asked)}"
+            await delivery.show_card(key, answered, Extras(view=card(answered, colour=GREY, file=file)))
             await self._bot.records.close_question(id)
             return
         if key in delivery.pending.posted:
@@ -53,7 +60,10 @@ class Questions:
             pending=delivery.pending.message,
         )
         await self._bot.records.ask(id, open_question)  # before the buttons can be clicked
-        await delivery.show_question(key, text, _view(question, id))
+        # Whoever approves sees all of it: what does not fit is in a file.
+        files = (discord.File(io.BytesIO(whole.encode()), WHOLE),) if is_cut else ()
+        view = card(text, colour=AMBER, controls=_controls(question, id), file=file)
+        await delivery.show_card(key, text, Extras(view=view, files=files))
 
     # --- what people do -----------------------------------------------------------------------------------------------
 
@@ -107,8 +117,8 @@ class Questions:
         if message is None or not message.components:
             await interaction.response.send_message(EXPIRED, ephemeral=True, allowed_mentions=NOBODY)
             return
-        text = f"{message.content}\n*{EXPIRED}*"[:LIMIT]
-        await interaction.response.edit_message(content=text, view=None, allowed_mentions=NOBODY)
+        view = card(f"{text_of(message)}\n*{EXPIRED}*", colour=GREY)
+        await interaction.response.edit_message(view=view, attachments=[], allowed_mentions=NOBODY)
 
     async def _answer(
         self, interaction: discord.Interaction[Any], opened: OpenQuestion, question: Question, text: str
@@ -128,7 +138,7 @@ def _key(conversation: str, question: str) -> str:
 
 def _text(question: Question, person: int, *, private: bool) -> str:
     to = f"<@{person}> " if person and not private else ""
-    return chunks(f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}")[0]
+    return f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}"
 
 
 def _answered(asked: Asked) -> str:
@@ -142,23 +152,22 @@ def _answered(asked: Asked) -> str:
     return f"*Answered: {discord.utils.escape_markdown(shown)[:200]}*"
 
 
-def _view(question: Question, key: str) -> discord.ui.View:
-    view = discord.ui.View(timeout=None)
-    options = question.options
+def _controls(question: Question, key: str) -> list[Control]:
+    options, controls = question.options, list[Control]()
     if len(options) > BUTTONS_MAX:
         menu: discord.ui.Select[Any] = discord.ui.Select(custom_id=f"{PREFIX}:menu:{key}", placeholder="Choose")
         for index, option in enumerate(options[:25]):
             menu.add_option(label=_label(option), value=str(index))
-        view.add_item(menu)
+        controls.append(menu)
     else:
         for index, option in enumerate(options):
             style = discord.ButtonStyle.secondary
             if question.kind == "approve":
                 style = discord.ButtonStyle.danger if option == NO else discord.ButtonStyle.success
-            view.add_item(_button(LABELS.get(option, option), f"pick:{key}:{index}", style))
+            controls.append(_button(LABELS.get(option, option), f"pick:{key}:{index}", style))
     if question.free_text or not options:
-        view.add_item(_button("Answer…", f"form:{key}", discord.ButtonStyle.primary))
-    return view
+        controls.append(_button("Answer…", f"form:{key}", discord.ButtonStyle.primary))
+    return controls
 
 
 def _button(label: str, id: str, style: discord.ButtonStyle) -> discord.ui.Button[Any]:

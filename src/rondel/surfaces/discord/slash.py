@@ -17,8 +17,8 @@ from ...trace import read as read_trace
 from ...trace.page import page as trace_page
 from ...values import Media
 from ..views import jobs_table
-from .bot import place_of_interaction, speaker_of
 from .chunks import LIMIT, chunks
+from .mapping import place_of_interaction, speaker_of
 from .outlet import NOBODY
 from .pending import Selected
 from .usage import By, UsagePage

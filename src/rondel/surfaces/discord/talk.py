@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...callbacks import is_awaitable
+from ...calling.callbacks import is_awaitable
 from ...engine import UnavailableEngine, uncharged
 from ...errors import RondelError
 from ...events import Outcome
@@ -17,7 +17,7 @@ from ...machine.conversation import Conversation
 from ...values import Message, Person, user
 from .delivery import with_end
 from .fold import AnswerFold, Said
-from .hooks import ChatReply, ReplyContext
+from .hooks import ChatReply, ReplyContext, degraded_servers
 
 if TYPE_CHECKING:
     from .bot import DiscordBot
@@ -107,8 +107,12 @@ class Talk:
         if piece.end.outcome is Outcome.FAILED and piece.end.failure is not None:
             raise RondelError(piece.end.failure.message)
         text = with_end(piece.text, piece.end)
-        context = ReplyContext(text, person or Person(""), None, talk.id, tuple(fold.calls))
-        replaced = await self._bot.hooks.replace(context)
+        replaced = None
+        if self._bot.hooks.has_reply:
+            calls, degraded = tuple(fold.calls), degraded_servers(talk)
+            replaced = await self._bot.hooks.replace(
+                ReplyContext(text, person or Person(""), None, talk.id, calls, degraded)
+            )
         return replaced if replaced is not None else ChatReply(text) if text else None
 
 

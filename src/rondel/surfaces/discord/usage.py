@@ -14,6 +14,7 @@ from ...charge import DIMENSIONS
 from ...contracts.ledger import Row
 from ...contracts.window import Window
 from ...ledger.ledger import Ledger
+from .cards import card
 from .chart import draw_bars
 from .mentions import tidy_name
 
@@ -25,10 +26,11 @@ PAGE_ROWS = 5
 ROWS_MAX = 500
 CHART_BARS = 8
 PREFIX = "rondel-usage"
+CHART = "usage.png"
 
 
 class UsagePage:
-    """One page: an embed, a chart and buttons."""
+    """One page: a card with numbers, a chart and buttons."""
 
     def __init__(self, bot: DiscordBot, guild: discord.Guild | None, person: int, window: Window, by: By) -> None:
         self._bot, self._guild, self._person = bot, guild, person
@@ -42,18 +44,21 @@ class UsagePage:
         page = min(max(page, 0), pages - 1)
         shown = found[page * rows : (page + 1) * rows]
         where = self._guild.name if self._guild else "you"
-        embed = discord.Embed(title=f"Usage of {tidy_name(where)} by {self._by}, {self._window}", colour=0x5865F2)
+        lines: list[str] = []
         for row in shown:
             totals = row.totals
             money = f" · ${totals.cost_usd:,.4f}" if totals.cost_nanousd else ""
-            text = f"{totals.tokens_in:,} in · {totals.tokens_out:,} out · {totals.calls:,} calls{money}"
-            embed.add_field(name=f"{row.key} · {self._label(row)}"[:250], value=text, inline=False)
-        if not shown:
-            embed.description = "Nothing was used yet."
-        embed.set_footer(text=f"Page {page + 1} of {pages} · {sum(row.totals.tokens for row in found):,} tokens in all")
-        embed.set_image(url="attachment://usage.png")
-        file = discord.File(io.BytesIO(self._chart(found)), "usage.png")
-        return {"embed": embed, "file": file, "view": self._view(page, pages)}
+            calls = f"{totals.calls:,} call{'' if totals.calls == 1 else 's'}"
+            text = f"{totals.tokens_in:,} in · {totals.tokens_out:,} out · {calls}{money}"
+            lines.append(f"**{row.key} · {discord.utils.escape_markdown(self._label(row))}**"[:250] + f"\n{text}")
+        view = card(
+            f"### Usage of {discord.utils.escape_markdown(tidy_name(where))} by {self._by}, {self._window}",
+            *(lines or ["Nothing was used yet."]),
+            f"-# Page {page + 1} of {pages} · {sum(row.totals.tokens for row in found):,} tokens in all",
+            image=CHART,
+            controls=self._buttons(page, pages),
+        )
+        return {"view": view, "file": discord.File(io.BytesIO(self._chart(found)), CHART)}
 
     @property
     def _whose(self) -> tuple[str, str]:
@@ -75,12 +80,15 @@ class UsagePage:
         name = getattr(found, "display_name", None) or getattr(found, "name", None) or value or "?"
         return tidy_name(str(name))
 
-    def _view(self, page: int, pages: int) -> discord.ui.View:
-        view = discord.ui.View(timeout=None)
-        for label, target in (("◀ Newer", page - 1), ("Older ▶", page + 1)):
-            id = f"{PREFIX}:{self._window}:{self._by}:{target}"
-            view.add_item(discord.ui.Button(label=label, custom_id=id, disabled=not 0 <= target < pages))
-        return view
+    def _buttons(self, page: int, pages: int) -> list[discord.ui.Button[Any]]:
+        return [
+            discord.ui.Button(
+                label=label,
+                custom_id=f"{PREFIX}:{self._window}:{self._by}:{target}",
+                disabled=not 0 <= target < pages,
+            )
+            for label, target in (("◀ Newer", page - 1), ("Older ▶", page + 1))
+        ]
 
 
 async def on_click(bot: DiscordBot, interaction: discord.Interaction[Any]) -> bool:
@@ -94,7 +102,7 @@ async def on_click(bot: DiscordBot, interaction: discord.Interaction[Any]) -> bo
         return True
     page = UsagePage(bot, interaction.guild, interaction.user.id, cast(Window, words[1]), cast(By, words[2]))
     fields = await page.show(int(words[3]))
-    await interaction.response.edit_message(embed=fields["embed"], attachments=[fields["file"]], view=fields["view"])
+    await interaction.response.edit_message(attachments=[fields["file"]], view=fields["view"])
     return True
 
 

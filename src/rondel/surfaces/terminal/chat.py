@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...app.app import App
+from ...calling.threads import in_thread
 from ...contracts.command import Chat, Clip, Command, Document, Draft, Models, Output
 from ...contracts.surface import Level, Surface
 from ...errors import RondelError
@@ -26,7 +27,6 @@ from ...files.regular import size_text
 from ...machine.conversation import Conversation
 from ...question import QUOTE_BAR, Question, is_yes
 from ...text.printable import clean, one_line
-from ...threads import in_thread
 from ...values import Message, ToolCall
 from ..commands import completions, is_command, needs_model
 from ..session import Session, answer_text

@@ -27,6 +27,7 @@ ENTRIES_MAX = 5_000
 TEXT_CHARS_MAX = 2_000_000
 ATTACHMENTS_MAX, ATTACHMENT_BYTES_MAX = 20, 32_000_000
 ID_CHARS_MAX = 200
+ADDRESS_CHARS_MAX = 4_000
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -137,7 +138,10 @@ def owns(call: Call[Any, Any], info: ConversationInfo) -> bool:
 
 async def find(call: Call[Any, Any]) -> Conversation:
     """Return the conversation of the path. Others' conversations look as if they did not exist."""
-    id = call.path("id")
+    return await find_id(call, call.path("id"))
+
+
+async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)

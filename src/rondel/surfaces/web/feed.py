@@ -157,6 +157,7 @@ class Feeds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._open: dict[str, Feed] = {}
+        self._reading: set[asyncio.Task[list[tuple[int, Event]]]] = set()
         self.group: asyncio.TaskGroup | None = None
 
     @property
@@ -183,6 +184,39 @@ class Feeds:
             if feed.clients == 0:
                 self.close(conversation.id)
 
+    async def batches(self, watcher: Watcher, is_allowed: Callable[[], Any]) -> AsyncGenerator[list[tuple[int, Event]]]:
+        """Yield what a watcher sees, for streams that are not the same for everyone; an empty list when it is time for
+        a ping. Ends as `Feed.stream` does."""
+        assert self.group is not None
+        loop = asyncio.get_running_loop()
+        reading, checked = self._read(watcher), loop.time()
+        try:
+            while True:
+                await asyncio.wait({reading}, timeout=PING_S)
+                if loop.time() - checked >= PING_S:
+                    if not await is_allowed():
+                        return
+                    checked = loop.time()
+                if not reading.done():
+                    yield []
+                    continue
+                if reading.cancelled():  # the server stops
+                    return
+                seen = reading.result()
+                reading = self._read(watcher)
+                yield seen
+        finally:
+            reading.cancel()
+            watcher.close()
+
+    def _read(self, watcher: Watcher) -> asyncio.Task[list[tuple[int, Event]]]:
+        assert self.group is not None
+        # A task of its own: a read that a timeout cancels could lose what it was about to return.
+        reading = self.group.create_task(watcher.batch())
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        return reading
+
     def close(self, conversation: str) -> None:
         if (feed := self._open.pop(conversation, None)) is not None:
             feed.close()
@@ -190,6 +224,8 @@ class Feeds:
     def close_all(self) -> None:
         for id in list(self._open):
             self.close(id)
+        for reading in self._reading:
+            reading.cancel()
 
 
 # --- events as bytes --------------------------------------------------------------------------------------------------

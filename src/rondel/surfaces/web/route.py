@@ -34,6 +34,10 @@ class Nothing(Value, frozen=True):
     """No body, or no query."""
 
 
+class Open(Value, frozen=True, rename="camel"):
+    """A body in the form of a public protocol: fields that we do not know are allowed, and ignored."""
+
+
 class Done(Value, frozen=True):
     """The answer of a route that has nothing else to say."""
 
@@ -86,6 +90,8 @@ class Route(msgspec.Struct, frozen=True):
     query: type[Any] = Nothing
     returns: Any = Done
     media: str = "application/json"
+    reads_body: bool = False
+    """The handler reads the body itself, to answer mistakes in the form of its protocol."""
 
 
 def read_query(request: Request, kind: type[Q]) -> Q:
@@ -117,7 +123,7 @@ async def read_body(request: Request, kind: type[B], bytes_max: int = BODY_BYTES
 
 
 def _convert(raw: Any, kind: type[Q], what: str, *, strict: bool) -> Q:
-    if isinstance(raw, Mapping):
+    if isinstance(raw, Mapping) and not issubclass(kind, Open):
         known = {field.encode_name for field in msgspec.structs.fields(kind)}
         if unknown := sorted(set(map(str, raw)) - known):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             listed = ", ".join(sorted(known)) or "nothing"

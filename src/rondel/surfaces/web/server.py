@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,19 +18,20 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ...app.app import App
 from ...errors import RondelError
 from ...values import Person
-from . import chat, conversations, knowledge, mcp, models, observe, session
+from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
+from .beside import PROTOCOLS
 from .feed import Feeds
 from .metrics import metrics
 from .models import Offer
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Gate, People
-from .route import Call, Problem, Route, encode, read_body, read_query, respond
+from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
 from .work import Works
 
 log = logging.getLogger("rondel.web")
@@ -45,8 +46,9 @@ ROUTES: tuple[Route, ...] = (
     *mcp.ROUTES,
     *models.ROUTES,
     metrics,
+    *agui.ROUTES,
+    *a2a.ROUTES,
 )
-OURS = ("/api/", "/assets/", "/metrics", "/favicon")
 
 
 class Records(Protocol):
@@ -73,7 +75,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class WebApp:
-    """`async with WebApp(...) as web:`; then a server calls it for the paths that `takes` accepts."""
+    """`async with WebApp(...) as web:`; then a server calls it. Or `beside` makes it, and owns its tasks."""
 
     def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
         self.app, self.records, self.about = app, records, about
@@ -83,6 +85,8 @@ class WebApp:
         self.works = Works(app.clock)
         self.openapi = encode(description(ROUTES, about.version))
         self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
+        self.busy_threads: set[str] = set()
+        """The conversations in which a run of a protocol is about to start or goes on."""
         self._page = PageFiles()
         self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
         self._life = contextlib.AsyncExitStack()
@@ -120,20 +124,18 @@ class WebApp:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def takes(self, scope: Scope) -> bool:
-        """Whether this request is for the page or the API, not for the gateway."""
-        path: str = scope["path"]
-        if path.startswith(OURS):
-            return True
-        if path != "/" or scope["method"] != "GET":
-            return False
-        return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
             self.gate.check_host(dict(request.headers))
-            _check_site(request)
+            if request.url.path.startswith(PROTOCOLS) and (origin := request.headers.get("origin")):
+                # A page of another site: its origin is in `origins`, or the check above has refused it.
+                if request.method == "OPTIONS":
+                    await Response(status_code=204, headers=_cors(origin))(scope, receive, send)
+                    return
+                send = _with_headers(send, _cors(origin))
+            else:
+                _check_site(request)
             if (file := self._page.find(request)) is not None:
                 await file(scope, receive, send)
                 return
@@ -150,7 +152,7 @@ class WebApp:
                 if route.rights == "admin" and ADMIN not in person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
-            body = await read_body(request, route.body)
+            body = Nothing() if route.reads_body else await read_body(request, route.body)
             call = Call[Any, Any](self.app, self, request, person, body, query, session=id)
             return respond(await route.handler(call))
         except RondelError as error:
@@ -197,21 +199,30 @@ def _check_site(request: Request) -> None:
         raise Problem(403, "changes are accepted from our own page and from programs, not from other sites")
 
 
+def _cors(origin: str) -> dict[str, str]:
+    """Headers that let an allowed web page read the answer."""
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-allow-headers": "*, authorization",
+        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "vary": "origin",
+    }
+
+
+def _with_headers(send: Send, headers: dict[str, str]) -> Send:
+    more = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return sending
+
+
 def problem(error: RondelError) -> Response:
     status = getattr(error, "status", 400)
     headers: dict[str, str] = {"cache-control": "no-store"}
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))
     return Response(encode({"error": str(error)}), status, headers, "application/json")
-
-
-@contextlib.asynccontextmanager
-async def beside(web: WebApp, gateway: Any) -> AsyncGenerator[Callable[[Scope, Receive, Send], Any]]:
-    """Yield one application: the page and the API where `web` takes a request, the gateway for all others."""
-
-    async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = web if scope["type"] == "http" and web.takes(scope) else gateway
-        await chosen(scope, receive, send)
-
-    async with web:
-        yield application

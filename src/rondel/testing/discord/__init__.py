@@ -5,7 +5,7 @@ Needs `rondel[discord]`. `rondel.testing` itself does not import it.
 
 from __future__ import annotations
 
-from .server import Interaction, LoopbackDiscord, connector_to
+from .server import Interaction, LoopbackDiscord, connector_to, text_of
 from .world import Channel, Guild, Json, Role, User, permission_bits
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "User",
     "connector_to",
     "permission_bits",
+    "text_of",
 ]

@@ -71,6 +71,7 @@ class Gateway:
     def __init__(self, world: World, token: str) -> None:
         self._world, self._token = world, token
         self.sessions: dict[str, Session] = {}
+        self.sockets: set[_Socket] = set()
         self.privileged = PRIVILEGED  # what is switched on in the developer portal
         self.identified = self.resumed = 0
         self.compressed = False
@@ -107,11 +108,15 @@ class Gateway:
         socket = _Socket(ws, compressed=self.compressed)
         await socket.send({"op": 10, "d": {"heartbeat_interval": HEARTBEAT_MS, "_trace": []}})
         session: Session | None = None
-        async for message in ws:
-            if message.type is not WSMsgType.TEXT:
-                continue
-            received = cast("Json", json.loads(message.data))
-            session = await self._receive(received["op"], received.get("d"), socket, session)
+        self.sockets.add(socket)
+        try:
+            async for message in ws:
+                if message.type is not WSMsgType.TEXT:
+                    continue
+                received = cast("Json", json.loads(message.data))
+                session = await self._receive(received["op"], received.get("d"), socket, session)
+        finally:
+            self.sockets.discard(socket)
         if session is not None and session.socket is socket:
             session.socket = None
         return ws

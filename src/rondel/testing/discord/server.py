@@ -34,6 +34,7 @@ TOKEN = "loopback.token"
 BODY_BYTES_MAX = 30 << 20
 REQUESTS_MAX = 100_000
 WAIT_S = 20.0
+LIMITED_S = 0.05  # how long a request waits that `fail` refuses with 429
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Interaction:
 
     @property
     def text(self) -> str:
-        return "\n".join(message["content"] for message in self.answers)
+        return "\n".join(text_of(message) for message in self.answers)
 
     @property
     def is_private(self) -> bool:
@@ -104,6 +105,8 @@ class LoopbackDiscord:
         self.rate_limit = (10_000, 1.0)  # requests per route and channel, and in how many seconds
         self.on_step: Callable[[str], object] | None = None
         """Called before a message is posted (`post`) and after (`posted`), to crash a bot at a certain moment."""
+        self.on_request: Callable[[str, str, bool], object] | None = None
+        """Called with each request's method and path, before it is done (False) and before it is answered (True)."""
         self.limited = 0  # requests that were answered with 429
         self._failures: list[tuple[str, str, Refused]] = []
         self._rest = Rest(self)
@@ -161,16 +164,22 @@ class LoopbackDiscord:
         headers |= {"X-RateLimit-Bucket": f"{hash(key) & 0xFFFFFFFF:08x}"}
         try:
             if not allowed:
-                self.limited += 1
-                wait_s = headers["X-RateLimit-Reset-After"]
-                limited = {"message": "You are being rate limited.", "retry_after": wait_s, "global": False}
-                return _json(limited, 429, headers | {"Retry-After": wait_s, "Via": "1.1 loopback"})
+                raise Refused(429, 0, "You are being rate limited.")
+            if self.on_request is not None:
+                self.on_request(request.method, path, False)
             answer = await self._answer(request, path, body)
+            if self.on_request is not None:
+                self.on_request(request.method, path, True)
             if answer is None:
                 return web.Response(status=204, headers=_texts(headers))
             return _json(answer, 200, headers)
         except Refused as refused:
-            return _json(refused.body, refused.status, headers)
+            if refused.status != 429:
+                return _json(refused.body, refused.status, headers)
+            self.limited += 1
+            wait_s = headers["X-RateLimit-Reset-After"] if not allowed else LIMITED_S
+            body = refused.body | {"retry_after": wait_s, "global": False}
+            return _json(body, 429, headers | {"Retry-After": wait_s, "Via": "1.1 loopback"})
         finally:
             self.changed()
 
@@ -186,7 +195,7 @@ class LoopbackDiscord:
         return await handler(body, dict(request.query), **given)
 
     def fail(self, method: str, path: str, status: int, code: int = 0, message: str = "", *, times: int = 1) -> None:
-        """Refuse the next requests whose path contains `path`."""
+        """Refuse the next requests whose path contains `path`. With 429, they may be sent again in a moment."""
         self._failures += [(method, path, Refused(status, code, message or "Failed"))] * times
 
     async def step(self, name: str) -> None:
@@ -338,7 +347,7 @@ class LoopbackDiscord:
         scopes = (channel.guild.id if channel.guild else 0, 0)
         found = [one for scope in scopes for one in self.world.commands.get(scope, ()) if one["name"] == words[0]]
         if not found:
-            raise LookupError(f"the bot has no command {name!r}")
+            raise LookupError(f"the bot has no command {words[0]!r}")
         self._check_allowed(found[0], person, channel)
         level, resolved = found[0], cast("Json", {})
         for word in words[1:]:
@@ -346,12 +355,10 @@ class LoopbackDiscord:
             if not below:
                 raise LookupError(f"the bot has no command {name!r}")
             level = below[0]
-        types = {option["name"]: option["type"] for option in level.get("options", ())}
-        unknown = [key for key in options if key not in types]
-        if unknown:
-            raise LookupError(f"/{name} has no option {unknown[0]!r}; it has {', '.join(types) or 'none'}")
+        known: dict[str, Json] = {option["name"]: option for option in level.get("options", ())}
+        _check_options(name, known, options)
         given = [
-            {"name": key, "type": types[key], "value": self._value(value, channel, resolved)}
+            {"name": key, "type": known[key]["type"], "value": self._value(value, channel, resolved)}
             for key, value in options.items()
         ]
         for word in reversed(words[1:]):
@@ -457,10 +464,10 @@ class LoopbackDiscord:
 def connector_to(port: int, authority_pem: bytes) -> aiohttp.TCPConnector:
     """Return a connector to the loopback Discord on a port, also from another process."""
     context = ssl.create_default_context(cadata=authority_pem.decode())
-    return aiohttp.TCPConnector(limit=0, ssl=context, resolver=_Resolver(port), use_dns_cache=False)
+    return aiohttp.TCPConnector(limit=0, ssl=context, resolver=LoopbackResolver(port), use_dns_cache=False)
 
 
-class _Resolver(aiohttp.abc.AbstractResolver):
+class LoopbackResolver(aiohttp.abc.AbstractResolver):
     def __init__(self, port: int) -> None:
         self._port = port
 
@@ -522,12 +529,39 @@ def _texts(headers: Json) -> dict[str, str]:
     return {name: f"{value:.3f}" if isinstance(value, float) else str(value) for name, value in headers.items()}
 
 
+def _check_options(command: str, known: dict[str, Json], given: Json) -> None:
+    """Refuse what Discord's own clients let nobody send."""
+    if any(option["type"] in (1, 2) for option in known.values()):
+        raise LookupError(f"/{command} is a group: {', '.join(f'/{command} {name}' for name in known)}")
+    for name, value in given.items():
+        if name not in known:
+            raise LookupError(f"/{command} has no option {name!r}; it has {', '.join(known) or 'none'}")
+        kind, choices = known[name]["type"], [choice["value"] for choice in known[name].get("choices") or ()]
+        if choices and value not in choices:
+            raise LookupError(f"option {name!r} of /{command} is one of: {', '.join(map(str, choices))}")
+        wanted = {3: str, 4: int, 5: bool, 10: (int, float)}.get(kind)
+        if wanted is not None and (not isinstance(value, wanted) or isinstance(value, bool) is not (kind == 5)):
+            raise LookupError(f"option {name!r} of /{command} is not a {_OPTIONS[kind]}: {value!r}")
+    missing = [name for name, option in known.items() if option.get("required") and name not in given]
+    if missing:
+        raise LookupError(f"/{command} needs {', '.join(f'{name}=…' for name in missing)}")
+
+
+_OPTIONS = {3: "text", 4: "whole number", 5: "true or false", 10: "number"}
+
+
 def _walk(components: list[Json]) -> list[Json]:
     found: list[Json] = []
     for part in components:
         nested = [part[key] for key in ("component", "accessory") if key in part]
         found += [part, *_walk(nested), *_walk(part.get("components") or [])]
     return found
+
+
+def text_of(message: Json) -> str:
+    """Return what people read in a message: its content, or the texts of its components."""
+    texts = [part["content"] for part in _walk(message["components"]) if part["type"] == 10]
+    return "\n".join(filter(None, (message["content"], *texts)))
 
 
 def _find(components: list[Json], label: str) -> Json:

@@ -10,9 +10,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from ....calling.threads import in_thread
 from ....contracts.embedder import Embedded, Vector
 from ....errors import EngineError
-from ....threads import in_thread
 from ....values import Usage
 from ..llama import usable_threads
 from ..weights import EMBEDDERS, Progress, Weights, is_present, path_of, pull

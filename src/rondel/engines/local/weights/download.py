@@ -9,8 +9,8 @@ from contextlib import aclosing, asynccontextmanager
 from urllib.parse import urljoin, urlsplit
 from urllib.request import url2pathname
 
+from ....calling.threads import in_thread
 from ....http import Answer, Client, Head, HttpError, environment_proxy
-from ....threads import in_thread
 from .catalog import Url
 from .partial import CHUNK_BYTES, AddressFailed, PartialFile, Steps
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TypeAlias
 
-from ....threads import in_thread
+from ....calling.threads import in_thread
 
 CHUNK_BYTES = 1 << 20
 Steps: TypeAlias = AsyncGenerator[tuple[int, str]]

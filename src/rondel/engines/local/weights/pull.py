@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from ....calling.threads import in_thread
 from ....errors import EngineError, EngineUnreachable
 from ....files.lock import try_lock
-from ....threads import in_thread
 from .catalog import Address, Url, Weights, Wheels, path_of
 from .gguf import read_metadata
 from .partial import AddressFailed, PartialFile, Steps

@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 import msgspec
 
-from ....threads import in_thread
+from ....calling.threads import in_thread
 from ....values import Value
 from .catalog import Piece, Wheels, cache_folder
 from .download import download

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from .errors import RondelError
+from ..errors import RondelError
 
 THREADS_MAX = 256  # how many functions may run at a time, including those whose callers have left
 

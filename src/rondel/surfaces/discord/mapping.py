@@ -1,0 +1,59 @@
+"""Values of discord.py as ours: places, speakers, people, scopes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import discord
+
+from ...charge import Scope
+from ...values import Person
+from .gate import Place, Speaker
+from .mentions import tidy_name
+
+log = logging.getLogger("rondel.discord")
+
+
+def place_of(message: discord.Message) -> Place:
+    return place_in(message.guild, message.channel)
+
+
+def place_of_interaction(interaction: discord.Interaction[Any]) -> Place:
+    return place_in(interaction.guild, interaction.channel)
+
+
+def place_in(guild: discord.Guild | None, channel: Any) -> Place:
+    is_thread = isinstance(channel, discord.Thread)
+    return Place(guild.id if guild else 0, channel.id, channel.parent_id if is_thread else 0, is_thread)
+
+
+def speaker_of(person: discord.User | discord.Member) -> Speaker:
+    return Speaker(person.id, tuple(role.id for role in getattr(person, "roles", ())), person.bot)
+
+
+def person_of(person: discord.User | discord.Member) -> Person:
+    roles = tuple(str(role.id) for role in getattr(person, "roles", ()) if not role.is_default())
+    return Person(str(person.id), tidy_name(person.display_name), roles, "discord")
+
+
+def scope_of(place: Place) -> Scope:
+    return Scope(channel=str(place.parent or place.channel), guild=str(place.guild) if place.guild else "")
+
+
+def may_write(channel: Any) -> bool:
+    guild = getattr(channel, "guild", None)
+    if guild is None or guild.me is None:
+        return True
+    held = channel.permissions_for(guild.me)
+    return bool(held.send_messages_in_threads if isinstance(channel, discord.Thread) else held.send_messages)
+
+
+async def open_thread(message: discord.Message) -> Any:
+    """Return a thread for the answer, or the channel if the bot may not open one."""
+    title = " ".join(message.clean_content.split())[:60].strip("#*` ") or "Conversation"
+    try:
+        return await message.create_thread(name=title)
+    except discord.HTTPException as error:
+        log.info("no thread can be opened in channel %s: %s", message.channel.id, error)
+        return message.channel

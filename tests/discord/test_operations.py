@@ -1,0 +1,103 @@
+"""What a year brings: rate limits, lost connections, lost permissions, servers and channels that go away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rondel.testing import Pause
+
+from .harness import World, loopback
+
+
+async def pending(world: World) -> list[int]:
+    return [one.message async for one in world.bot.records.all_pending()]
+
+
+async def test_a_rate_limit_delays_an_answer_and_neither_loses_nor_repeats_it():
+    """A04: Discord's 429, with the time to wait, for posts and for edits."""
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause):
+            world.discord.fail("POST", "/messages", 429, times=2)
+            world.discord.fail("PATCH", "/messages/", 429)
+            await world.say("@bot go")
+            await world.discord.said(world.general)
+            pause.release()
+            assert await world.answers() == ["It begins and it ends."]
+            assert world.discord.limited == 3
+            assert len(world.discord.sent("POST", "/messages")) == 3
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/messages"), ("PATCH", "/messages/")])
+async def test_a_permission_that_is_lost_in_mid_answer_is_said_once_and_stops_the_turn(method: str, path: str):
+    async with loopback() as world:
+        pauses = [Pause("It begins ", "and it ends."), Pause("Again ", "and again.")]
+        async with world.running(*pauses) as bot:
+            for pause in pauses:
+                world.discord.fail(method, path, 403, 50013, "Missing Permissions")
+                await world.say("@bot go", world.bob)
+                await pause.reached.wait()
+                if method == "PATCH":
+                    await world.discord.said(world.general)
+                pause.release()
+                await world.idle()
+            told = await world.answers(channel=world.discord.dm(world.bob))
+            assert told == ["I cannot answer in #general: I lack a permission there. Please ask an admin."]
+            assert await pending(world) == []
+            assert bot.active_tasks() == []
+
+
+@pytest.mark.slow  # discord.py waits five seconds
+async def test_a_session_that_discord_refuses_to_resume_is_begun_anew():
+    async with loopback() as world, world.running("First.", "Second."):
+        await world.say("@bot one")
+        await world.answers()
+        seen = world.discord.gateway.identified
+        world.discord.gateway.sessions.clear()  # as after a long outage
+        for socket in list(world.discord.gateway.sockets):
+            await socket.close(4000)
+        while world.discord.gateway.identified == seen:
+            await asyncio.sleep(0.001)
+        await world.say("@bot two")
+        assert await world.answers(2) == ["First.", "Second."]
+
+
+async def test_an_answer_to_a_server_that_removed_the_bot_while_it_was_away_is_dropped():
+    async with loopback() as world:
+        async with world.running(Pause("It begins "), drain_s=0):
+            await world.say("@bot go")
+            await world.discord.said(world.general)
+        await world.discord.remove_bot(world.guild)
+        async with world.running() as bot:
+            while not bot.has_recovered:
+                await asyncio.sleep(0.001)
+            await world.idle()
+            assert await pending(world) == []
+            await world.say("still there", channel=world.discord.dm(world.ann))
+            await world.idle()
+
+
+async def test_a_thread_that_is_deleted_in_mid_answer_ends_it():
+    async with loopback() as world:
+        thread = await world.discord.start_thread(world.general, "topic", world.ann)
+        pause = Pause("It begins ")
+        async with world.running(pause):
+            await world.say("@bot go", channel=thread)
+            await world.discord.said(thread)
+            await world.discord.delete_channel(thread)
+            await world.idle()
+            assert pause.closed
+            assert await pending(world) == []
+
+
+async def test_the_ledger_and_the_transcript_know_who_spoke_where():
+    async with loopback() as world, world.running("Hello.", conversation="channel"):
+        await world.say("@bot hi", world.bob)
+        await world.answers()
+        transcript = await world.app.conversation(f"discord-c{world.general.id}").transcript()
+        assert transcript.messages[-2].author == str(world.bob.id)
+        for by, value in (("person", world.bob), ("channel", world.general), ("guild", world.guild)):
+            totals = await world.app.ledger.totals(by=by, value=str(value.id), window="day")  # type: ignore[attr-defined]
+            assert totals.calls == 1
