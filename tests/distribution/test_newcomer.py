@@ -50,11 +50,11 @@ def test_the_first_hour(machine: Machine, models: ModelServer):
     settle_in(machine, models)
 
     # A first answer, a question by pipe, a second model.
-    assert "small read: Is anybody there?" in machine.run("rondel", "run", "rondel", "Is anybody there?")
-    piped = machine.run("rondel", "run", "rondel", "Summarise this.", text="the notes of today")
+    assert "small read: Is anybody there?" in machine.run("rondel", "Is anybody there?")
+    piped = machine.run("rondel", "Summarise this.", text="the notes of today")
     assert "Summarise this." in piped
     assert "the notes of today" in piped
-    assert "big read: Hello" in machine.run("rondel", "run", "rondel", "Hello", "--engine", "second")
+    assert "big read: Hello" in machine.run("rondel", "Hello", "--engine", "second")
 
     # A tool that asks first, in the chat.
     assert "from the shell" in approve_in_chat(machine)

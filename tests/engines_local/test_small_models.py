@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel.engines.local.answer import NativeReader
 from rondel.engines.local.examples import example_turns
 from rondel.engines.local.question import question_of
 from rondel.engines.local.steps import CALLS_MAX, steps_of
@@ -24,11 +23,7 @@ from rondel.values import (
     Message,
     Options,
     OutputSchema,
-    ReplyBuilder,
-    ReplyFinished,
-    ReplyStarted,
     Text,
-    Thinking,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -238,48 +233,6 @@ def test_a_repeated_call_is_known_whatever_the_order_of_its_arguments() -> None:
     assert steps.repeats(ToolCall("x", "t", {"b": 2, "a": 1}))
     assert not steps.repeats(ToolCall("x", "t", {"b": 2, "a": 2}))
     assert not steps.repeats(ToolCall("x", "u", {"a": 1, "b": 2}))
-
-
-# --- a format of its own ----------------------------------------------------------------------------------------------
-
-
-def test_a_model_with_a_format_of_its_own_gets_tools_in_it() -> None:
-    prompt = Prompt.of(system("Be kind."), user("Sum?"), *called("calculate", "2", expression="1+1"), tools=TOOLS)
-    asked = question_of(prompt, Card(small=False, tools="native"))
-    assert asked.schema is None
-    assert [tool["function"]["name"] for tool in asked.body["tools"]] == ["calculate", "run_shell"]
-    assert asked.body["tool_choice"] == "auto"
-    kind, said, call, result = asked.body["messages"]
-    assert (kind["content"], said["content"]) == ("Be kind.", "Sum?")
-    assert call["tool_calls"][0]["function"] == {"name": "calculate", "arguments": '{"expression": "1+1"}'}
-    assert result == {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "2"}
-    small = question_of(prompt, Card(small=True, tools="native"))
-    assert small.body["tool_choice"] == "none"
-    assert any(message.get("tool_calls") for message in small.body["messages"][1:-3]), "examples, too"
-
-
-def test_calls_and_thoughts_of_the_runtime_become_parts() -> None:
-    reader, builder = NativeReader(), ReplyBuilder()
-    builder.add(ReplyStarted())
-    pieces: list[dict[str, Any]] = [
-        {"role": "assistant", "content": None},
-        {"reasoning_content": "Hm"},
-        {"reasoning_content": "m."},
-        {"content": "One moment."},
-        {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "calculate", "arguments": '{"expr'}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": 'ession": "1"}'}}]},
-        {"tool_calls": [{"index": 1, "function": {"name": "run_shell", "arguments": '{"comm'}}]},
-    ]
-    for delta in (*(delta for piece in pieces for delta in reader.read(piece)), *reader.finish(cut=True)):
-        builder.add(delta)
-    builder.add(ReplyFinished())
-    thought, said, one, two = builder.reply().message.parts
-    assert (thought, said) == (Thinking("Hmm."), Text("One moment."))
-    assert isinstance(one, ToolCall)
-    assert isinstance(two, ToolCall)
-    assert (one.name, one.arguments) == ("calculate", {"expression": "1"})
-    assert (two.name, two.broken) == ("run_shell", '{"comm')
-    assert reader.called
 
 
 def test_the_tools_of_the_built_in_agent_have_examples_that_are_valid() -> None:

@@ -23,6 +23,7 @@ ANN, BOB, ROOT = ({"authorization": f"Bearer {name}-secret"} for name in ("ann",
 
 def test_the_rights_of_every_route():
     """A new route must be added here, so that somebody thinks about who may call it."""
+    # The cards of A2A need a key, too: they name agents, and whoever serves with keys wants no strangers.
     public = {("POST", "/api/session"), ("GET", "/api/openapi.json")}
     admin = {
         ("GET", "/api/usage"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from ...contracts.dialect import Json
 from ...errors import EngineGarbled
-from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, Thinking, ToolCall
+from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, ToolCall
 
 
 class Reader(Protocol):
@@ -30,68 +30,6 @@ class Reader(Protocol):
 
 def text_in(delta: Json) -> str:
     return delta.get("content") or ""
-
-
-class NativeReader:
-    """Words, thoughts and calls as the runtime reads them from the model's own format."""
-
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        self.called = False
-        self._text, self._thoughts, self._calls = TextReader(stop), list[str](), dict[int, _NativeCall]()
-
-    @property
-    def stop_hit(self) -> bool:
-        return self._text.stop_hit
-
-    def read(self, delta: Json) -> list[Delta]:
-        deltas = list[Delta]()
-        if thought := delta.get("reasoning_content"):
-            if not self._thoughts:
-                deltas.append(PartStarted(_THOUGHTS, Thinking()))
-            self._thoughts.append(thought)
-            deltas.append(PartDelta(_THOUGHTS, thought))
-        deltas += [_moved(each, _WORDS) for each in self._text.feed(text_in(delta))]
-        for part in delta.get("tool_calls") or ():
-            deltas += self._call(part)
-        return deltas
-
-    def _call(self, part: Json) -> list[Delta]:
-        number = int(part.get("index", 0))
-        function: Json = part.get("function") or {}
-        deltas = list[Delta]()
-        if (call := self._calls.get(number)) is None:
-            self.called = True
-            call = self._calls[number] = _NativeCall(
-                ToolCall(f"call_{secrets.token_hex(12)}", function.get("name", "")), []
-            )
-            deltas.append(PartStarted(_CALLS + number, call.call))
-        if text := function.get("arguments"):
-            call.pieces.append(text)
-            deltas.append(PartDelta(_CALLS + number, text))
-        return deltas
-
-    def finish(self, *, cut: bool) -> list[Delta]:
-        deltas = list[Delta]()
-        if self._thoughts:
-            deltas.append(PartFinished(_THOUGHTS, Thinking("".join(self._thoughts))))
-        deltas += [_moved(each, _WORDS) for each in self._text.finish(cut=cut)]
-        for number, call in self._calls.items():
-            deltas.append(PartFinished(_CALLS + number, finished_call(call.call, "".join(call.pieces) or "{}")))
-        return deltas
-
-
-_THOUGHTS, _WORDS, _CALLS = 0, 1, 2
-
-
-class _NativeCall(NamedTuple):
-    call: ToolCall
-    pieces: list[str]
-
-
-def _moved(delta: Delta, index: int) -> Delta:
-    """The delta as one of the part with this index."""
-    assert isinstance(delta, (PartStarted, PartDelta, PartFinished))
-    return msgspec.structs.replace(delta, index=index)
 
 
 def finished_call(call: ToolCall, raw: str) -> ToolCall:

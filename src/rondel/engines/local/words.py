@@ -67,47 +67,6 @@ def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Mes
     ]
 
 
-def native_messages(messages: Iterable[Message], examples: Iterable[Message] = ()) -> list[Json]:
-    """The conversation with calls and results as the runtime gives them to the model's own template."""
-    leading, conversation = _split(with_remarks(messages))
-    system = "\n\n".join(message.text for message in leading)
-    made: list[Json] = [{"role": "system", "content": system}] if system else []
-    for message in (*examples, *conversation):
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        made += ({"role": "tool", "tool_call_id": result.call_id, "content": _result(result)} for result in results)
-        others = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
-        text = _written(msgspec.structs.replace(message, parts=others), {}, as_json=False)
-        if message.role == "assistant" and (text or message.calls):
-            made.append(
-                {"role": "assistant", "content": text, **({"tool_calls": _calls(message)} if message.calls else {})}
-            )
-        elif text:
-            made.append({"role": "user", "content": text})
-    return made
-
-
-def _calls(message: Message) -> list[Json]:
-    return [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _line(call.arguments)}}
-        for call in message.calls
-    ]
-
-
-def _result(result: ToolResult) -> str:
-    return f"Error: {result.text}" if result.is_error else result.text
-
-
-def native_tools(tools: Iterable[ToolSpec]) -> list[Json]:
-    schema: Json = {"type": "object", "properties": {}}
-    return [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": schema | tool.schema},
-        }
-        for tool in tools
-    ]
-
-
 def with_remarks(messages: Iterable[Message]) -> list[Message]:
     """Put instructions that come after the conversation, such as the time, before what the person said last.
 

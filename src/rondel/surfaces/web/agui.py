@@ -24,12 +24,11 @@ from ...question import ALWAYS, NO, YES, Question
 from ...values import Media, Message, Text, ToolCall, ToolResult, Value
 from .agui_events import OURS, VERSION, Address, RunEvents, Wire, is_clients, messages_of
 from .chat import MESSAGES_MAX
-from .conversations import ID_CHARS_MAX, TEXT_CHARS_MAX, Attachment, find_id, read_parts
+from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, TEXT_CHARS_MAX, Attachment, find_id, read_parts
 from .feed import PING
 from .route import Call, Nothing, Open, Problem, Route, encode
 
 STATE_BYTES_MAX = 100_000
-ADDRESS_CHARS_MAX = 4_000
 
 
 # --- values: what a client sends --------------------------------------------------------------------------------------

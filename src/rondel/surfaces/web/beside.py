@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Asgi: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
-PROTOCOLS = ("/agui/",)
+PROTOCOLS = ("/agui/", "/a2a/", "/.well-known/agent-card.json")
 OURS = ("/api/", "/assets/", "/metrics", "/favicon", *PROTOCOLS)
 
 

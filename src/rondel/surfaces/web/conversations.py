@@ -27,6 +27,7 @@ ENTRIES_MAX = 5_000
 TEXT_CHARS_MAX = 2_000_000
 ATTACHMENTS_MAX, ATTACHMENT_BYTES_MAX = 20, 32_000_000
 ID_CHARS_MAX = 200
+ADDRESS_CHARS_MAX = 4_000
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

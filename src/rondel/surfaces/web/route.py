@@ -90,6 +90,8 @@ class Route(msgspec.Struct, frozen=True):
     query: type[Any] = Nothing
     returns: Any = Done
     media: str = "application/json"
+    reads_body: bool = False
+    """The handler reads the body itself, to answer mistakes in the form of its protocol."""
 
 
 def read_query(request: Request, kind: type[Q]) -> Q:

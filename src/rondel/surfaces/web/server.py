@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ...app.app import App
 from ...errors import RondelError
 from ...values import Person
-from . import agui, chat, conversations, knowledge, mcp, models, observe, session
+from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
 from .beside import PROTOCOLS
 from .feed import Feeds
 from .metrics import metrics
@@ -31,7 +31,7 @@ from .models import Offer
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Gate, People
-from .route import Call, Problem, Route, encode, read_body, read_query, respond
+from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
 from .work import Works
 
 log = logging.getLogger("rondel.web")
@@ -47,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *models.ROUTES,
     metrics,
     *agui.ROUTES,
+    *a2a.ROUTES,
 )
 
 
@@ -149,7 +150,7 @@ class WebApp:
                 if route.rights == "admin" and ADMIN not in person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
-            body = await read_body(request, route.body)
+            body = Nothing() if route.reads_body else await read_body(request, route.body)
             call = Call[Any, Any](self.app, self, request, person, body, query, session=id)
             return respond(await route.handler(call))
         except RondelError as error:

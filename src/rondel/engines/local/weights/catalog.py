@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from ....values import Options, Value
 
@@ -55,9 +55,6 @@ class Card(Value, frozen=True):
     repeat_penalty: float = 1.0
     small: bool = True
     """Whether it needs to be told when to stop calling tools."""
-    tools: Literal["examples", "native"] = "examples"
-    """How it calls tools: as JSON that example turns show, or in the format of its own chat template. The runtime does
-    not hold a model to its own format, so no model is asked in it unless its card says so."""
 
 
 class Weights(Value, frozen=True):

@@ -1,4 +1,4 @@
-"""What a GGUF file says about itself: name, licence, size, context and chat template.
+"""What a GGUF file says about itself: name, licence, size and context.
 
 The file is untrusted, so every length is checked and nothing but a few short values is kept.
 """
@@ -30,12 +30,6 @@ class Metadata(Value, frozen=True):
     """Such as `1.5B`."""
     architecture: str = ""
     context_tokens: int = 0
-    template: str = ""
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether the chat template writes tools in the model's own format."""
-        return "tools" in self.template
 
 
 def read_metadata(path: Path) -> Metadata:
@@ -62,7 +56,6 @@ def _metadata(found: dict[str, str | int]) -> Metadata:
         size_label=text("general.size_label")[:20],
         architecture=architecture[:50],
         context_tokens=context_tokens if isinstance(context_tokens, int) else 0,
-        template=text("tokenizer.chat_template"),
     )
 
 
