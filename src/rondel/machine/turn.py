@@ -49,7 +49,7 @@ class Turn:
         *("_given_agent", "_given_person", "_given_scope", "_left_out", "_offered", "_starting_agent"),
         *("_warned", "agent", "below", "budget", "builder", "call", "caller", "charged_engine", "emit"),
         *("ending", "engine", "error", "failure", "id", "inputs", "journal", "limits", "messages", "now"),
-        *("outcome", "parent", "path", "played", "plugins", "previewing", "reason", "resolved"),
+        *("outcome", "parent", "path", "played", "plugins", "previewing", "reason", "reply_id", "resolved"),
         *("round_began", "scopes", "services", "sources", "started_at", "state", "stopping", "suggested"),
         *("task", "tools", "top", "transcript", "watching", "words"),
     )
