@@ -43,7 +43,7 @@ def imagine(
     for path in paths:  # before anything is paid for
         _check(path, force=force)
     made = asyncio.run(_make(request, model))
-    protocol: Protocol = protocol_of(os.environ) if sys.stdout.isatty() and not as_json else ""
+    protocol = _protocol(shows=sys.stdout.isatty() and not as_json)
     written: list[str] = []
     for number, image in enumerate(made.images):
         shown = bool(protocol) and can_show(image.data, protocol)
@@ -98,3 +98,7 @@ def _write(path: Path, data: bytes, is_named: bool, *, force: bool) -> Path:
             continue
         return free
     raise ConfigError(f"{str(path)!r} exists already, and so do 998 more; name a file with --out")
+
+
+def _protocol(*, shows: bool) -> Protocol:
+    return protocol_of(os.environ) if shows else ""
