@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.control import ControlType
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 
 from ...contracts.images import image_name
 from ...files.media import image_type
@@ -45,7 +44,8 @@ class Picture:
     """A picture, for a console. Not a terminal's console leaves it out."""
 
     def __init__(self, data: bytes, protocol: Protocol) -> None:
-        self._data, self._protocol = data, protocol
+        self._data = data
+        self._protocol: Protocol = protocol
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for sequence in _sequences(self._data, self._protocol):
