@@ -76,8 +76,8 @@ class Scope(Value, frozen=True):
             joined = self._joined
             if len(joined) <= TEXT_CHARS_MAX and joined.isascii() and joined.isprintable():  # as nearly all are
                 return self
-        roles = tuple(dict.fromkeys(cleaned for role in self.roles if (cleaned := _clean(role))))
-        values = (roles if field == "roles" else _clean(getattr(self, field)) for field in self.__struct_fields__)
+        roles = tuple(dict.fromkeys(cleaned for role in self.roles if (cleaned := clean(role))))
+        values = (roles if field == "roles" else clean(getattr(self, field)) for field in self.__struct_fields__)
         return Scope(*values)  # type: ignore[arg-type]
 
 
@@ -95,7 +95,8 @@ class ImageUsage(Value, frozen=True):
 DIMENSIONS = tuple("role" if field == "roles" else field for field in Scope.__struct_fields__)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
+    """Return a text that can be stored: short, and without control characters."""
     text = text[:TEXT_CHARS_MAX]
     return text if text.isascii() and text.isprintable() else _CONTROLS.sub(" ", text)
 

@@ -23,7 +23,6 @@ from ..errors import RondelError, StoreError, TurnFailed
 from ..events import DurableEvent, MessageAdded, TurnStarted
 from ..limits import ReplyBound
 from ..machine.conversation import Conversation
-from ..machine.images import GivenEngines, Images
 from ..machine.journal import Journal
 from ..machine.journals import Journals
 from ..machine.runner import TurnRunner
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from ..contracts.web import WebSearch
     from ..knowledge.bases import Knowledge
     from ..ledger.ledger import Ledger
+    from ..machine.images import GivenEngines
     from ..trace.provenance import PreviewStep
 
 __all__ = ["App", "ask", "default_plugins", "run"]
@@ -77,6 +77,7 @@ class App:
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
+        from ..machine.images import Images
 
         self._environment = environment
         self._knowledge, self.web_search = knowledge, web_search
@@ -210,10 +211,10 @@ class App:
         return Conversation(self, id, agent)
 
     async def preview(
-        self, agent: str, message: Message, before: Sequence[DurableEvent] = ()
+        self, agent: str, message: Message | None, before: Sequence[DurableEvent] = ()
     ) -> AsyncIterator[PreviewStep]:
         """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored. `before` are the
-        events of the conversation in which it would be said."""
+        events of the conversation in which it would be said. Without a message, it is the next round of their turn."""
         from ..trace.provenance import assemble
 
         journal = Journal("preview", _open_store(None, self.clock), self.clock)
@@ -221,9 +222,12 @@ class App:
             await journal.append(*before)
         name = self.registry.agent(agent).name
         resolved = self.registry.resolve(name, settings=journal.transcript.settings)
-        turn = Turn(self, journal, id="preview", agent=name, messages=(message,), resolved=resolved)
+        id = "preview" if message is not None else journal.transcript.turn
+        messages = () if message is None else (message,)
+        turn = Turn(self, journal, id=id, agent=name, messages=messages, resolved=resolved)
         turn.previewing = True
-        await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
+        if message is not None:
+            await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
         await turn.report_left_out()
         await turn.plugins.start(turn)
         async for step in assemble(turn):

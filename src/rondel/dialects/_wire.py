@@ -168,9 +168,9 @@ def list_field(raw: Json, key: str) -> list[Any]:
 def objects(raw: Json, key: str) -> list[Json]:
     """`raw[key]` as a list of objects; empty when it is missing."""
     values = field(raw, key, _LIST, [])
-    for index, value in enumerate(values):
+    for value in values:
         if type(value) is not dict:
-            raise WireError(f"{key}[{index}]", f"must be an object, got {shown(value)}")
+            raise WireError(f"{key}[{values.index(value)}]", f"must be an object, got {shown(value)}")
     return values
 
 

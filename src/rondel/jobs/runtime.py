@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from itertools import count, islice
@@ -58,7 +57,7 @@ class LocalRuntime:
         self._on_signal: SignalHandler | None = None
         self._works: dict[str, Work] = {}
         # The jobs of each busy key: the first ones, as many as the key has slots, have a task; the others wait.
-        self._lines: dict[str, deque[Work]] = {}
+        self._lines: dict[str, list[Work]] = {}
         # Jobs whose time has not come, earliest first, and the one task that waits for them.
         self._later: list[tuple[float, int, Work]] = []
         self._withdrawn = 0
@@ -184,7 +183,7 @@ class LocalRuntime:
         return work
 
     def _line_up(self, work: Work) -> None:
-        line = self._lines.setdefault(work.job.key, deque())
+        line = self._lines.setdefault(work.job.key, [])
         line.append(work)
         if len(line) <= work.job.slots:
             self._begin(work)

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..charge import ALL, TEXT_CHARS_MAX, Charge, ImageUsage, Scope, Tell
+from ..charge import ALL, TEXT_CHARS_MAX, Charge, ImageUsage, Scope, Tell, clean
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.embedder import Embedder
 from ..contracts.images import ImageEngine
@@ -277,7 +277,7 @@ class Ledger:
         scope = reservation.scope
         model = model[:TEXT_CHARS_MAX]
         if model and model != scope.model and (answered := named(model, scope)) != scope.model:
-            scope = msgspec.structs.replace(scope, model=answered).cleaned()
+            scope = msgspec.structs.replace(scope, model=clean(answered))
         if images is not None:
             metadata = {"images": images.made, **(metadata or {})}
         if self._loading is None:

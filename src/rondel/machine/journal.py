@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -83,6 +82,8 @@ class Journal:
             self._awaited -= wait
         if wait:  # everything that was appended earlier is on disk, too
             self._tell(self.seq + 1 if self._awaited == 0 else seq + len(events))
+            if self.seq < seq + len(events):
+                self._on_their_way.clear()
             for landed in [position for position in self._on_their_way if position < seq + len(events)]:
                 del self._on_their_way[landed]
 
@@ -263,7 +264,7 @@ class Watcher:
 
     def __init__(self, journal: Journal, after: int | None = None, *, follow: bool = False) -> None:
         self._journal = journal
-        self._queue: deque[tuple[int, Event]] = deque()
+        self._queue: list[tuple[int, Event]] = []
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
@@ -354,7 +355,7 @@ class Watcher:
             journal.follow(self)
         self._journal = journal
         # The log may have more than this watcher has seen; or less, if an append failed or it was deleted.
-        self._queue = deque((seq, event) for seq, event in self._queue if seq <= journal.seq)
+        self._queue = [(seq, event) for seq, event in self._queue if seq <= journal.seq]
         self.seq, self._first = min(self.seq, journal.seq), min(self._first, journal.seq)
         self._skips = self.seq < journal.seq
         self.wake()

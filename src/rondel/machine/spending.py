@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,13 +30,12 @@ class Budget:
 
 def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engine:
     return turn.services.charge(
-        engine, lambda: scope_of(turn, kind), lambda event: _record(turn, event), lambda: _reply_bound(turn)
+        engine, partial(scope_of, turn, kind), partial(_record, turn), partial(_reply_bound, turn)
     )
 
 
 def charged_embedder(turn: Turn, embedder: Embedder) -> Embedder:
-    scope = lambda: scope_of(turn, "embedding")  # noqa: E731
-    return turn.services.charge_embedder(embedder, scope, lambda event: _record(turn, event))
+    return turn.services.charge_embedder(embedder, partial(scope_of, turn, "embedding"), partial(_record, turn))
 
 
 async def make_images(turn: Turn, request: ImageRequest) -> GeneratedImages:

@@ -144,9 +144,12 @@ class Transcript:
         self._open = 0
         self._directing: RoundFinished | None = None
         self._after_calls: list[Message] = []
-        self.always_allowed: set[str] = set()  # the `Question.covers` of approvals that were answered with `always`
+        # Sets that stay empty in nearly all conversations are frozen ones, which take no memory.
+        self.always_allowed: frozenset[str] = (
+            frozenset()
+        )  # the `Question.covers` of approvals that were answered with `always`
         self.inbox: dict[str, Message] = {}
-        self._quiet: set[str] = set()
+        self._quiet: frozenset[str] = frozenset()
         self.jobs: dict[str, JobInfo] = {}
         """The background jobs in the order of their start, also those that have ended."""
         self.owed = False
@@ -160,7 +163,7 @@ class Transcript:
         self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
         self.person = _NOBODY  # who started the newest turn
         self.turns_done: set[str] = set()
-        self.undone: set[str] = set()  # the turns that no longer count
+        self.undone: frozenset[str] = frozenset()  # the turns that no longer count
         self._starts: list[TurnStart] = []
         self._removed = 0  # how many messages undoing has removed
         self.ids: set[str] = set()
@@ -327,13 +330,13 @@ class Transcript:
         self.ids.add(event.message.id)
         self.inbox[event.message.id] = event.message
         if event.quiet:
-            self._quiet.add(event.message.id)
+            self._quiet |= {event.message.id}
 
     def _inbox_taken(self, event: InboxTaken) -> None:
         quiet = self._quiet.issuperset(event.ids)
         for id in event.ids:
             self._add(self.inbox.pop(id))
-            self._quiet.discard(id)
+        self._quiet -= set(event.ids)
         if not quiet:
             self._heard_a_person()
 
@@ -375,7 +378,7 @@ class Transcript:
         for call in self.calls.values():
             if call.question is not None and call.question.id == event.answer.question_id:
                 if call.question.covers and is_always(event.answer.text):
-                    self.always_allowed.add(call.question.covers)
+                    self.always_allowed |= {call.question.covers}
                 call.question = None
                 call.answers[event.answer.question_id] = event.answer
                 self.closed[event.answer.question_id] = event.answer.by
@@ -438,7 +441,7 @@ class Transcript:
         self.inputs, self.facts, self.old_facts = start.inputs, start.facts, start.old_facts
         self.calls, self._open, self._directing, self._after_calls = {}, 0, None, []
         self.turns_done.update(undone)
-        self.undone.update(undone)
+        self.undone |= set(undone)
         self._begin_turn(self._starts[-1].turn if self._starts else "")
         self.outcome, self.reason, self.failure = Outcome.DONE, "", None
 

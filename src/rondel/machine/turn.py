@@ -50,7 +50,7 @@ class Turn:
         *("_warned", "agent", "below", "budget", "builder", "call", "caller", "charged_engine", "emit"),
         *("ending", "engine", "error", "failure", "id", "inputs", "journal", "limits", "messages", "now"),
         *("outcome", "parent", "path", "played", "plugins", "previewing", "reason", "resolved"),
-        *("round_began", "scopes", "services", "sources", "started_at", "state", "stopping", "suggested"),
+        *("reply_id", "round_began", "scopes", "services", "sources", "started_at", "state", "stopping", "suggested"),
         *("task", "tools", "top", "transcript", "watching", "words"),
     )
 
@@ -104,7 +104,7 @@ class Turn:
         """What agents that worked for an unanswered call have used, and which agents they suggest, by the call's id."""
 
         self._given_scope, self._given_person = scope, person
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: frozenset[tuple[str, str]] = frozenset()
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._starting_agent = agent
         self._given_agent = resolved
@@ -339,7 +339,7 @@ class Turn:
     def is_first_warning(self, source: str, message: str) -> bool:
         """Return whether this turn has not warned of this yet."""
         is_first = (source, message) not in self._warned
-        self._warned.add((source, message))
+        self._warned |= {(source, message)}
         return is_first
 
     async def report_left_out(self) -> None:

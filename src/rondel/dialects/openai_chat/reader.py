@@ -194,6 +194,8 @@ class Reader(EventReader):
     def _calls_in(self, pieces: list[Json], out: list[Delta]) -> None:
         self._close_prose(out)
         for position, piece in enumerate(pieces):
+            if self._is_more(piece, out):
+                continue
             kind = text_field(piece, "type", "") or ("custom" if "custom" in piece else "function")
             inner = object_field(piece, kind)
             number = piece.get("index")
@@ -210,6 +212,21 @@ class Reader(EventReader):
                 call.pieces.append(text)
                 if call.raw.get("type") != "custom":
                     out.append(PartDelta(call.index, text))
+
+    def _is_more(self, piece: Json, out: list[Delta]) -> bool:
+        """Read a piece that is only more of a call's arguments, as most pieces are. Return False for any other."""
+        number = piece.get("index")
+        call = self._calls.get(number) if type(number) is int and len(piece) == 2 else None
+        if call is None or call.raw:
+            return False
+        inner = object_field(piece, "function")
+        text = inner.get("arguments")
+        if len(inner) != 1 or type(text) is not str:
+            return False
+        if text:
+            call.pieces.append(text)
+            out.append(PartDelta(call.index, text))
+        return True
 
     def _call_at(self, slot: int, id: str, name: str, left: Json, out: list[Delta]) -> _Call:
         """The call that a piece belongs to, with the piece's other fields. A new id and name in an old place is new."""
