@@ -60,8 +60,8 @@ class FolderSource:
         files: dict[str, ReadFile] = {}
         for path in sorted(found.files)[:FILES_MAX]:
             known = self._files.get(path)
-            if known is None or known.document.signature != found.files[path].signature:
-                known = self._read(path, read_file(path, found.files[path], self._settings))
+            if known is None or known.document.signature != found.files[path]:
+                known = self._read(path, read_file(path, found, self._settings))
             files[path] = known
         if files != self._files:
             self._files = files
