@@ -9,8 +9,8 @@ import importlib
 import sys
 
 PROGRAMS = (
-    *("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "gateway", "discord"),
-    *("page", "local_speed"),
+    *("turns", "growth", "watchers", "assembly", "startup", "recruit", "ledger", "mcp", "knowledge", "gateway"),
+    *("discord", "page", "local_speed"),
 )
 
 

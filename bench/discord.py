@@ -28,9 +28,11 @@ FIRST_TEXT_S = 0.25
 async def bot(kind: str, port: int, pem: str, folder: str) -> None:
     import discord
 
+    from rondel.surfaces.discord.mounting import CONNECTIONS_MAX
     from rondel.testing.discord import connector_to
 
-    connector = connector_to(port, Path(pem).read_bytes())
+    # As many connections as each opens by itself: discord.py has no limit.
+    connector = connector_to(port, Path(pem).read_bytes(), limit=0 if kind == "bare" else CONNECTIONS_MAX)
     options: dict[str, Any] = {"connector": connector, "guild_ready_timeout": 0.5, "shard_count": 1}
     if kind == "bare":
         client: discord.Client = discord.AutoShardedClient(

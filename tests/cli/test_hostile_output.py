@@ -147,6 +147,7 @@ WALK: dict[str, list[list[str]]] = {
     "jobs cancel": [["jobs", "cancel", NAME]],
     "jobs schedule": [["jobs", "schedule", "odd", HOSTILE, "--every", "1d"], ["jobs", "schedule", NAME, "x"]],
     "jobs run": [["jobs", "run", "--engine", NAME]],
+    "imagine": [["imagine", HOSTILE], ["imagine", "x", "--size", HOSTILE], ["imagine", "x", "--model", HOSTILE]],
     "knowledge list": [["knowledge"], ["knowledge", "list", "--json"]],
     "knowledge sync": [["knowledge", "sync", "--dry-run"], ["knowledge", "sync"], ["knowledge", "sync", NAME]],
     "knowledge watch": [["knowledge", "watch", NAME]],

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from rondel.text.document import Document, expand, hides, is_secret
 from rondel.text.toml import read_toml
-from rondel.text.yaml import read_markdown, read_yaml
+from rondel.text.yaml import read_json, read_markdown, read_yaml_documents
 
 from .files import sentence, write
+
+
+def read_yaml(path: Path) -> Document:
+    (document,) = read_yaml_documents(path)
+    return document
 
 
 def paths_of(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -196,7 +201,6 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
         ("? [a]\n: 1", "x.yaml:1: a key must be a text"),
         ("- a", "x.yaml:1: must be a table of keys and values"),
         ("a: 1\nb: [1", "x.yaml:2: is not YAML: while parsing a flow sequence"),
-        ("a: 1\n---\nb: 2", "x.yaml:3: has a second document after '---'"),
         ("a: 1\nb: \x07", "x.yaml:2: is not YAML: special characters"),
         ("- " * 20_000, "x.yaml: is nested too deeply"),
     ],
@@ -204,6 +208,11 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
 def test_yaml_that_is_broken_or_more_than_plain_values_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path / "x.yaml", text)
     assert sentence(lambda: read_yaml(path)).startswith(said)
+
+
+def test_a_json_file_is_one_document(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.json", '{"a": 1}\n---\n{"b": 2}')
+    assert sentence(lambda: read_json(path)).startswith("x.json:3: has a second document after '---'")
 
 
 def test_front_matter_and_the_text_below_keep_their_lines(tmp_path: Path) -> None:

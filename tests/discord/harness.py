@@ -59,6 +59,7 @@ class World:
         rules: Any = (),
         make_engine: Any = None,
         app: App | None = None,
+        images: Any = (),
         settings: DiscordSettings | None = None,
         **given: Any,
     ) -> AsyncGenerator[DiscordBot]:
@@ -70,7 +71,7 @@ class World:
         if app is None:
             ledger = Ledger(store.ledger_store, rules=rules, clock=clock)
             agents = agents or [Agent("helper", engine=self.engine)]
-            app = App(*agents, store=store, clock=clock, ledger=ledger, make_engine=make_engine)
+            app = App(*agents, store=store, clock=clock, ledger=ledger, make_engine=make_engine, images=images)
         self.app = app
         if "rules_of_discord" in given:
             given["rules"] = given.pop("rules_of_discord")

@@ -7,10 +7,10 @@ import io
 import pytest
 from PIL import Image
 
-from rondel import Agent
+from rondel import Agent, generate_image
 from rondel.contracts.ledger import Rule
 from rondel.discord import ModeSettings
-from rondel.testing import Pause, Scripted, say
+from rondel.testing import Pause, Scripted, ScriptedImages, call, say
 from rondel.testing.discord import Json, permission_bits, text_of
 from rondel.values import Usage
 
@@ -182,3 +182,32 @@ async def test_a_limit_of_a_person_a_role_a_channel_or_a_server_is_a_friendly_an
             if scope in ("person", "role"):  # others are not affected
                 await world.say("@bot hi")
                 assert (await world.answers(3))[-1] == "Never."
+
+
+async def test_imagine_attaches_a_picture_and_a_limit_is_a_friendly_answer():
+    """A11, L05: `/ai imagine` is there if the app has an image engine, and is charged to the person."""
+    async with loopback() as world:
+        rule = Rule({"kind": "image"}, "day", tokens=1_200, mode="block", message="No more pictures today.")
+        async with world.running(rules=[rule], images=ScriptedImages()):
+            made = await ask(world, "ai imagine", prompt="a red fox")
+            await world.discord.until(lambda: made.answers and made.answers[0]["attachments"])
+            attached = made.answers[0]["attachments"][0]
+            assert attached["filename"] == "a-red-fox.png"
+            data = world.discord.world.files[attached["url"][len("https://cdn.discordapp.com") :]][0]
+            assert data.startswith(b"\x89PNG")
+            assert (await world.app.ledger.totals(by="person", value=str(world.ann.id))).calls == 1
+            again = await ask(world, "ai imagine", prompt="a red fox")
+            await world.discord.until(lambda: again.answers)
+            assert again.text == "No more pictures today."
+
+
+async def test_a_picture_of_a_tool_is_attached_to_the_answer():
+    """A04: what a conversation shows, Discord shows."""
+    steps = (call("generate_image", prompt="a red fox"), "Here it is.")
+    async with loopback() as world:
+        agents = [Agent("helper", engine=Scripted(*steps), tools=[generate_image])]
+        async with world.running(agents=agents, images=ScriptedImages(), whitelist=[world.general.id]):
+            await world.say("draw a fox")
+            assert sorted(await world.answers(2)) == ["*a-red-fox.png*", "Here it is."]
+            (picture,) = (one for one in world.discord.bot_messages(world.general) if one["attachments"])
+            assert picture["attachments"][0]["filename"] == "a-red-fox.png"

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from rondel.engines.local.weights import RECOMMENDED
 from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, text_of, without_blocks
 from tests.docs.runner import check_prints, script
 
@@ -110,3 +111,12 @@ def test_the_picture_is_drawn_from_a_real_terminal():
     kept = text_of("docs/terminal.svg").replace("&#160;", " ")
     assert "Using local:" in kept
     assert "May run_shell run with" in kept
+
+
+def test_the_score_of_the_recommended_model_is_the_same_wherever_it_is_named():
+    """What the banner, the README and the page say was measured once, by bench/local_agent.py."""
+    found = re.match(r"\d+ of \d+", RECOMMENDED.description)
+    assert found, RECOMMENDED.description
+    for page in ("README.md", "docs/engines.md"):
+        said = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert f"{RECOMMENDED.name}` answered {found[0]}" in said.replace("` (1.1 GB)", "`"), page

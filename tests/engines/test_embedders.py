@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from rondel.contracts.ledger import Rule
 from rondel.engines.local.minilm import LocalEmbedder
 from rondel.engines.local.minilm.wordpiece import WordPiece
 from rondel.engines.local.weights import EMBEDDERS
-from rondel.errors import ConfigError, EngineDenied, EngineGarbled, TokenLimitError
+from rondel.errors import ConfigError, EngineDenied, EngineError, EngineGarbled, TokenLimitError
 from rondel.ledger.ledger import Ledger
 from rondel.project.embedders import make_embedder
 from rondel.project.settings import Config, EngineSettings
@@ -179,6 +180,15 @@ async def test_the_embedded_model_finds_what_is_meant() -> None:
     (again,) = (await embedder.embed([texts[0]])).vectors
     assert _product(again, found[0]) > 0.999
     await embedder.aclose()
+
+
+async def test_the_embedded_model_is_not_downloaded_without_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RONDEL_CACHE", str(tmp_path))
+    with pytest.raises(EngineError, match="is not downloaded; `rondel model pull all-minilm-l6-v2` fetches it"):
+        await LocalEmbedder().embed(["a text"])
+    assert list(tmp_path.rglob("*")) == []
 
 
 def _product(left: Any, right: Any) -> float:

@@ -89,6 +89,45 @@ async def test_every_client_gets_the_documents_and_citations_in_its_own_dialect(
     assert "> Money back within 14 days." in json.dumps(server.requests[1].body)
 
 
+def streamed(dialect: str, events: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The text and the sources of a streamed answer, as a client of the dialect reads them."""
+    text, sources = "", list[str]()
+    for event in events:
+        if dialect == "openai-chat":
+            for choice in event.get("choices", ()):
+                text += choice["delta"].get("content") or ""
+                sources += [note["url_citation"]["url"] for note in choice["delta"].get("annotations", ())]
+        elif event["type"] == "content_block_delta":
+            text += event["delta"].get("text", "")
+            sources += [event["delta"]["citation"]["source"]] if "citation" in event["delta"] else []
+        elif event["type"] == "response.output_text.delta":
+            text += event["delta"]
+        elif event["type"] == "response.output_text.annotation.added":
+            sources.append(event["annotation"]["file_id"])
+    return text, sources
+
+
+async def test_a_streamed_answer_has_its_citations_in_every_dialect(tmp_path: Path) -> None:
+    """K02: streamed, through the gateway, in all three dialects."""
+    scripts = [[step] for _ in ASKED for step in (searched(), reply(content="Within 14 days [1], not 30 [8]."))]
+    async with ScriptedServer(*scripts) as server:
+        base = '[knowledge.docs]\nfolders = ["docs"]\nembedder = "none"\n'
+        text = config(server, f'[gateway]\nplugins = ["knowledge"]\n{base}')
+        files = {"docs/refunds.md": "# Refunds\n\nMoney back within 14 days."}
+
+        def ask() -> dict[str, tuple[str, list[str]]]:
+            with Served(tmp_path / "p", text, files=files) as served, httpx2.Client(timeout=WAIT_S) as web:
+                said: dict[str, tuple[str, list[str]]] = {}
+                for dialect, (path, body) in ASKED.items():
+                    got = web.post(f"{served.base_url}{path}", json={"model": "up", "stream": True, **body})
+                    data = [line[6:] for line in got.text.splitlines() if line.startswith("data: {")]
+                    said[dialect] = streamed(dialect, [json.loads(line) for line in data])
+                return said
+
+        said = await asyncio.to_thread(ask)
+    assert said == dict.fromkeys(ASKED, ("Within 14 days [1], not 30.", ["docs/refunds.md:3"]))
+
+
 async def test_embeddings_are_served_with_keys_budgets_and_fallbacks(tmp_path: Path) -> None:
     scripts = [
         [embedded([3, 4], [0, 1])],

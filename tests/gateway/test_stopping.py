@@ -94,11 +94,6 @@ def test_a_stream_that_does_not_end_in_time_ends_with_an_error(
     whole_gate.open()
 
 
-def _ask_on(address: str) -> None:
-    for _ in range(10_000):
-        httpx2.get(address, timeout=WAIT_S)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_waits_for_what_ends_in_time(number: signal.Signals, upstream: Upstream, tmp_path: Path) -> None:
     """Trust 22: the stream is whole, and the code is 0."""
@@ -110,10 +105,16 @@ def test_it_waits_for_what_ends_in_time(number: signal.Signals, upstream: Upstre
         served.signal(number)
         served.wait_said("Waiting for 1 open request")
         with pytest.raises(httpx2.TransportError):
-            _ask_on(f"{served.base_url}/health")  # it stops listening within a tenth of a second
+            _ask_on(served)
         gate.open()
         assert read_stream("anthropic", streamed.wait())[:2] == ("Hello there, how are you?", ("end",))
         assert served.wait_ended() == 0
+
+
+def _ask_on(served: Served) -> None:
+    """Ask until it no longer listens; that takes a tenth of a second at most."""
+    for _ in range(10_000):
+        httpx2.get(f"{served.base_url}/health", timeout=WAIT_S)
 
 
 class Slow:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines.scripted_http import ScriptedServer, answer
 
 from rondel.contracts.embedder import Embedded
 from rondel.errors import EngineUnreachable, RondelError
+from rondel.fetching.http import PageFetcher
 from rondel.knowledge.base import KnowledgeBase
 from rondel.knowledge.settings import KnowledgeSettings
 from rondel.stores.sqlite.knowledge import SqliteKnowledge
@@ -278,3 +280,36 @@ async def test_an_embedder_that_is_down_leaves_the_words(tmp_path: Path, caplog:
         await base.sync()
         assert await found(base, "first") == ["docs/a.md"]
     assert "searched by words only: the server is gone" in caplog.text
+
+
+async def test_a_search_finds_new_files_by_their_words_while_the_embedder_is_down(tmp_path: Path) -> None:
+    write(tmp_path, a_md="The first text.")
+    settings = KnowledgeSettings(folders=("docs",), refresh_s=1e-9)
+    async with opened(tmp_path, Failing(0), settings) as base:
+        assert await found(base, "first") == ["docs/a.md"]
+    async with opened(tmp_path, WordEmbedder(), settings) as base:
+        assert (await base.sync()).embedded == 1
+
+
+async def test_web_pages_of_a_base_are_fetched_kept_and_removed(tmp_path: Path) -> None:
+    page = "<html><title>Fees</title><body><nav>Home</nav><h1>Fees</h1><p>A card costs {} euros.</p></body></html>"
+    pages = [[answer(page.format(5))], [answer(page.format(5))], [answer("", 500)], [answer(page.format(7))]]
+    async with ScriptedServer(*pages) as server:
+        url = f"{server.url}/fees"
+        settings = KnowledgeSettings(urls=(url,), refresh_s=0)
+        store, fetcher = SqliteKnowledge(tmp_path / "knowledge.db"), PageFetcher(allowed=("127.0.0.0/8", "::1/128"))
+        base = KnowledgeBase("docs", settings, store, project=str(tmp_path), fetcher=fetcher)
+        assert (await base.sync()).added == (url,)
+        assert [(found.where, found.title) for found in await base.search("card", 5)] == [(url, "Fees")]
+        again = await base.sync()
+        assert (again.unchanged, again.changed) == (1, ())
+        failed = await base.sync()
+        assert "its server answered 500" in failed.problems[url]
+        assert "5 euros" in (await base.search("card", 1))[0].text  # what was fetched last stays
+        assert (await base.sync()).changed == (url,)
+        assert "7 euros" in (await base.search("card", 1))[0].text
+        without = KnowledgeBase("docs", KnowledgeSettings(refresh_s=0), store, project=str(tmp_path))
+        assert (await without.sync()).removed == (url,)
+        private = KnowledgeBase("docs", settings, store, project=str(tmp_path))
+        assert "only public addresses are allowed" in (await private.sync()).problems[url]
+        await store.aclose()

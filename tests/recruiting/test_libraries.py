@@ -137,7 +137,7 @@ def test_work_that_cannot_be_done_is_one_sentence(name: str, given: dict[str, An
 
 
 def test_a_page_is_read_without_tags_scripts_and_styles():
-    """S09"""
+    """S09, T14: tags are stripped."""
     page = b"""<!DOCTYPE html><html><head><title>Kettles</title><style>p {color: red}</style>
     <script>alert("x")</script></head><body><h1>A &amp; B</h1><p>One
     <b>two</b></p><noscript>no</noscript><ul><li>first</li><li>second<br>line</li></ul>
@@ -162,7 +162,7 @@ def test_a_page_is_read_without_tags_scripts_and_styles():
 
 
 def test_a_page_is_cut_at_a_bound_that_is_stated():
-    """S09: at 50,000 characters."""
+    """S09, T14: at 50,000 characters."""
     text = page_text(b"x" * 60_000)
     assert text.startswith("x" * 50_000 + "\n\n[... cut: the page has 60,000 characters")
 
@@ -199,7 +199,7 @@ def test_what_is_no_text_is_not_read():
     ],
 )
 def test_only_public_pages_are_fetched(url: str, said: str):
-    """S09"""
+    """S09, T14: only http and https."""
     fetch = find_agent("web.fetch").function
     assert fetch is not None
     with pytest.raises(ToolError, match="the page at ") as caught:

@@ -245,6 +245,45 @@ async def test_looking_at_traces_usage_agents_jobs_and_settings():
         assert "rondel_calls_total 1" in metrics.text
 
 
+async def test_a_rounds_request_is_shown_in_its_dialect_and_run_again_with_another_engine():
+    @tool
+    async def add(a: int, b: int) -> str:
+        "Add two numbers."
+        return str(a + b)
+
+    model = Scripted(call("add", "c1", a=40, b=2), "It is 42.", "Once more.", "Again: 42.")
+    about = {"hide": lambda text: text.replace("sk-secret", "***")}
+    agent = Agent("a", "You are brief.", engine=model, tools=[add], inputs={})
+    async with site(agent, about=about, make_engine=lambda name: Scripted("From another.", name=name)) as made:
+        id = await made.start()
+        await made.say(id, "What is 40 and 2, sk-secret?")
+        await made.say(id, "And?")
+        turn = (await made.json("GET", f"/api/conversations/{id}/trace"))["children"][0]["id"]
+        first, second = [
+            await made.json("GET", f"/api/conversations/{id}/request?turn={turn}&round={n}") for n in (1, 2)
+        ]
+        assert (first["dialect"], first["is_own"]) == ("openai-chat", False)
+        assert [one["role"] for one in first["after"]["messages"]] == ["system", "user"]
+        assert [one["role"] for one in second["after"]["messages"]] == ["system", "user", "assistant", "tool"]
+        assert first["before"]["tools"][0]["function"]["name"] == "add"
+        for query in (f"turn={turn}&round=9", "turn=nope"):
+            assert (await made.client.get(f"/api/conversations/{id}/request?{query}")).status_code == 404
+        again = await made.json("POST", f"/api/conversations/{id}/rerun", {"turn": turn, "engine": "other:one"})
+        assert again["engine"] == "other:one"
+        entries = (await made.json("GET", f"/api/conversations/{again['id']}/entries"))["entries"]
+        assert not any(one["event"]["type"] == "history_given" for one in entries)
+        await made.app.drain()
+        (said,) = (await made.app.conversation(again["id"]).transcript()).messages[-1].parts
+        assert said.text == "From another."
+        shared = [
+            await made.client.get(f"/api/conversations/{id}/trace?format=html{more}") for more in ("", "&content=no")
+        ]
+        assert "40 and 2" in shared[0].text
+        assert "sk-secret" not in shared[0].text
+        assert "40 and 2" not in shared[1].text
+        assert "add" in shared[1].text
+
+
 async def test_every_route_is_described_and_answers_nonsense_with_one_sentence():
     """Fuzzed from the description: wrong bodies, wrong queries, wrong methods, ids that do not exist."""
     async with site(Agent("a", engine=Scripted())) as made:

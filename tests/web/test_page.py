@@ -206,6 +206,12 @@ async def test_traces_usage_gateway_agents_jobs_and_settings_show_what_happened(
             await page.get_by_label("Compare with").select_option(index=1)
             await expect(page.locator(".diff .added").first).to_be_visible()
             await expect(page.locator(".diff .removed").first).to_be_visible()
+            await page.locator("summary", has_text="Request of round 1").click()
+            await expect(page.locator(".request")).to_contain_text("You are brief.")
+            await page.get_by_role("button", name="Before plugins").click()
+            await expect(page.locator(".request")).to_contain_text('"role": "user"')
+            await page.get_by_role("button", name="Run in a new conversation").click()
+            await sees(page, "Another.")
 
             await page.goto(f"{made.address}/#/usage")
             await expect(page.get_by_text("All time")).to_be_visible()

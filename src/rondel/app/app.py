@@ -211,10 +211,10 @@ class App:
         return Conversation(self, id, agent)
 
     async def preview(
-        self, agent: str, message: Message, before: Sequence[DurableEvent] = ()
+        self, agent: str, message: Message | None, before: Sequence[DurableEvent] = ()
     ) -> AsyncIterator[PreviewStep]:
         """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored. `before` are the
-        events of the conversation in which it would be said."""
+        events of the conversation in which it would be said. Without a message, it is the next round of their turn."""
         from ..trace.provenance import assemble
 
         journal = Journal("preview", _open_store(None, self.clock), self.clock)
@@ -222,9 +222,12 @@ class App:
             await journal.append(*before)
         name = self.registry.agent(agent).name
         resolved = self.registry.resolve(name, settings=journal.transcript.settings)
-        turn = Turn(self, journal, id="preview", agent=name, messages=(message,), resolved=resolved)
+        id = "preview" if message is not None else journal.transcript.turn
+        messages = () if message is None else (message,)
+        turn = Turn(self, journal, id=id, agent=name, messages=messages, resolved=resolved)
         turn.previewing = True
-        await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
+        if message is not None:
+            await journal.append(TurnStarted("preview", turn.agent.name), MessageAdded(message))
         await turn.report_left_out()
         await turn.plugins.start(turn)
         async for step in assemble(turn):

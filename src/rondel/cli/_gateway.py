@@ -166,6 +166,7 @@ def _web(running: Running) -> WebApp:
         why=running.default.why,
         hints=running.default.hints,
         offer=_ModelOffer(running, lambda: web),
+        hide=lambda text: running.log.redactor.text(text),
         files=agent_files(project.config),
         settings=lambda: explain(gateway.setup.config),
         lint=lambda: lint((), trusts=trust_list().trusts).problems,

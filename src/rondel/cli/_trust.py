@@ -19,9 +19,10 @@ from ..errors import NotTrusted
 from ..project.agents.bind import agents_of
 from ..project.agents.drafts import Draft, agent_paths, read_drafts
 from ..project.config import load
-from ..project.settings import Config, TelemetrySettings, shown_url
+from ..project.settings import Config, TelemetrySettings
 from ..project.trust import VARIABLE, UntrustedFolder, trust_list
 from ..text.document import Mistakes, collecting
+from ..text.redaction import shown_url
 from ._output import tell
 
 ACTING_TOOLS = ("run_shell",)

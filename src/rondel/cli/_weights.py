@@ -66,6 +66,16 @@ async def get_weights(engine: Engine | str | None, picked: Picked | None) -> boo
     return True
 
 
+async def get_embedder_weights(weights: Weights) -> bool:
+    """Download an embedding model if the user agrees. Return whether it is there."""
+    if is_present(weights):
+        return True
+    if not await _agrees(f"Download {weights.title} ({weights.size}, {weights.licence})? [Y/n] ", default=True):
+        return False
+    await pull_with_bar(weights)
+    return True
+
+
 async def _choose(picked: Picked) -> bool:
     """Offer the recommended model if there is no better one. A "no" is remembered."""
     best = best_present()

@@ -19,7 +19,6 @@ from ..contracts.embedder import Embedder
 from ..contracts.knowledge import BaseInfo, Filter, StoredDocument
 from ..contracts.source import Passage
 from ..engines.local.minilm import LocalEmbedder
-from ..engines.local.weights import is_present
 from ..errors import RondelError
 from ..knowledge.base import KnowledgeBase, Progress, SyncReport
 from ..knowledge.bases import Knowledge
@@ -35,7 +34,7 @@ from ..text.printable import one_line
 from ._options import CommandGroup, as_json, flag, limit
 from ._output import console, show, show_json, tell
 from ._trust import load_config
-from ._weights import pull_with_bar
+from ._weights import get_embedder_weights
 
 T = TypeVar("T")
 
@@ -125,8 +124,11 @@ def sync(base: str, dry_run: bool, rebuild: bool, as_json: bool) -> None:
 
 
 async def _fetch_weights(base: KnowledgeBase) -> None:
-    if isinstance(base.embedder, LocalEmbedder) and not is_present(base.embedder.weights):
-        await pull_with_bar(base.embedder.weights)
+    """Ask for the embedding model; without it, the base is searched by words only."""
+    if isinstance(base.embedder, LocalEmbedder) and not await get_embedder_weights(base.embedder.weights):
+        name = base.embedder.weights.name
+        tell(f"{base.name} is searched by words only; for meaning, run `rondel model pull {name}` and sync again.")
+        base.embedder = None
 
 
 @contextmanager

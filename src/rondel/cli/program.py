@@ -20,6 +20,7 @@ COMMANDS = {
     "status": "Show the running gateway's open requests and failed engines.",
     "logs": "Show the gateway's request log.",
     "run": "Print one answer on stdout.",
+    "imagine": "Make a picture, or edit one.",
     "conversations": "List the conversations, newest first.",
     "resume": "Continue an interrupted conversation, then chat.",
     "stop": "Stop what is running in a conversation, also in another terminal.",

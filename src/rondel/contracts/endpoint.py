@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from ..errors import ConfigError, nearest
-from ..text.redaction import secrets_in_headers, secrets_in_url
+from ..text.redaction import secrets_in_headers, secrets_in_url, shown_url
 from ..values import ModelFacts, Value
 
 _VERSION = re.compile(r"v\d+\w*")  # A path's segment that names an API's version: `v1`, `v4`, `v1beta`
@@ -41,19 +41,19 @@ class Endpoint(Value, frozen=True):
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                f"the base URL {_without_secrets(self.base_url)!r} of {self.provider!r} is not a web address; "
+                f"the base URL {shown_url(self.base_url)!r} of {self.provider!r} is not a web address; "
                 "write it as http://host:port or https://host/path"
             )
 
     def __repr__(self) -> str:
         key = "set" if self.key else "none"
         return (
-            f"Endpoint({self.provider!r}, {_without_secrets(self.base_url)!r}, {self.dialect!r}, "
+            f"Endpoint({self.provider!r}, {shown_url(self.base_url)!r}, {self.dialect!r}, "
             f"key={key}, headers={sorted(self.headers)})"
         )
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:  # rich would otherwise list every field
-        return [("provider", self.provider), ("base_url", _without_secrets(self.base_url)), ("dialect", self.dialect)]
+        return [("provider", self.provider), ("base_url", shown_url(self.base_url)), ("dialect", self.dialect)]
 
     @property
     def host(self) -> str:
@@ -98,12 +98,6 @@ class Endpoint(Value, frozen=True):
         else:
             joined = f"{base}/{'/'.join(segments)}"
         return urlunsplit((parts.scheme, parts.netloc, joined, parts.query, ""))
-
-
-def _without_secrets(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "…" if parts.query else "", ""))
 
 
 class Provider(Value, frozen=True):

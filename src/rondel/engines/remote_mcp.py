@@ -1,4 +1,4 @@
-"""Goes on without the MCP servers that a provider cannot reach.
+"""Continues without the MCP servers that a provider cannot reach.
 
 OpenAI's models connect to such servers themselves, and the whole request fails if one of them does. It is asked again
 after 500 ms, twice as long after each further failure, at most 2 s; then without the servers that failed, with a note

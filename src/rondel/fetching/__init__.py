@@ -13,6 +13,7 @@ import msgspec
 from ..errors import RondelError
 from ..machine.rewriting import rewrite_runs
 from ..prompt import Prompt
+from ..text.redaction import shown_url
 from ..values import Media, Message, Part, Text, ToolResult
 
 
@@ -30,12 +31,7 @@ Found: TypeAlias = Mapping[str, Media | FetchError]  # each image, or why it was
 
 
 def not_fetched(url: str, why: str, what: str = "image") -> FetchError:
-    # Without the query, which contains the key of a signed address, and without the user.
-    shown = url.partition("?")[0].partition("#")[0]
-    scheme, mark, rest = shown.partition("://")
-    host, slash, path = rest.partition("/")
-    shown = f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
-    return FetchError(f"the {what} at {shown[:200]!r} was not fetched: {why}")
+    return FetchError(f"the {what} at {shown_url(url)[:200]!r} was not fetched: {why}")
 
 
 def needs_fetching(part: object) -> bool:

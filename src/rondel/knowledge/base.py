@@ -36,14 +36,15 @@ from ..fetching import FetchError
 from ..fetching.http import PageFetcher
 from ..values import Value
 from .rerank import reranked
-from .scan import FoundFile, ReadFile, exists, made, pattern_of, read_file, scan, tags_of
+from .scan import ReadFile, Scan, exists, made, pattern_of, read_file, scan, tags_of
 from .settings import KnowledgeSettings
 
 log = logging.getLogger("rondel.knowledge")
 
 BATCH = 64  # chunks that are embedded together and stored with one commit
 DEPTH = 50  # how many chunks each kind of search finds, at least, before both are merged
-RANK_OFFSET = 60  # the usual constant of reciprocal rank fusion: how little the first ranks differ
+RANK_OFFSET = 5  # of reciprocal rank fusion: how little the first ranks differ; small, since few passages are wanted
+WORDS_WEIGHT = 2.0  # how much more a rank by words counts than one by meaning; bench/knowledge.py compares
 NEAR_MIN = 0.1  # texts with a smaller cosine have nothing to do with each other, whatever the model
 RERANKED = 20  # how many passages a model puts in order
 REFRESHED_FILES_MAX = 200  # a search reads no more files than this; `rondel knowledge sync` reads any number
@@ -192,12 +193,12 @@ class KnowledgeBase:
         return found
 
 
-def fused(*rankings: Sequence[Hit]) -> list[Hit]:
-    """Merge rankings by reciprocal rank: what several of them found comes first, whatever their scores mean."""
+def fused(words: Sequence[Hit], near: Sequence[Hit]) -> list[Hit]:
+    """Merge rankings by reciprocal rank: what both of them found comes first, whatever their scores mean."""
     scores: dict[int, float] = {}
-    for ranking in rankings:
+    for ranking, weight in ((words, WORDS_WEIGHT), (near, 1.0)):
         for rank, hit in enumerate(ranking, 1):
-            scores[hit.chunk] = scores.get(hit.chunk, 0.0) + 1 / (RANK_OFFSET + rank)
+            scores[hit.chunk] = scores.get(hit.chunk, 0.0) + weight / (RANK_OFFSET + rank)
     return sorted((Hit(chunk, score) for chunk, score in scores.items()), key=lambda hit: (-hit.score, hit.chunk))
 
 
@@ -223,7 +224,7 @@ class _Sync:
         self._check_embedder(state.embedder)
         known = state.signatures
         new = [path for path in found.files if path not in known]
-        differ = [path for path, file in found.files.items() if known.get(path, file.signature) != file.signature]
+        differ = [path for path, signature in found.files.items() if known.get(path, signature) != signature]
         urls = () if quick else base.settings.urls
         gone = [
             path
@@ -237,7 +238,7 @@ class _Sync:
             )
             new, differ = [], []
         old = {row.path: row for row in await self._store.documents(base.key, [*differ, *gone, *urls, *found.problems])}
-        changes, report = await self._planned(found.files, new, differ, gone, old)
+        changes, report = await self._planned(found, new, differ, gone, old)
         changes, report = await self._with_pages(changes, report, urls, old)
         problems = tuple(
             (StoredDocument(path, problem=problem), ())
@@ -250,7 +251,14 @@ class _Sync:
         )
         if dry_run:
             return report
-        await self._embed_chunks(changes, REFRESHED_CHUNKS_MAX if quick else None)
+        try:
+            await self._embed_chunks(changes, REFRESHED_CHUNKS_MAX if quick else None)
+        except EngineError as error:
+            if not quick:
+                raise
+            # A search finds new files by their words, at least; the next sync embeds them.
+            base.warn(f"what is new in the knowledge base {base.name!r} is searched by words only: {error}")
+            self._embedder = None
         if changes.put or changes.moved or changes.touched or changes.removed or state.interrupted or not quick:
             await self._store.apply(base.key, changes, at=base.now())
         await self._embed_rest(REFRESHED_CHUNKS_MAX if quick else None)
@@ -268,7 +276,7 @@ class _Sync:
 
     async def _planned(
         self,
-        files: dict[str, FoundFile],
+        found: Scan,
         new: list[str],
         differ: list[str],
         gone: list[str],
@@ -286,7 +294,7 @@ class _Sync:
             self._progress("read", number, len(differ) + len(new))
             before = old.get(path)
             known_hash = before.hash if before is not None and not before.problem else ""
-            read: ReadFile = await in_thread(read_file, path, files[path], base.settings, known_hash)
+            read: ReadFile = await in_thread(read_file, path, found, base.settings, known_hash)
             document = msgspec.structs.replace(read.document, tags=base.tags_of(path))
             if document.problem:
                 problems[path] = document.problem
@@ -307,7 +315,7 @@ class _Sync:
             tuple(changed),
             {document.path: source for source, document in moved.items()},
             removed,
-            unchanged=len(files) - len(new) - len(differ) + len(touched),
+            unchanged=len(found.files) - len(new) - len(differ) + len(touched),
             problems=problems,
         )
         return changes, report

@@ -27,23 +27,25 @@ FRESH_NS = 50_000_000
 """A file that changed this recently may change again without a new time: its signature cannot be relied on."""
 
 
-class FoundFile(NamedTuple):
-    real: str  # the path that is opened; of a link, that of its target
-    signature: str
-
-
 class Scan:
-    """The files of a base, by their paths relative to the project; problems by path; how many others were skipped."""
+    """The signatures of a base's files, by their paths relative to the project; problems by path; how many others were
+    skipped."""
 
-    def __init__(self) -> None:
-        self.files: dict[str, FoundFile] = {}
+    def __init__(self, project: str) -> None:
+        self.files: dict[str, str] = {}
         self.problems: dict[str, str] = {}
         self.skipped = 0
+        self.links: dict[str, str] = {}  # the targets of links
+        self._top = os.path.realpath(project or ".")
+
+    def real(self, path: str) -> str:
+        """Return the path that is opened to read a file."""
+        return self.links.get(path) or os.path.join(self._top, path)
 
 
 def scan(settings: KnowledgeSettings, project: str) -> Scan:
     """Find all files of a base. Blocks."""
-    found = Scan()
+    found = Scan(project)
     excluded = pattern_of(settings.exclude)
     for folder in settings.folders:
         root = Path(project, Path(folder).expanduser())
@@ -101,7 +103,7 @@ def _walk(found: Scan, root: Path, project: str, excluded: Callable[[str], bool]
                 raise RondelError(
                     f"{str(root)!r} has more than {FILES_MAX:,} files; narrow `folders`, or use `exclude`"
                 )
-            files[path] = FoundFile(entry.path, signature_of(info))
+            files[path] = signature_of(info)
     found.skipped += skipped
 
 
@@ -116,7 +118,7 @@ def _add_link(found: Scan, path: str, link: str, top: str) -> None:
         found.problems[path] = f"is a link that leads nowhere: {error.strerror or error}"
         return
     if stat.S_ISREG(info.st_mode):
-        found.files[path] = FoundFile(real, signature_of(info))
+        found.files[path], found.links[path] = signature_of(info), real
 
 
 def _match(found: Scan, pattern: str, project: str, excluded: Callable[[str], bool]) -> None:
@@ -126,9 +128,10 @@ def _match(found: Scan, pattern: str, project: str, excluded: Callable[[str], bo
     if not root.is_dir():
         return
     matches = pattern_of((_named(os.path.realpath(root), project) + pattern[len(fixed) :],))
-    inside = Scan()
+    inside = Scan(project)
     _walk(inside, root, project, excluded, None)
-    found.files |= {path: file for path, file in inside.files.items() if matches(path)}
+    found.files |= {path: signature for path, signature in inside.files.items() if matches(path)}
+    found.links |= inside.links
     found.problems |= {path: problem for path, problem in inside.problems.items() if matches(path)}
 
 
@@ -137,7 +140,7 @@ def _add(found: Scan, real: str, info: os.stat_result, project: str, excluded: C
     if excluded(path):
         return
     if stat.S_ISREG(info.st_mode):
-        found.files[path] = FoundFile(os.path.realpath(real), signature_of(info))
+        found.files[path] = signature_of(info)
     else:
         found.problems[path] = "is not a regular file"
 
@@ -195,15 +198,15 @@ class ReadFile(NamedTuple):
     chunks: tuple[Chunk, ...] = ()
 
 
-def read_file(path: str, file: FoundFile, settings: KnowledgeSettings, known_hash: str = "") -> ReadFile:
+def read_file(path: str, found: Scan, settings: KnowledgeSettings, known_hash: str = "") -> ReadFile:
     """Read a file and cut it into chunks; not again if its content has the known hash. A file that cannot be read is a
     document with a problem. Blocks."""
     try:
-        data, signature = _content(file.real)
+        data, signature = _content(found.real(path))
     except _Restless as problem:
         return ReadFile(StoredDocument(path, "", problem=str(problem)))
     except Unreadable as problem:
-        return ReadFile(StoredDocument(path, file.signature, problem=str(problem)))
+        return ReadFile(StoredDocument(path, found.files[path], problem=str(problem)))
     except OSError as error:
         return ReadFile(StoredDocument(path, "", problem=f"cannot be read: {error.strerror or error}"))
     hash = sha256(data).hexdigest()

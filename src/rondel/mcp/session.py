@@ -52,7 +52,7 @@ for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 PAGES_MAX = 100
-CLOSED, TIMED_OUT, HEADERS_DIFFER = -32_000, -32_001, types.HEADER_MISMATCH
+CLOSED = -32_000
 STATE_ONLY_S = 0.25  # the pause before a call is made again that the server only wants to see again
 REFRESH_S = 0.5  # at most so often a server that says it has changed is asked what it offers
 _RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(

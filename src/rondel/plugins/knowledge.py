@@ -1,4 +1,4 @@
-"""Lends the tool `search_knowledge` to an agent, or in the gateway to the client of any model.
+"""Gives an agent the tool `search_knowledge`; in the gateway, injects it for any model.
 
 plugins: [{knowledge: {bases: [handbook]}}]
 """

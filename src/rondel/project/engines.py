@@ -23,10 +23,11 @@ from ..contracts.endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, fac
 from ..engine import Engine, Wrapper, close
 from ..errors import ConfigError, EngineDenied, NotTrusted, nearest
 from ..prompt import Prompt
+from ..text.redaction import shown_url
 from ..values import Delta, ModelFacts
 from .config import engine_problem, load
 from .lookup import import_attribute
-from .settings import Config, EngineSettings, FactSettings, RetrySettings, TransformEntry, shown_url
+from .settings import Config, EngineSettings, FactSettings, RetrySettings, TransformEntry
 from .trust import trust_list
 
 if TYPE_CHECKING:

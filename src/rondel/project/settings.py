@@ -14,6 +14,7 @@ from ..limits import Limits
 from ..mcp.spec import ServerSpec
 from ..plugin import Plugin
 from ..text.document import Document, Mistakes, Where
+from ..text.redaction import shown_url
 from ..values import Options, Value
 from .lookup import find_plugin
 from .trust import UntrustedFolder
@@ -398,13 +399,3 @@ class Config(Value, frozen=True):
     def source(self, key: str) -> Source:
         """Return where the value of a key comes from."""
         return self.sources.get(key, Source())
-
-
-def shown_url(text: str) -> str:
-    """Return a text without the password and the query, if it is a web address."""
-    if "://" not in text:
-        return text
-    head, _, query = text.partition("?")
-    scheme, _, rest = head.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" + ("?***" if query else "")

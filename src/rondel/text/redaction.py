@@ -123,3 +123,13 @@ def secrets_in_url(url: str) -> Iterator[str]:
     if parts.password:
         yield from {parts.password, unquote(parts.password)}
     yield from (value for _, value in parse_qsl(parts.query) if len(value) >= VALUE_CHARS_MIN)
+
+
+def shown_url(text: str) -> str:
+    """Return a text without its user, password and query, if it is a web address."""
+    if "://" not in text:
+        return text
+    head, _, query = text.partition("?")
+    scheme, _, rest = head.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" + ("?***" if query else "")

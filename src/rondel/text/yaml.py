@@ -45,10 +45,6 @@ for _name, _pattern, _first in (
     _loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), _first)
 
 
-def read_yaml(path: Path) -> Document:
-    return _read(read_text(path), path)
-
-
 def read_yaml_documents(path: Path) -> list[Document]:
     """Return the documents of a file that `---` separates. Lines count from the beginning of the file."""
     return _read_all(read_text(path), path)

@@ -9,6 +9,7 @@ from ...contracts.knowledge import Document, Section
 from ._decode import decoded
 
 _HIDDEN = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object", "nav", "head"))
+_HIDDEN_ROLES = frozenset(("navigation", "search"))
 _BLOCK = frozenset(
     (
         *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "hr"),
@@ -52,7 +53,7 @@ class _Sections(HTMLParser):
             self._in_title = True
         elif tag == "body":
             self._hidden.clear()
-        elif tag in _HIDDEN:
+        elif tag in _HIDDEN or tag in self._hidden[-1:] or _is_navigation(tag, attrs):
             self._hidden.append(tag)
         elif tag in _HEADINGS and not self._hidden:
             self._close()
@@ -92,3 +93,8 @@ class _Sections(HTMLParser):
         self._close()
         title = " ".join(self._title.split()) or next((text for _, text in self._headings[:1]), "")
         return Document(title[:300], tuple(self._sections))
+
+
+def _is_navigation(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
+    """Whether an element says that it is navigation. Only of these kinds, whose ends must be written."""
+    return tag in ("div", "ul", "section", "form") and dict(attrs).get("role") in _HIDDEN_ROLES

@@ -19,7 +19,7 @@ from ...knowledge.settings import KnowledgeSettings, WebSearchSettings
 from ...mcp.spec import ServerSettings, ServerSpec
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
-from ...text.redaction import Redactor, without_secrets
+from ...text.redaction import Redactor, shown_url, without_secrets
 from ..lookup import find_plugin
 from ..settings import (
     Config,
@@ -30,7 +30,6 @@ from ..settings import (
     StoreSettings,
     TelemetrySettings,
     ToolSettings,
-    shown_url,
 )
 from ..trust import UntrustedFolder
 from .discord import check_discord

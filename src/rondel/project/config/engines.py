@@ -13,9 +13,10 @@ from ...contracts.endpoint import PROVIDERS
 from ...errors import ConfigError, nearest
 from ...ledger.prices import Price
 from ...text.document import Document, KeyPath, dotted
+from ...text.redaction import shown_url
 from ...tool import NAME
 from ..lookup import import_attribute
-from ..settings import Config, EngineSettings, TransformEntry, shown_url
+from ..settings import Config, EngineSettings, TransformEntry
 
 PRICE_MAX = 1e9
 _POSITIVE = ("connect_s", "first_token_s", "idle_s", "context_tokens", "threads")

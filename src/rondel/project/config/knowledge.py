@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from ...errors import ConfigError
 from ...knowledge.settings import WORDS_ONLY, KnowledgeSettings, WebSearchSettings
 from ...text.document import Document, KeyPath
+from ...text.redaction import shown_url
 from ...tool import NAME
-from ..settings import EngineSettings, shown_url
+from ..settings import EngineSettings
 from .engines import engine_problem
 
 CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX = 20, 8_000

@@ -12,8 +12,8 @@ import msgspec
 
 from ...contracts.endpoint import PROVIDERS
 from ...text.document import Document, KeyPath, dotted, hides
-from ...text.redaction import is_secret, looks_secret, secrets_in_headers, secrets_in_url
-from ..settings import Config, GatewaySettings, PluginSettings, Source, shown_url
+from ...text.redaction import is_secret, looks_secret, secrets_in_headers, secrets_in_url, shown_url
+from ..settings import Config, GatewaySettings, PluginSettings, Source
 
 OVERRIDES: dict[str, KeyPath] = {
     "RONDEL_ENGINE": ("engine",),

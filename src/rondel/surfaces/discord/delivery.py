@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import discord
 import msgspec
 
+from ...contracts.images import image_name
 from ...events import Event, Outcome, RoundFinished, TurnFinished
 from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from .cards import text_of
 from .chunks import LIMIT, chunks
-from .fold import AnswerFold, Asked, Reported, Said
+from .fold import AnswerFold, Asked, Drawn, Reported, Said
 from .mentions import Names
 from .outlet import ChannelOutlet, Denied, Extras, Gone, Outlet
 from .pending import Pending
@@ -32,6 +33,7 @@ log = logging.getLogger("rondel.discord")
 FIRST_S = 0.05  # how long the first text waits for more: most of a quick answer comes at once
 FOUND_MAX = 100  # messages of a channel that are searched for an answer that a crash cut off
 FOUND_CHARS = 20  # how much of their text must agree: a message may have been cut off while it streamed
+FILE_BYTES_MAX = 10_000_000  # what bots may attach everywhere
 NOTICE = "notice"
 REQUEST = "your request"
 FAILED = "Sorry, I could not answer that. Please try again in a while."
@@ -224,6 +226,9 @@ class Delivery:
                 case Reported():
                     if key not in self.pending.posted:
                         await self._show_parts(key, chunks(await self.bot.report(self, piece.digest)))
+                case Drawn():
+                    if key not in self.pending.posted:
+                        await self._show_picture(key, piece)
         if final:
             self.is_shown.set()
         self._due_at = asyncio.get_running_loop().time() + self.bot.pace.wait_s(self.channel.id)
@@ -251,6 +256,16 @@ class Delivery:
             return text
         names = Names(self.pending.names)
         return self.bot.restore(names, text, self.channel) if final else names.restore(text)
+
+    async def _show_picture(self, key: str, piece: Drawn) -> None:
+        """Attach a picture. Its name is the message's text, by which it is found again after a crash."""
+        picture = piece.picture
+        name = image_name(picture.name.rpartition(".")[0], picture.mime)
+        if len(picture.data) > FILE_BYTES_MAX:
+            await self._post(key, 0, f"*{name} is too large for Discord.*")
+        else:
+            file = discord.File(io.BytesIO(picture.data), name)
+            await self._post(key, 0, f"*{name}*", Extras(files=(file,)))
 
     def _text(self, piece: Said) -> str:
         return piece.text.removeprefix(f"{self.bot.name}: ")

@@ -23,9 +23,10 @@ from ...events import (
     TurnFinished,
     TurnStarted,
 )
+from ...files.media import image_type
 from ...question import Answer, Question
 from ...text.template import is_directive
-from ...values import PartDelta, PartFinished, PartStarted, ReplyStarted, Text, ToolCall
+from ...values import Media, PartDelta, PartFinished, PartStarted, ReplyStarted, Text, ToolCall
 
 BETWEEN_ROUNDS = "\n\n"
 
@@ -59,7 +60,14 @@ class Reported:
         self.digest = digest
 
 
-Piece: TypeAlias = Said | Asked | Reported
+class Drawn:
+    """A picture that a call returned."""
+
+    def __init__(self, picture: Media) -> None:
+        self.picture = picture
+
+
+Piece: TypeAlias = Said | Asked | Reported | Drawn
 State: TypeAlias = Literal["queued", "working", "waiting", "over"]
 
 
@@ -137,6 +145,8 @@ class AnswerFold:
                 self.running[id] = name
             case CallFinished(result=result):
                 self.running.pop(result.call_id, None)
+                pictures = (part for part in result.parts if isinstance(part, Media) and image_type(part.data))
+                self.pieces += (Drawn(picture) for picture in pictures)
             case CallHeld(question=question):
                 self.running.pop(question.call_id, None)
                 self.pieces.append(Asked(question))

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import aiohttp
 import discord
 from discord import app_commands
 from discord.ext import commands
@@ -19,6 +20,11 @@ from .bot import DiscordBot
 from .outlet import NOBODY, RETRY_S_MAX
 
 log = logging.getLogger("rondel.discord")
+
+# discord.py opens a connection for every request of a rush: each costs a TLS handshake and 256 KB of buffers. Discord
+# takes 50 requests a second, so these are enough.
+CONNECTIONS_MAX = 64
+SHARDS = 16  # each has a connection, too; this is for those that Discord counts itself
 
 
 def intents() -> discord.Intents:
@@ -38,6 +44,11 @@ class RondelClient(commands.AutoShardedBot):
         both = app_commands.AppCommandContext(guild=True, dm_channel=True)
         super().__init__(command_prefix=_no_prefix, help_command=None, allowed_contexts=both, **options)
         self._wanted = tuple(extensions)
+
+    async def login(self, token: str) -> None:
+        if self.http.connector is discord.utils.MISSING:
+            self.http.connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX + (self.shard_count or SHARDS))
+        await super().login(token)
 
     async def setup_hook(self) -> None:
         for name in self._wanted:

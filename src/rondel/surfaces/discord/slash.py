@@ -15,7 +15,6 @@ from ...contracts.window import Window
 from ...errors import RondelError
 from ...trace import read as read_trace
 from ...trace.page import page as trace_page
-from ...values import Media
 from ..views import jobs_table
 from .chunks import LIMIT, chunks
 from .mapping import place_of_interaction, speaker_of
@@ -106,9 +105,9 @@ def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
 
 
 def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
-    """The command is there if the app can make images: `app.images.generate(prompt, person=...)` returns `Media`."""
-    images: Any = getattr(bot.app, "images", None)
-    if images is None:
+    """The command is there if the app has an image engine."""
+    images = bot.app.images
+    if not images:
         return
 
     @group.command(name="imagine", description="Make a picture")
@@ -116,7 +115,7 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
     async def imagine(interaction: Interaction, prompt: app_commands.Range[str, 1, PROMPT_CHARS_MAX]) -> None:
         await interaction.response.defer(thinking=True)
         try:
-            picture: Media = await images.generate(prompt, person=str(interaction.user.id))
+            picture = await images.generate(prompt, person=str(interaction.user.id))
         except RondelError as error:  # also TokenLimitError, whose text is for people
             await _answer(interaction, str(error))
             return

@@ -6,6 +6,7 @@ Writes only to a rich console. Text from a model or a tool is cleaned before it 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -41,10 +42,11 @@ from ...events import (
     UsageRecorded,
     Warned,
 )
+from ...files.media import image_type
 from ...ledger.spending import cost_line
 from ...text.citations import label_of, source_key, sources_of
 from ...text.printable import clean, one_line
-from ...values import Citation, Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
+from ...values import Citation, Media, Notice, PartDelta, PartFinished, PartStarted, Thinking, ToolCall, ToolResult
 from ...values import Text as TextPart
 from .markdown import MarkdownStream, split
 
@@ -342,6 +344,26 @@ class Screen:
             self._end_line()
         elif shown := self._result_text(result):
             self._indented(Text(shown, "red" if result.is_error else "dim"), depth + 1)
+        for part in result.parts:
+            if isinstance(part, Media) and part.kind == "image" and part.data:
+                self._picture(part, depth + 1)
+
+    def _picture(self, picture: Media, depth: int) -> None:
+        """Show a picture; where the terminal cannot, save it and show a link to the file."""
+        from .pictures import Picture, can_show, protocol_of, save_picture
+
+        if not image_type(picture.data):
+            return
+        protocol = protocol_of(os.environ)
+        if self.console.is_terminal and protocol and can_show(picture.data, protocol):
+            self.console.print(Picture(picture.data, protocol))
+            return
+        try:
+            path = save_picture(picture)
+        except OSError as error:
+            self._indented(Text(clean(f"The picture could not be saved: {error}"), "yellow"), depth)
+            return
+        self._indented(Text("Saved ", "dim").append(str(path), f"link {path.as_uri()}"), depth)
 
     def _result_text(self, result: ToolResult) -> str:
         lines = [line.expandtabs(4) for line in clean(result.text).strip().split("\n") if line.strip()]

@@ -381,7 +381,8 @@ async def _continue(call: Call[Any, Any], given: GivenMessage) -> Begun:
 def _answer_to(task: Task, given: GivenMessage) -> tuple[str, str]:
     """Return which question a message answers, and how: data with `questionId` and `answer`, or the first with text."""
     for part in given.parts:
-        data = cast(dict[str, Any], part.data) if isinstance(part.data, dict) else {}
+        given_data: Any = part.data
+        data = cast(dict[str, Any], given_data) if isinstance(given_data, dict) else {}
         if "questionId" in data:
             return str(data["questionId"]), str(data.get("answer", ""))
     parts = [part for part in _parts(given) if isinstance(part, Text)]

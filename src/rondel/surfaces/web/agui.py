@@ -250,7 +250,7 @@ async def _follow(
             if events.is_over:
                 break
     if not events.is_over:
-        raise _Refused("ended", "the server ends this stream; the turn goes on, and a new run shows it")
+        raise _Refused("ended", "the server is ending this stream; the turn continues, and a new run shows it")
     if events.is_changed:
         yield _snapshot(call, conversation, await conversation.transcript())
     for event in events.ending():

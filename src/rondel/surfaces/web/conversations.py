@@ -218,14 +218,20 @@ async def fork(call: Call[Fork, Nothing]) -> Created:
     index = next((n for n, message in enumerate(messages) if message.id == call.body.message), None)
     if index is None:
         raise Problem(404, f"there is no message {call.body.message[:40]!r} in this conversation")
-    kept = tuple(messages[: index + 1])
-    new = call.app.conversation(agent=conversation.agent)
+    new = await continued(call, conversation.agent, tuple(messages[: index + 1]))
+    return Created(new.id, new.agent, new.engine.name)
+
+
+async def continued(call: Call[Any, Any], agent: str, messages: tuple[Message, ...]) -> Conversation:
+    """Return a new conversation of this person that begins with these messages."""
+    new = call.app.conversation(agent=agent)
 
     async def give(journal: Journal) -> None:
-        await journal.append(HistoryGiven(kept, owed=False, person=call.person))
+        await journal.append(HistoryGiven(messages, owed=False, person=call.person))
 
-    await call.app.journals.change(new.id, give)
-    return Created(new.id, new.agent, new.engine.name)
+    if messages:
+        await call.app.journals.change(new.id, give)
+    return new
 
 
 # --- what happened ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import csv
 import io
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -16,11 +16,14 @@ from ...contracts.runtime import JobInfo
 from ...errors import RondelError
 from ...jobs.background import read_jobs
 from ...jobs.timetable import Scheduled, read_schedules
+from ...machine.transcript import Transcript
 from ...trace import TraceNode, markdown, only_turn, read
 from ...trace.assembly import Assembly, assembly_of
-from ...values import Value, user
+from ...trace.redact import without_content, without_secrets
+from ...trace.request import RoundRequest, before_round, before_turn, first_message, request_of
+from ...values import Media, Text, Value, user
 from ..usage import UsageReport, report
-from .conversations import find, owns
+from .conversations import Created, continued, find, owns
 from .feed import FIRST, PING, PING_S
 from .route import Call, Done, Nothing, Problem, Route, encode
 
@@ -32,8 +35,12 @@ PREVIEW_CHARS_MAX = 20_000
 
 
 class TraceQuery(Value, frozen=True):
+    """`content` is `no` for a trace to share: texts are replaced by their lengths. Known secrets are always hidden in
+    files to share."""
+
     turn: str = ""
-    format: str = "json"
+    format: Literal["json", "markdown", "html"] = "json"
+    content: Literal["yes", "no"] = "yes"
 
 
 async def trace(call: Call[Nothing, TraceQuery]) -> Response:
@@ -45,6 +52,10 @@ async def trace(call: Call[Nothing, TraceQuery]) -> Response:
             root = only_turn(root, call.query.turn)
         except RondelError as error:
             raise Problem(404, str(error)) from None
+    if call.query.content == "no":
+        root = without_content(root)
+    elif call.query.format != "json":
+        root = without_secrets(root, call.web.about.hide)
     if call.query.format == "markdown":
         return Response(markdown(root), media_type="text/markdown; charset=utf-8")
     if call.query.format == "html":
@@ -54,6 +65,56 @@ async def trace(call: Call[Nothing, TraceQuery]) -> Response:
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(page(root), media_type="text/html; charset=utf-8", headers=headers)
     return Response(root.to_json(), media_type="application/json")
+
+
+class RequestQuery(Value, frozen=True):
+    """`round` counts from 1 in its turn."""
+
+    turn: str
+    round: int = 1
+
+
+class Rerun(Value, frozen=True):
+    """`engine` answers instead; empty for the agent's own."""
+
+    turn: str
+    engine: str = ""
+
+
+async def request(call: Call[Nothing, RequestQuery]) -> RoundRequest:
+    """Assemble the request of a round again, as it would be made now. No model is asked."""
+    conversation = await find(call)
+    entries = await conversation.entries()
+    try:
+        agent, before = before_round(entries, call.query.turn, call.query.round)
+        transcript = Transcript(before)
+        resolved = call.app.registry.resolve(agent, transcript.engine, transcript.settings)
+        return await request_of(agent, resolved, before, call.app.preview(agent, None, before))
+    except RondelError as error:
+        raise Problem(404, str(error)) from None
+
+
+async def rerun(call: Call[Rerun, Nothing]) -> Created:
+    """Start a conversation with what was said before a turn, and send its message again, to another engine."""
+    conversation = await find(call)
+    entries = await conversation.entries()
+    try:
+        kept = tuple(Transcript(before_turn(entries, call.body.turn)).messages)
+        message = first_message(entries, call.body.turn)
+        if message is None:
+            raise Problem(409, "this turn did not start with a message of a person, so it cannot be run again")
+        if call.body.engine:
+            call.app.registry.engine(call.body.engine)  # raises for a wrong name
+    except Problem:
+        raise
+    except RondelError as error:
+        raise Problem(404, str(error)) from None
+    new = await continued(call, conversation.agent, kept)
+    if call.body.engine:
+        await new.use_engine(call.body.engine)
+    parts = [part for part in message.parts if isinstance(part, Text | Media)]
+    (await new.send(parts, person=call.person)).close()
+    return Created(new.id, new.agent, new.engine.name)
 
 
 # --- usage ------------------------------------------------------------------------------------------------------------
@@ -254,6 +315,10 @@ _AGENT = "/api/agents/{agent}"
 ROUTES = (
     Route("GET", "/api/conversations/{id}/trace", trace, "Show what happened, as a tree.", query=TraceQuery,
           returns=TraceNode),
+    Route("GET", "/api/conversations/{id}/request", request, "Assemble the request of a round in its dialect.",
+          query=RequestQuery, returns=RoundRequest),
+    Route("POST", "/api/conversations/{id}/rerun", rerun, "Run a turn again in a new conversation, with any engine.",
+          body=Rerun, returns=Created),
     Route("GET", "/api/usage", usage, "Show tokens and cost, and the limits.", "admin", query=UsageQuery,
           returns=UsageReport),
     Route("GET", "/api/usage.csv", usage_csv, "Download usage for a spreadsheet.", "admin", query=UsageQuery,

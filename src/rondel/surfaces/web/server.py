@@ -70,6 +70,8 @@ class About(msgspec.Struct, frozen=True):
     settings: Callable[[], Iterable[Sequence[str]]] = tuple
     lint: Callable[[], Iterable[Any]] = tuple
     offer: Offer | None = None
+    hide: Callable[[str], str] = str
+    """Removes known secrets from a text."""
 
 
 class WebApp:

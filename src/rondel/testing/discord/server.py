@@ -461,10 +461,11 @@ class LoopbackDiscord:
         return shown | {"content_type": mime}
 
 
-def connector_to(port: int, authority_pem: bytes) -> aiohttp.TCPConnector:
-    """Return a connector to the loopback Discord on a port, also from another process."""
+def connector_to(port: int, authority_pem: bytes, *, limit: int = 0) -> aiohttp.TCPConnector:
+    """Return a connector to the loopback Discord on a port, also from another process. `limit` is the most connections
+    that it opens; discord.py's own has none."""
     context = ssl.create_default_context(cadata=authority_pem.decode())
-    return aiohttp.TCPConnector(limit=0, ssl=context, resolver=LoopbackResolver(port), use_dns_cache=False)
+    return aiohttp.TCPConnector(limit=limit, ssl=context, resolver=LoopbackResolver(port), use_dns_cache=False)
 
 
 class LoopbackResolver(aiohttp.abc.AbstractResolver):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -28,7 +27,8 @@ def has_runtime() -> bool:
 
 
 class LocalEmbedder:
-    """An embedding model in this process. Its weights are downloaded with the first text, unless they are there."""
+    """An embedding model in this process. Its weights must be there: `rondel model pull`, or `rondel knowledge sync`,
+    which asks."""
 
     dimensions = 384
 
@@ -37,10 +37,9 @@ class LocalEmbedder:
         weights: Weights = EMBEDDERS[0],
         *,
         threads: int | None = None,
-        pull: Callable[[Weights], AsyncGenerator[Progress]] = pull,
     ) -> None:
         self.weights = weights
-        self._threads, self._pull = threads or usable_threads(), pull
+        self._threads = threads or usable_threads()
         self._lock = threading.Lock()  # one run at a time: each uses all threads
         self._session: Any = None
         self._words = WordPiece()
@@ -55,15 +54,14 @@ class LocalEmbedder:
         return None if is_present(self.weights) else self.weights
 
     def download(self) -> AsyncGenerator[Progress]:
-        return self._pull(self.weights)
+        return pull(self.weights)
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         if not has_runtime():
             raise EngineError(NEEDS, provider="local", model=self.weights.name)
-        if not is_present(self.weights):
-            async with aclosing(self._pull(self.weights)) as steps:
-                async for _ in steps:
-                    pass
+        if not is_present(self.weights):  # nothing is downloaded without consent
+            text = f"{self.weights.title} is not downloaded; `rondel model pull {self.weights.name}` fetches it"
+            raise EngineError(f"{text} ({self.weights.size})", provider="local", model=self.weights.name)
         vectors: list[Vector | None] = [None] * len(texts)
         tokens = [self._words.tokens(text, TOKENS_MAX) for text in texts]
         # Texts of like length pass together, so that little is padded.

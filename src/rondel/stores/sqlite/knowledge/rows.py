@@ -7,7 +7,7 @@ import sqlite3
 import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from ....contracts.embedder import Vector
 from ....contracts.knowledge import (
@@ -24,6 +24,7 @@ from ....contracts.knowledge import (
 )
 
 WORDS_MAX = 64  # words of a query that are searched for
+SHORT = 3  # shorter words, such as "of the", make no phrase: they are everywhere, and cost the most to look up
 BATCH = 500  # parameters of one statement
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -360,13 +361,16 @@ def vectors_of(connection: sqlite3.Connection, base: int, ids: Sequence[int]) ->
 
 # --- search -----------------------------------------------------------------------------------------------------------
 
+_WEIGHTS = "1.0, 1.0, 0.5"  # of text, headings and title: a title stands at every chunk of its document
 _CHUNK = "chunks.id, path, title, tags, text, headings, line, page"
 
 
 def query_of(words: str) -> str:
-    """Return a query for any of the words of a person's text. None of it is read as syntax."""
-    found = dict.fromkeys(_WORD.findall(words_of(words)))
-    return " OR ".join(f'"{word}"' for word in islice(found, WORDS_MAX))
+    """Return a query for any of the words of a person's text, and for neighbours as phrases, so that chunks in which
+    they are neighbours, too, come first. None of the text is read as syntax."""
+    found = _WORD.findall(words_of(words))[:WORDS_MAX]
+    phrases = (f"{one} {next}" for one, next in pairwise(found) if len(one) > SHORT and len(next) > SHORT)
+    return " OR ".join(f'"{term}"' for term in dict.fromkeys((*found, *phrases)))
 
 
 def find_words(connection: sqlite3.Connection, key: str, words: str, limit: int, filter: Filter) -> list[Hit]:
@@ -377,8 +381,8 @@ def find_words(connection: sqlite3.Connection, key: str, words: str, limit: int,
     among = f"and rowid in (select chunks.id from chunks where document in ({condition}))" if condition else ""
     rows = connection.execute(
         f"""
-        select rowid, -bm25(words_{base}, 1.0, 1.5, 1.5) from words_{base} where words_{base} match ? {among}
-        order by bm25(words_{base}, 1.0, 1.5, 1.5) limit ?
+        select rowid, -bm25(words_{base}, {_WEIGHTS}) from words_{base} where words_{base} match ? {among}
+        order by bm25(words_{base}, {_WEIGHTS}) limit ?
         """,
         (query, *values, limit),
     )

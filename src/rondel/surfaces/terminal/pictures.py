@@ -1,0 +1,89 @@
+"""Shows pictures in terminals that can (kitty's and iTerm2's protocols), and saves them as files for all others.
+
+The bytes of a picture are written in Base64 only, so nothing in them can control the terminal.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import ControlType, Segment
+
+from ...contracts.images import image_name
+from ...files.media import image_type
+from ...files.private import private_folder, state_folder
+from ...values import Media
+
+Protocol: TypeAlias = Literal["kitty", "iterm2", ""]
+VARIABLE = "RONDEL_PICTURES"  # `kitty`, `iterm2` or `none`, if the terminal is not recognised
+ROWS = 20
+CHUNK = 4096  # what kitty takes in one sequence
+SHOWN_BYTES_MAX = 8_000_000
+
+
+def protocol_of(env: Mapping[str, str]) -> Protocol:
+    """Return how this terminal shows pictures; empty if it cannot, or inside a multiplexer, which removes them."""
+    chosen = env.get(VARIABLE, "").strip().lower()
+    if chosen in ("kitty", "iterm2"):
+        return "kitty" if chosen == "kitty" else "iterm2"
+    if chosen or env.get("TMUX") or env.get("STY"):
+        return ""
+    program, term = env.get("TERM_PROGRAM", ""), env.get("TERM", "")
+    if env.get("KITTY_WINDOW_ID") or "kitty" in term or program == "ghostty" or "ghostty" in term:
+        return "kitty"
+    return "iterm2" if program in ("iTerm.app", "WezTerm", "mintty", "vscode") or env.get("KONSOLE_VERSION") else ""
+
+
+class Picture:
+    """A picture, for a console. Not a terminal's console leaves it out."""
+
+    def __init__(self, data: bytes, protocol: Protocol) -> None:
+        self._data = data
+        self._protocol: Protocol = protocol
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for sequence in _sequences(self._data, self._protocol):
+            yield Segment(sequence, None, [(ControlType.BELL,)])  # a control segment is written as it is
+        yield Segment.line()
+
+
+def _sequences(data: bytes, protocol: Protocol) -> Iterator[str]:
+    text = base64.b64encode(data).decode()
+    if protocol == "iterm2":
+        yield f"\x1b]1337;File=inline=1;size={len(data)};height={ROWS};preserveAspectRatio=1:{text}\x07"
+        return
+    for start in range(0, len(text), CHUNK):
+        more = int(start + CHUNK < len(text))
+        head = f"a=T,f=100,q=2,r={ROWS},m={more}" if start == 0 else f"m={more}"
+        yield f"\x1b_G{head};{text[start : start + CHUNK]}\x1b\\"
+
+
+def can_show(data: bytes, protocol: Protocol) -> bool:
+    """Whether a terminal shows this kind of picture: kitty decodes PNG only."""
+    kind = image_type(data)
+    return len(data) <= SHOWN_BYTES_MAX and (kind == "image/png" or (protocol == "iterm2" and bool(kind)))
+
+
+def save_picture(picture: Media, env: Mapping[str, str] | None = None) -> Path:
+    """Save a picture for this user only, and return its path. The same picture is saved once."""
+    folder = state_folder(os.environ if env is None else env) / "pictures"
+    private_folder(folder)
+    stem, _, suffix = image_name(picture.name.rpartition(".")[0], image_type(picture.data)).rpartition(".")
+    path = folder / f"{stem}-{sha256(picture.data).hexdigest()[:12]}.{suffix}"
+    if not path.exists():
+        write_new(path, picture.data)
+    return path
+
+
+def write_new(path: Path, data: bytes, *, replace: bool = False) -> None:
+    """Write a file that only this user can read. Raises FileExistsError unless it may be replaced."""
+    how = os.O_TRUNC if replace else os.O_EXCL
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | how | getattr(os, "O_CLOEXEC", 0), 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(data)
