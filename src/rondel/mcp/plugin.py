@@ -33,6 +33,7 @@ from .asking import Asker
 from .commands import prompt_command, servers_command
 from .hub import hub_of
 from .link import Link
+from .meaning import Meanings
 from .names import PREFIX, tool_name
 from .pins import as_approved, pin
 from .remote import RemoteTool
@@ -80,6 +81,7 @@ class McpServers(Plugin):
         self._logins = Path(logins) if logins else state_folder(os.environ) / "mcp"
         self._links: list[Link] = []
         self._catalogs: tuple[tuple[object, ...], Catalog, Tool] | None = None
+        self._meanings = Meanings()
         self._life = contextlib.AsyncExitStack()
         self._opening = asyncio.Lock()
         self._app: App | None = None
@@ -110,6 +112,7 @@ class McpServers(Plugin):
     async def lifespan(self, app: App) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as life:
             self._app, self._life, self._links = app, life, []
+            life.push_async_callback(self._meanings.aclose)
             await self._connect([spec for spec in self.specs if not spec.is_remote])
             try:
                 yield
@@ -193,7 +196,7 @@ class McpServers(Plugin):
                     made = self._tool(link, remote, servers)
                     tools.setdefault(made.name, made)
             catalog = Catalog(tools)
-            self._catalogs = key, catalog, search_tool(catalog)
+            self._catalogs = key, catalog, search_tool(catalog, self._meanings)
         return self._catalogs[1], self._catalogs[2]
 
     def _is_large(self, turn: Turn, catalog: Catalog) -> bool:
