@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-
 from bench.local_questions import QUESTIONS
+
 from rondel.engines.local.weights import RECOMMENDED
 from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, text_of, without_blocks
 from tests.docs.runner import check_prints, script
