@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS, ROWS = 92, 60
-WAIT_S = 120.0
+WAIT_S = 300.0
 QUIET_S = 1.0
 READY, ASKS = "/help lists the commands", "waiting for your answer"
 AT_REST = re.compile(r"\n\s+\S+ · \S+\n›$")
