@@ -1,6 +1,6 @@
 """Makes docs/terminal.svg: `rondel` in a real terminal, with a real model. Nothing in the picture is made up.
 
-    python docs/terminal.py docs/terminal.svg "What is 1234 * 5678?" "Which files are in this folder? Use the shell."
+    python docs/terminal.py docs/terminal.svg "What is 1234 * 5678?" "What does haiku.txt say?"
 
 Each further argument is a line that is typed. It waits until the answer is there, says `yes` to whatever is asked, and
 draws what is on the screen. The model is the one that `rondel` picks here; RONDEL_ENGINE names another. Needs the
