@@ -175,12 +175,12 @@ async def test_a_signal_may_name_its_job(make_workers: Workers) -> None:
         assert await signals_of(one) == [Signal("cancel", key="k", job="b")]
 
 
-async def test_a_deleted_conversation_takes_its_jobs_along_but_for_those_that_run(make_workers: Workers) -> None:
+async def test_a_deleted_conversation_takes_its_turns_along_but_for_those_that_run(make_workers: Workers) -> None:
     async with opened(make_workers) as (one, other):
         await one.append("c", 1, (MessageAdded(user("hi")),), at=1.0)
-        await one.put_job(turn("runs", key="c/jobs"))
-        for id, key in (("turn", "c"), ("deadline", "c#q1"), ("child", "c/1"), ("near", "c0"), ("far", "d")):
+        await one.put_job(turn("runs", key="c#q2"))
+        for id, key in (("turn", "c"), ("deadline", "c#q1"), ("work", "c/jobs"), ("near", "c0"), ("far", "d")):
             await one.put_job(turn(id, key=key, at=5.0))
         assert await other.delete("c") is True
-        assert [await one.claim_job(id) for id in ("turn", "deadline", "child")] == ["gone"] * 3
-        assert [await one.claim_job(id) for id in ("runs", "near", "far")] == ["granted"] * 3
+        assert [await one.claim_job(id) for id in ("turn", "deadline")] == ["gone"] * 2
+        assert [await one.claim_job(id) for id in ("runs", "work", "near", "far")] == ["granted"] * 4

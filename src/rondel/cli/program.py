@@ -13,7 +13,7 @@ from ._options import TYPO, chat_options, flag
 
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
-    "serve": "Serve models and agents (OpenAI and Anthropic protocols).",
+    "serve": "Serve the page, models and agents (OpenAI and Anthropic protocols).",
     "discord": "Run a Discord bot.",
     "code": "Run a coding agent or another program through the gateway.",
     "activate": "Print shell commands that point programs at the gateway.",

@@ -76,9 +76,9 @@ class Queue:
             self._remove(held)
 
     def forget_conversation(self, conversation: str) -> None:
-        """Remove the jobs of a conversation that no living worker runs: none of them may bring it back."""
-        starts = (f"{conversation}/", f"{conversation}#")
-        keys = [key for key in self._by_key if key == conversation or key.startswith(starts)]
+        """Remove the turns and deadlines of a conversation that no living worker runs: none of them may bring it back.
+        Background work ends by itself, with its status, when it finds no conversation."""
+        keys = [key for key in self._by_key if key == conversation or key.startswith(f"{conversation}#")]
         for held in [held for key in keys for held in self._by_key[key]]:
             if not (held.claimed and held.worker.alive):
                 self._remove(held)

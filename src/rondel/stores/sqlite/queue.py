@@ -91,11 +91,11 @@ class Queue:
         )
 
     def forget_conversation(self, connection: sqlite3.Connection, conversation: str) -> None:
-        """Delete the jobs of a conversation that no living worker runs: none of them may bring it back."""
+        """Delete the turns and deadlines of a conversation that no living worker runs: none of them may bring it back.
+        Background work ends by itself, with its status, when it finds no conversation."""
         rows = connection.execute(
-            # The character after each separator ends the range of the keys that start with it.
-            "select id, worker, state from jobs where key = ?1 or (key > ?1 || '/' and key < ?1 || '0') "
-            "or (key > ?1 || '#' and key < ?1 || '$')",
+            # The character after `#` ends the range of the keys that start with it.
+            "select id, worker, state from jobs where key = ?1 or (key > ?1 || '#' and key < ?1 || '$')",
             (conversation,),
         ).fetchall()
         doomed = [id for id, worker, state in rows if state != CLAIMED or not self._is_alive(worker)]
