@@ -247,13 +247,14 @@ async def test_looking_at_traces_usage_agents_jobs_and_settings():
 
 async def test_a_rounds_request_is_shown_in_its_dialect_and_run_again_with_another_engine():
     @tool
-    async def add(a: int, b: int) -> str:
+    async def add(a: int, b: int, why: dict[str, list[str]] | None = None) -> str:
         "Add two numbers."
         return str(a + b)
 
-    model = Scripted(call("add", "c1", a=40, b=2), "It is 42.", "Once more.", "Again: 42.")
-    about = {"hide": lambda text: text.replace("sk-secret", "***")}
-    agent = Agent("a", "You are brief.", engine=model, tools=[add], inputs={})
+    adding = call("add", "c1", a=40, b=2, why={"key-secret": ["sk-secret"]})
+    model = Scripted(adding, "It is 42, sk-secret.", "Once more.", "Again: 42.")
+    about = {"hide": lambda text: text.replace("sk-secret", "***").replace("key-secret", "***")}
+    agent = Agent("a", "You are brief: sk-secret.", engine=model, tools=[add], inputs={})
     async with site(agent, about=about, make_engine=lambda name: Scripted("From another.", name=name)) as made:
         id = await made.start()
         await made.say(id, "What is 40 and 2, sk-secret?")
@@ -278,8 +279,11 @@ async def test_a_rounds_request_is_shown_in_its_dialect_and_run_again_with_anoth
         shared = [
             await made.client.get(f"/api/conversations/{id}/trace?format=html{more}") for more in ("", "&content=no")
         ]
+        shared += [
+            await made.client.get(f"/api/conversations/{id}/trace?{more}") for more in ("format=markdown", "content=no")
+        ]
+        assert not [one.text for one in shared if "sk-secret" in one.text or "key-secret" in one.text]
         assert "40 and 2" in shared[0].text
-        assert "sk-secret" not in shared[0].text
         assert "40 and 2" not in shared[1].text
         assert "add" in shared[1].text
 

@@ -52,10 +52,10 @@ async def trace(call: Call[Nothing, TraceQuery]) -> Response:
             root = only_turn(root, call.query.turn)
         except RondelError as error:
             raise Problem(404, str(error)) from None
+    if call.query.content == "no" or call.query.format != "json":
+        root = without_secrets(root, call.web.about.hide)
     if call.query.content == "no":
         root = without_content(root)
-    elif call.query.format != "json":
-        root = without_secrets(root, call.web.about.hide)
     if call.query.format == "markdown":
         return Response(markdown(root), media_type="text/markdown; charset=utf-8")
     if call.query.format == "html":
