@@ -1,6 +1,6 @@
 """Makes docs/page.png: the page in a real browser, with a real model. Nothing in the picture is made up.
 
-    python docs/page.py docs/page.png "What is 1234 * 5678?" "How many seconds has a week? Use the calculator."
+    python docs/page.py docs/page.png "What is 1234 * 5678?" "What is 86400 * 7?"
 
 Each further argument is a message that is sent; the script waits for each answer, opens the trace of the last one and
 takes the picture. The model is the one that `rondel` picks here; RONDEL_ENGINE names another. Needs the packages of the
@@ -65,6 +65,7 @@ def talk(page: Page, messages: Sequence[str]) -> None:
         page.locator("article.turn .meta").nth(number - 1).wait_for(timeout=WAIT_S * 1000)
     page.get_by_role("button", name="Trace", exact=True).last.click()
     page.get_by_role("tree", name="Steps").wait_for()
+    page.mouse.move(0, 0)
 
 
 def compressed(picture: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import random
 import re
 from collections.abc import AsyncGenerator
@@ -114,6 +115,23 @@ async def test_who_comes_late_sees_what_was_said_so_far_of_a_reply():
             assert await _said(second, "") == "and the end."
         await first.aclose()
         await second.aclose()
+
+
+async def test_who_comes_late_sees_what_an_agent_below_has_said_so_far():
+    pause = Pause("The helper begins, ", "and ends.")
+    helper = Agent("helper", description="Helps.", engine=Scripted(pause, name="scripted:helper"))
+    main = Agent("a", engine=Scripted(call("helper", input="Help."), "Done."), tools=[helper])
+    async with site(main) as made:
+        id = await made.start()
+        await made.json("POST", f"/api/conversations/{id}/messages", {"text": "go"})
+        await pause.reached.wait()
+        async with asyncio.timeout(WAIT_S), contextlib.aclosing(made.events(id)) as events:
+            async for name, data in events:
+                if name == "live" and data["type"] == "nested" and data["event"]["type"] == "part_delta":
+                    assert (data["agent"], data["event"]["text"]) == ("helper", "The helper begins, ")
+                    break
+        pause.release()
+        await made.app.drain()
 
 
 async def _said(events: AsyncGenerator[tuple[str, Any]], until: str) -> str:

@@ -185,6 +185,7 @@ function addMessage(c: Conversation, turn: Turn, message: Message, key: string):
 /** Forgets what was streamed since the last entry: it comes again, or its entry does. */
 export function dropLive(c: Conversation): void {
   const turn = c.turns[c.turns.length - 1];
+  for (const item of turn?.items ?? []) if (item.kind === "call") item.inner = [];
   if (!turn?.live.size) return;
   const live = new Set(turn.live.values());
   turn.items = turn.items.filter((item) => !live.has(item));

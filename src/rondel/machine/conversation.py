@@ -5,7 +5,7 @@ These are handles: they hold no state that a second handle of the same conversat
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from ..events import (
     Entry,
     Event,
     MessageQueued,
+    Nested,
     Renamed,
     SettingChanged,
     TurnFinished,
@@ -33,6 +34,7 @@ from .answer_text import AnswerText
 from .journal import Journal, Watcher
 from .runner import SAID_MEANWHILE, Undo
 from .transcript import Transcript
+from .turn import Turn
 
 if TYPE_CHECKING:
     from ..app.app import App
@@ -300,6 +302,11 @@ class Conversation:
             return ()
         return tuple(turn.builder.so_far())
 
+    def agents_so_far(self) -> tuple[Nested, ...]:
+        """Return what agents that work for the running turn have streamed of their replies, as `reply_so_far` does."""
+        turn = self.app.turns.running(self.id)
+        return () if turn is None else tuple(_said_below(turn))
+
     async def is_at_work(self) -> bool:
         """Return whether a turn is running, in whatever process."""
         return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)
@@ -398,3 +405,11 @@ def _as_message(content: str | Message | Sequence[str | Text | Media], person: P
     if isinstance(content, Message):
         return msgspec.structs.replace(content, id=content.id or id, author=content.author or author)
     return user(*([content] if isinstance(content, str) else content), author=author, id=id)
+
+
+def _said_below(turn: Turn) -> Iterator[Nested]:
+    for call_id, child in turn.agents_at_work.items():
+        name = child.agent.name
+        if child.builder is not None and not child.plugins.holds_stream:
+            yield from (Nested(call_id, name, delta) for delta in child.builder.so_far())
+        yield from (Nested(call_id, name, event) for event in _said_below(child))

@@ -47,10 +47,12 @@ async def recruit(
         parent=parent,
         call=call,
     )
+    parent.agents_at_work[call.id] = child
     try:
         with journal.listen(_Forward(parent, call.id, agent.name)):
             await _run_below(services, child)
     finally:
+        del parent.agents_at_work[call.id]
         parent.below[call.id] = child.transcript.turn_spent, child.transcript.offers
         services.journals.close(journal.conversation)
     if child.outcome is Outcome.WAITING:

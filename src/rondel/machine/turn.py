@@ -47,11 +47,11 @@ class Turn:
     # An object with more than 30 attributes and no slots has a dict of its own, which is built anew for each one.
     __slots__ = (
         *("_given_agent", "_given_person", "_given_scope", "_left_out", "_offered", "_starting_agent"),
-        *("_warned", "agent", "below", "budget", "builder", "call", "caller", "charged_engine", "emit"),
-        *("ending", "engine", "error", "failure", "id", "inputs", "journal", "limits", "messages", "now"),
-        *("outcome", "parent", "path", "played", "plugins", "previewing", "reason", "resolved"),
-        *("reply_id", "round_began", "scopes", "services", "sources", "started_at", "state", "stopping", "suggested"),
-        *("task", "tools", "top", "transcript", "watching", "words"),
+        *("_warned", "agent", "agents_at_work", "below", "budget", "builder", "call", "caller"),
+        *("charged_engine", "emit", "ending", "engine", "error", "failure", "id", "inputs", "journal"),
+        *("limits", "messages", "now", "outcome", "parent", "path", "played", "plugins", "previewing", "reason"),
+        *("reply_id", "resolved", "round_began", "scopes", "services", "sources", "started_at", "state", "stopping"),
+        *("suggested", "task", "tools", "top", "transcript", "watching", "words"),
     )
 
     def __init__(
@@ -102,6 +102,9 @@ class Turn:
         self.reply_id = ""  # the id that the next reply gets, so that watchers know it while it streams
         self.below: dict[str, tuple[Spent, tuple[str, ...]]] = {}
         """What agents that worked for an unanswered call have used, and which agents they suggest, by the call's id."""
+
+        self.agents_at_work: dict[str, Turn] = {}
+        """The turns of agents that work for a call now, by the call's id."""
 
         self._given_scope, self._given_person = scope, person
         self._warned: frozenset[tuple[str, str]] = frozenset()

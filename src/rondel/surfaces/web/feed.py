@@ -58,8 +58,8 @@ class Feed:
         """Begin after entry `seq`, with what the running turn has streamed of its reply."""
         self.seq = seq
         self._ping_later()
-        for delta in self.conversation.reply_so_far():
-            self._add(seq, delta)
+        for event in (*self.conversation.reply_so_far(), *self.conversation.agents_so_far()):
+            self._add(seq, event)
 
     async def run(self, watcher: Watcher) -> None:
         """Encode what the watcher sees."""
