@@ -459,6 +459,29 @@ async def test_a_long_conversation_is_shown_in_part_and_can_be_walked_through(br
             await sees(page, "stopped")
 
 
+@pytest.mark.slow
+async def test_a_very_long_turn_is_shown_in_part(browser: Browser):
+    """The page holds its message and its newest steps; earlier ones come when they are asked for."""
+
+    @tool(idempotent=True)
+    async def step(n: int) -> str:
+        "Do a step."
+        return f"step {n}"
+
+    model = Scripted(*(call("step", n=n) for n in range(150)), "All done.")
+    async with site(Agent("a", engine=model, tools=[step], limits=Limits(rounds=200))) as made:
+        id = await made.start()
+        await made.say(id, "Do 150 steps.")
+        async with visit(browser, made, f"#/chat/{id}") as page:
+            await sees(page, "All done.")
+            cards = page.locator("article.turn details.fold")
+            await expect(cards).to_have_count(99)
+            await expect(page.locator(".bubble")).to_have_text(["Do 150 steps."])
+            await page.get_by_role("button", name="Show earlier steps").click()
+            await expect(cards).to_have_count(150)
+            await expect(page.locator(".bubble")).to_have_count(1)
+
+
 # --- hostile text -----------------------------------------------------------------------------------------------------
 
 HOSTILE = """<script>alert(1)</script><img src="http://evil.test/i.png" onerror="alert(2)"><svg onload="alert(3)">\
