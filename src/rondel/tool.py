@@ -368,17 +368,24 @@ _WAS_CUT = re.compile(r"\n\n\[\.\.\. cut: the result had [\d,]+ characters, the 
 def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media, ...]:
     """Cut the text to so many characters, and say so. Lone surrogates are replaced: no wire format can carry them."""
     kept: list[Text | Media] = []
-    left = chars_max
+    total, left = sum(len(part.text) for part in parts if isinstance(part, Text)), chars_max
+    is_cut = False
     for part in parts:
-        if isinstance(part, Media) or (left < len(part.text) <= left + 120 and _WAS_CUT.search(part.text)):
+        if isinstance(part, Media):
+            kept.append(part)
+            continue
+        if is_cut:
+            continue
+        if left < len(part.text) <= left + 120 and _WAS_CUT.search(part.text):
             kept.append(part)  # an agent's answer was already cut, and says so
+            is_cut = True
             continue
         text, length = part.text[:left], len(part.text)
         text = text.encode("utf-8", errors="replace").decode()
         if NO_RESULT in text:
             text = text.replace(NO_RESULT, str(NoResult()))
-        if length > left:
-            text += f"\n\n[... cut: the result had {length:,} characters, the first {left:,} are shown]"
+        if is_cut := length > left:
+            text += f"\n\n[... cut: the result had {total:,} characters, the first {chars_max:,} are shown]"
         left = max(0, left - length)
         kept.append(part if text == part.text else msgspec.structs.replace(part, text=text))
     return tuple(kept)

@@ -46,9 +46,11 @@ async def test_pictures_are_served_with_keys_budgets_and_fallbacks(tmp_path: Pat
     async with ScriptedServer(*scripts) as server:
 
         def ask() -> None:
-            with Served(tmp_path / "p", config(server, KEYS)) as served:
-                ann = openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="ann-key-1", max_retries=0)
-                bob = openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="bob-key-2", max_retries=0)
+            with (
+                Served(tmp_path / "p", config(server, KEYS)) as served,
+                openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="ann-key-1", max_retries=0) as ann,
+                openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="bob-key-2", max_retries=0) as bob,
+            ):
                 one = ann.images.generate(model="up:gpt-image-2", prompt="a fox", size="1024x1024", quality="high")
                 assert one.data is not None
                 assert base64.b64decode(one.data[0].b64_json or "") == PNG
@@ -82,8 +84,10 @@ async def test_pictures_are_edited_with_files(tmp_path: Path) -> None:
     async with ScriptedServer([drawn()], [drawn()]) as server:
 
         def ask() -> None:
-            with Served(tmp_path / "p", config(server)) as served:
-                client = openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="none", max_retries=0)
+            with (
+                Served(tmp_path / "p", config(server)) as served,
+                openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="none", max_retries=0) as client,
+            ):
                 file = io.BytesIO(PNG)
                 file.name = "fox.png"
                 client.images.edit(model="up:gpt-image-1", image=file, prompt="a hat", n=1, mask=("m.png", PNG))

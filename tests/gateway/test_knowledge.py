@@ -140,9 +140,11 @@ async def test_embeddings_are_served_with_keys_budgets_and_fallbacks(tmp_path: P
         more += "[gateway]\ncool_down_s = 0\n"
 
         def ask() -> None:
-            with Served(tmp_path / "p", config(server, more)) as served:
-                ann = openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="ann-key-1", max_retries=0)
-                bob = openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="bob-key-2", max_retries=0)
+            with (
+                Served(tmp_path / "p", config(server, more)) as served,
+                openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="ann-key-1", max_retries=0) as ann,
+                openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="bob-key-2", max_retries=0) as bob,
+            ):
                 two = ann.embeddings.create(model="up:small", input=["one", "two"])
                 assert [[round(x, 5) for x in item.embedding] for item in two.data] == [[0.6, 0.8], [0, 1]]
                 assert (two.usage.prompt_tokens, two.model) == (5, "m")

@@ -13,6 +13,7 @@ from rondel.events import Outcome
 from rondel.mcp import stdio
 from rondel.mcp.remote import checked_tool
 from rondel.testing import call, say
+from rondel.values import ToolResult
 
 from .helpers import agent_with, links_of, model_of, outcome, raw, results, tell
 
@@ -64,6 +65,28 @@ async def test_a_server_that_answers_twice_or_with_nonsense_is_an_error_at_most(
     assert twice == "first"
     assert "answered with something that is not a result" in garbage
     assert echoed == "fine"
+
+
+async def test_an_answer_that_is_malformed_ends_its_call_at_once_and_half_a_character_is_replaced() -> None:
+    steps = [call("mcp-raw-garbage", how="malformed"), call("mcp-raw-garbage", how="half"), say("ok")]
+    agent = agent_with(raw(timeout_s=60.0), steps=steps)
+    async with App(agent) as app:
+        await tell(app)
+    malformed, half = results(agent)
+    assert "it answered with something that is not a result" in malformed
+    assert half == "smile ?"
+
+
+async def test_a_result_of_many_parts_is_cut_as_one_is() -> None:
+    agent = agent_with(raw(), steps=[call("mcp-raw-garbage", how="parts"), say("ok")])
+    async with App(agent) as app:
+        await tell(app)
+    (text,) = results(agent)
+    assert len(text) < 33_000
+    assert "[... cut: the result had" in text[-120:]
+    (result,) = model_of(agent).prompts[1].messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert len(result.parts) <= 1_001
 
 
 async def test_tools_with_impossible_schemas_are_left_out_and_named() -> None:

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp import Client, StdioServerParameters
 from rondel import Agent, App
 from rondel.mcp.server import make_server
-from rondel.testing import Scripted, call, say
+from rondel.testing import Scripted, WordEmbedder, call, say
 from rondel.tools.ask_user import ask_user
 from tests.gateway.served import Served
 
@@ -96,10 +96,42 @@ key = "sk-bob-0002"
 AGENT = "---\ndescription: An agent.\nengine: echo\n---\nRepeat.\n"
 
 
+DOCUMENTS = {
+    "documents/refunds.md": "# Refunds\n\nMoney back within 14 days.\n",
+    "documents/a b/über.md": "# Hours\n\nOpen from nine to five.\n",
+}
+KNOWLEDGE = '[knowledge.documents]\nfolders = ["documents"]\nembedder = "none"\n'
+
+
+async def check_knowledge(client: Client) -> None:
+    """What a client may read of the bases of a project, and what it may not."""
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert tools["search_knowledge"].input_schema["properties"]["base"]["enum"] == ["documents"]
+    found = await client.call_tool("search_knowledge", {"query": "money back", "limit": 1})
+    assert found.content[0].text == "[1] Refunds (documents/refunds.md, line 3)\nMoney back within 14 days."
+    resources = {one.name: str(one.uri) for one in (await client.list_resources()).resources}
+    assert resources == {
+        "documents/refunds.md": "knowledge://documents/documents/refunds.md",
+        "documents/a b/über.md": "knowledge://documents/documents/a%20b/%C3%BCber.md",
+    }
+    for name, text in {"documents/refunds.md": "Money back", "documents/a b/über.md": "nine to five"}.items():
+        (content,) = (await client.read_resource(resources[name])).contents
+        assert text in content.text
+    for uri in ("knowledge://documents/../rondel.toml", "knowledge://other/x", "file:///etc/passwd", "knowledge://"):
+        with pytest.raises(MCPError, match="there is no resource"):
+            await client.read_resource(uri)
+    for arguments, said in (({}, "'query' is missing"), ({"query": "x", "base": "docs"}, "no knowledge base 'docs'")):
+        wrong = await client.call_tool("search_knowledge", arguments)
+        assert wrong.is_error
+        assert said in wrong.content[0].text
+    nothing = await client.call_tool("search_knowledge", {"query": "zebra", "base": "documents"})
+    assert nothing.content[0].text == "Nothing fits."
+
+
 async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: Path) -> None:
-    """`/mcp` has the keys and the Host and Origin checks of every other path."""
-    files = {"agents/open.md": AGENT, "agents/closed.md": AGENT}
-    with Served(tmp_path / "served", CONFIG, files=files) as served:
+    """`/mcp` has the keys and the Host and Origin checks of every other path, and the knowledge bases."""
+    files = {**DOCUMENTS, "agents/open.md": AGENT, "agents/closed.md": AGENT}
+    with Served(tmp_path / "served", CONFIG + KNOWLEDGE, files=files) as served:
         url = f"{served.base_url}/mcp"
 
         async def tools(**headers: str) -> list[str]:
@@ -108,10 +140,11 @@ async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: 
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
                 assert (await client.call_tool("open", {"input": "hello"})).content[0].text == "hello"
+                await check_knowledge(client)
                 return sorted(tool.name for tool in (await client.list_tools()).tools)
 
-        assert await tools(authorization="Bearer sk-alice-0001") == ["open"]
-        assert await tools(authorization="Bearer sk-bob-0002") == ["closed", "open"]
+        assert await tools(authorization="Bearer sk-alice-0001") == ["open", "search_knowledge"]
+        assert await tools(authorization="Bearer sk-bob-0002") == ["closed", "open", "search_knowledge"]
         async with httpx2.AsyncClient(timeout=60) as web:
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
             bob = {"authorization": "Bearer sk-bob-0002"}
@@ -122,15 +155,50 @@ async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: 
             ).status_code == 403
 
 
+def project(folder: Path) -> Path:
+    """A project with an agent and a knowledge base, which the first search reads."""
+    for name, text in {**DOCUMENTS, "rondel.toml": f'engine = "echo"\n{KNOWLEDGE}', "agents/parrot.md": AGENT}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+async def test_knowledge_bases_are_resources_and_a_tool(tmp_path: Path) -> None:
+    """As in `rondel mcp serve`: with the bases of `app.knowledge`. A search is charged to the ledger."""
+    from rondel.project.config import load
+    from rondel.project.knowledge import make_knowledge
+
+    knowledge = make_knowledge(load(project(tmp_path), {"RONDEL_STORE": str(tmp_path / "store.db")}), env={})
+    assert knowledge is not None
+    base = knowledge.base("documents")
+    async with (
+        App(*agents(), knowledge=knowledge) as app,
+        Client(make_server(app, knowledge=knowledge).server) as client,
+    ):
+        await check_knowledge(client)
+        base.embedder = WordEmbedder()
+        await client.call_tool("search_knowledge", {"query": "money"})
+        assert (await app.ledger.totals(by="kind", value="embedding")).calls == 1
+
+
+async def test_without_a_knowledge_base_there_is_neither_the_tool_nor_resources() -> None:
+    async with App(*agents()) as app, Client(make_server(app).server) as client:
+        assert "search_knowledge" not in [tool.name for tool in (await client.list_tools()).tools]
+        assert (await client.call_tool("shop", {"item": "bread"})).content[0].text == "Three euros."
+        with pytest.raises(MCPError):
+            await client.list_resources()
+
+
 @pytest.mark.slow
 async def test_a_command_serves_mcp_on_stdio(tmp_path: Path) -> None:
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "rondel.toml").write_text('engine = "echo"\n')
-    (tmp_path / "agents" / "parrot.md").write_text(AGENT)
+    """With its agents, and with its knowledge bases as resources and a tool."""
+    project(tmp_path)
     env = {"RONDEL_TRUST": str(tmp_path), "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "rondel", "mcp", "serve"], env=env, cwd=str(tmp_path)
     )
     async with Client(command) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["parrot"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["parrot", "search_knowledge"]
         assert (await client.call_tool("parrot", {"input": "hello"})).content[0].text == "hello"
+        await check_knowledge(client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -107,9 +107,10 @@ def sync(base: str, dry_run: bool, rebuild: bool, as_json: bool) -> None:
 
     async def work(opened: Opened) -> list[SyncReport]:
         reports: list[SyncReport] = []
-        for one in opened.bases(base):
-            if not dry_run:
-                await _fetch_weights(one)
+        bases = opened.bases(base)
+        if not dry_run:
+            await _fetch_weights(bases)
+        for one in bases:
             with _progress(one.name) as progress:
                 embedder = opened.embedder(one)
                 report = await one.sync(embedder=embedder, progress=progress, rebuild=rebuild, dry_run=dry_run)
@@ -123,12 +124,18 @@ def sync(base: str, dry_run: bool, rebuild: bool, as_json: bool) -> None:
         show_json(reports)
 
 
-async def _fetch_weights(base: KnowledgeBase) -> None:
-    """Ask for the embedding model; without it, the base is searched by words only."""
-    if isinstance(base.embedder, LocalEmbedder) and not await get_embedder_weights(base.embedder.weights):
+async def _fetch_weights(bases: Iterable[KnowledgeBase]) -> None:
+    """Ask for each embedding model once; without it, a base is searched by words only."""
+    fetched: dict[str, bool] = {}
+    for base in bases:
+        if not isinstance(base.embedder, LocalEmbedder):
+            continue
         name = base.embedder.weights.name
-        tell(f"{base.name} is searched by words only; for meaning, run `rondel model pull {name}` and sync again.")
-        base.embedder = None
+        if name not in fetched:
+            fetched[name] = await get_embedder_weights(base.embedder.weights)
+        if not fetched[name]:
+            tell(f"{base.name} is searched by words only; for meaning, run `rondel model pull {name}` and sync again.")
+            base.embedder = None
 
 
 @contextmanager
@@ -162,8 +169,7 @@ def watch(base: str) -> None:
 
     async def work(opened: Opened) -> None:
         bases = opened.bases(base)
-        for one in bases:
-            await _fetch_weights(one)
+        await _fetch_weights(bases)
         tell(f"Watching {', '.join(one.name for one in bases)}. Ctrl-C ends it.")
         seen: dict[str, object] = {}
         while True:

@@ -14,6 +14,7 @@ from ..values import Citation, Media, Text, ToolResult
 
 MEDIA_BYTES_MAX = 10 << 20  # of all images and sounds of one result
 MIME_CHARS_MAX = 100
+BLOCKS_MAX = 1_000  # of one result
 
 
 def result_of(result: types.CallToolResult) -> ToolResult | NoResult:
@@ -28,8 +29,7 @@ def result_of(result: types.CallToolResult) -> ToolResult | NoResult:
 def parts_of(content: list[types.ContentBlock]) -> tuple[Text | Media, ...]:
     parts: list[Text | Media] = []
     left = MEDIA_BYTES_MAX
-    for block in content:
-        part = _part_of(block)
+    for part in (*map(_part_of, content[:BLOCKS_MAX]), *_note_of_more(len(content) - BLOCKS_MAX)):
         if isinstance(part, Media):
             left -= len(part.data)
             if left < 0:
@@ -38,6 +38,10 @@ def parts_of(content: list[types.ContentBlock]) -> tuple[Text | Media, ...]:
             part = msgspec.structs.replace(part, text=f"\n{part.text}")
         parts.append(part)
     return tuple(parts)
+
+
+def _note_of_more(count: int) -> tuple[Text, ...]:
+    return (Text(f"[{count:,} more parts left out: a result has at most {BLOCKS_MAX:,}]"),) if count > 0 else ()
 
 
 def _part_of(block: types.ContentBlock) -> Text | Media:

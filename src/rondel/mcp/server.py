@@ -107,7 +107,7 @@ class AgentServer:
         arguments = dict(params.arguments or {})
         try:
             if params.name == SEARCH and self._knowledge is not None:
-                return await self._search(arguments)
+                return await self._search(arguments, _key_of(context))
             agent = self._agents(context).get(params.name)
             if agent is None:
                 raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
@@ -177,14 +177,20 @@ class AgentServer:
 
     # --- knowledge ----------------------------------------------------------------------------------------------------
 
-    async def _search(self, arguments: dict[str, Any]) -> types.CallToolResult:
+    async def _search(self, arguments: dict[str, Any], key: str) -> types.CallToolResult:
         assert self._knowledge is not None
+        scope = Scope("embedding", key=key, person=key)
         query, base = str(arguments.get("query") or "").strip(), str(arguments.get("base") or "")
         if not query:
             raise ToolError("the argument 'query' is missing")
         wanted = arguments.get("limit")
         limit = max(1, min(wanted, LIMIT_MAX)) if isinstance(wanted, int) else 5
-        passages = await self._knowledge.search(query, limit, bases=(base,) if base else ())
+        passages = await self._knowledge.search(
+            query,
+            limit,
+            bases=(base,) if base else (),
+            charged=lambda embedder: self._app.charge_embedder(embedder, scope),
+        )
         found = [
             f"[{number}] {passage.title or passage.where} ({passage.where}"
             + (f", line {passage.line}" if passage.line else f", page {passage.page}" if passage.page else "")
@@ -198,7 +204,7 @@ class AgentServer:
         assert self._knowledge.store is not None
         resources: list[types.Resource] = []
         for base in self._knowledge.names:
-            for document in await self._knowledge.store.documents(base):
+            for document in await self._knowledge.store.documents(self._knowledge.base(base).key):
                 if len(resources) >= DOCUMENTS_MAX:
                     break
                 uri = f"{SCHEME}{quote(base, safe='')}/{quote(document.path)}"
@@ -214,8 +220,9 @@ class AgentServer:
         base, _, path = uri.removeprefix(SCHEME).partition("/")
         base, path = unquote(base), unquote(path)
         # Only what is stored is read, never a file: no path leads out of a base.
-        chunks = await self._knowledge.store.chunks_of(base, path) if base in self._knowledge.names else []
-        if not uri.startswith(SCHEME) or not chunks:
+        known = uri.startswith(SCHEME) and base in self._knowledge.names
+        chunks = await self._knowledge.store.chunks_of(self._knowledge.base(base).key, path) if known else []
+        if not chunks:
             raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
         text = "\n\n".join(stored.chunk.text for stored in chunks)[:DOCUMENT_CHARS_MAX]
         content = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)

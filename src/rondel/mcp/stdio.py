@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import sys
 from asyncio.subprocess import Process
@@ -189,20 +190,35 @@ class Lines:
         line, size, head = b"".join(self._pieces), self._size, self._head
         self._pieces, self._size, self._head = [], 0, b""
         if size > MESSAGE_BYTES_MAX:
-            return _too_large(head, line[-300:])
+            said = f"its answer is larger than {MESSAGE_BYTES_MAX >> 20} MB and was dropped; ask for less"
+            return _failed(head, line, TOO_LARGE, said)
         if not line.strip():
             return None
         try:
             return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except (ValidationError, ValueError):
-            return None  # many servers write log lines to stdout
+            return _repaired(line)
 
 
-def _too_large(head: bytes, tail: bytes) -> types.JSONRPCMessage | None:
-    found = _ID.search(head[:200]) or next(reversed(list(_ID.finditer(tail[-200:]))), None)
-    if found is None:
+def _repaired(line: bytes) -> types.JSONRPCMessage | None:
+    """Return a message whose text is not valid Unicode, such as half of an emoji; or an error for the call that a
+    malformed message answers, so that it does not wait until its time limit. Many servers also write log lines to
+    stdout: these are left out."""
+    if b'"jsonrpc"' not in line:
         return None
-    text = found[1].decode()
+    try:
+        text = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False)
+        return types.jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
+    except (ValidationError, ValueError, RecursionError):
+        return _failed(line[:300], line, types.INVALID_REQUEST, "it answered with something that is not a result")
+
+
+def _failed(head: bytes, tail: bytes, code: int, said: str) -> types.JSONRPCMessage | None:
+    """Return an error for the call that a message answers; None if the message does not say which."""
+    head, tail = head[:200], tail[-200:]
+    found = _ID.search(head) or next(reversed(list(_ID.finditer(tail))), None)
+    if found is None or b'"method"' in head:
+        return None
+    text = found[1].decode("ascii", "replace")
     id = text.strip('"') if text.startswith('"') else int(text)
-    said = f"its answer is larger than {MESSAGE_BYTES_MAX >> 20} MB and was dropped; ask for less"
-    return types.JSONRPCError(jsonrpc="2.0", id=id, error=types.ErrorData(code=TOO_LARGE, message=said))
+    return types.JSONRPCError(jsonrpc="2.0", id=id, error=types.ErrorData(code=code, message=said))
