@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.helpers import of, play, turn_after
 
+from rondel import Agent, App
 from rondel.cli.main import main
 from rondel.errors import ConfigError
 from rondel.events import RoundFinished
 from rondel.project.agents import load_agents
 from rondel.project.config import load
-from rondel.project.knowledge import bases_of, knowledge_path, make_knowledge
+from rondel.project.embedders import default_embedder
+from rondel.project.knowledge import bases_of, knowledge_path, make_knowledge, make_tool_embedder
 from rondel.testing import Scripted, call
 from rondel.values import Text
 
@@ -111,3 +114,15 @@ def test_the_example_answers_from_its_folder_and_cites_it(tmp_path: Path, monkey
     (part,) = of(RoundFinished, events)[-1].message.parts
     assert isinstance(part, Text)
     assert part.citations[0].path.startswith("documents/")
+
+
+def test_tools_of_mcp_servers_are_found_with_the_embedder_of_a_base_or_the_embedded_one(tmp_path: Path) -> None:
+    """It is made when it is first needed, and nothing is downloaded."""
+    embedded, config = default_embedder(), config_of(tmp_path, "")
+    app = App(Agent("helper"), embedder=partial(make_tool_embedder, config))
+    assert (app.embedder.name if app.embedder else "") == embedded
+    engine = '[engines.mine]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    config = config_of(tmp_path, f'{engine}[knowledge.a]\nfolders = ["x"]\nembedder = "mine:small"\n')
+    app = App(Agent("helper"), knowledge=make_knowledge(config), embedder=partial(make_tool_embedder, config))
+    assert app.embedder is not None
+    assert app.embedder.name == "mine:small"
