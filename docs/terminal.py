@@ -1,6 +1,6 @@
 """Makes docs/terminal.svg: `rondel` in a real terminal, with a real model. Nothing in the picture is made up.
 
-    python docs/terminal.py docs/terminal.svg "What is 1234 * 5678?" "Which files are in this folder? Use the shell."
+    python docs/terminal.py docs/terminal.svg "What is 1234 * 5678?" "What does haiku.txt say?"
 
 Each further argument is a line that is typed. It waits until the answer is there, says `yes` to whatever is asked, and
 draws what is on the screen. The model is the one that `rondel` picks here; RONDEL_ENGINE names another. Needs the
@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS, ROWS = 92, 60
-WAIT_S = 120.0
+WAIT_S = 300.0
 QUIET_S = 1.0
 READY, ASKS = "/help lists the commands", "waiting for your answer"
 AT_REST = re.compile(r"\n\s+\S+ · \S+\n›$")

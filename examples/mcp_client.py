@@ -1,6 +1,6 @@
 """An agent with two MCP servers, each a program of a few lines: `python examples/mcp_client.py`.
 
-The model is scripted, so that it runs without a key. Needs `pip install 'rondel[mcp]'`.
+The model is scripted, so that it runs without a key. Needs `pip install '.[mcp]'`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Agents as an MCP server, used by the SDK's own client: `python examples/mcp_server.py`.
 
-`rondel mcp serve` does the same on stdin and stdout, and `rondel serve` at `/mcp`. Needs `pip install 'rondel[mcp]'`.
+`rondel mcp serve` does the same on stdin and stdout, and `rondel serve` at `/mcp`. Needs `pip install '.[mcp]'`.
 """
 
 import asyncio

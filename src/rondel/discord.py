@@ -48,4 +48,4 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         if error.name not in ("discord", "aiohttp"):
             raise
-        raise RondelError("Discord needs discord.py: run pip install 'rondel[discord]'") from error
+        raise RondelError("Discord needs discord.py: run pip install '.[discord]' in a checkout") from error

@@ -507,7 +507,7 @@ class ModelFacts(Value, frozen=True):
     sampling: bool = True
     """Whether it takes `temperature`, `top_p` and `top_k`."""
     remote_mcp: bool = False
-    """Whether its provider connects to MCP servers itself (OpenAI's tools of type `mcp`)."""
+    """Whether its provider connects to MCP servers itself (OpenAI's and Anthropic's own form)."""
     small: bool = False
     """Whether it is a small model: it works best with few tools, and with the time in its prompt."""
     web_search: bool = False

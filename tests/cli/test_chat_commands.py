@@ -193,6 +193,24 @@ def test_leaving_with_a_question_open_says_how_to_answer_it(place: Place, server
         assert "A question is open; `rondel resume " in terminal.all_text
 
 
+def test_leaving_says_how_to_continue_and_that_continues_it(place: Place):
+    left = place.spawn("chat", "--engine", "echo", stdin=b"remember me\n")
+    hint = "To continue this conversation: rondel resume "
+    assert hint in left.err
+    again = place.spawn("resume", left.err.partition(hint)[2].split()[0], "--engine", "echo", stdin=b"/history\n")
+    assert "remember me" in again.out
+    assert hint not in place.spawn("chat", "--engine", "echo", stdin=b"").err  # nothing was said
+
+
+def test_no_model_is_named_for_an_agent_that_asks_none(place: Place, server: ModelServer):
+    place.uses(server)
+    place.write("agents/clerk.yaml", "agents: {clerk: {template: 'At your service.'}}\n")
+    done = place.spawn("chat", "clerk", stdin=b"hello\n")
+    assert "At your service." in done.out
+    assert "test:model" not in done.out + done.err
+    assert server.requests == []
+
+
 def test_ctrl_c_ends_a_trace_that_is_watched_as_it_should(place: Place):
     assert place.rondel("run", "rondel", "hello", "--engine", "echo").code == 0
     with place.terminal("trace", "--watch") as terminal:

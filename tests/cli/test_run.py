@@ -277,6 +277,17 @@ def test_an_answer_streams_on_a_terminal_and_ctrl_c_keeps_and_shows_what_was_sai
     assert "Once upon a **time**" in place.rondel("trace", "last").out
 
 
+def test_a_terminal_shows_how_long_it_has_worked(place: Place, server: ModelServer):
+    place.uses(server)
+    held = server.holds("", "Here it is.")
+    with place.terminal("Think about it.") as terminal:
+        terminal.wait_for_line("working … ", end=" s")
+        held.release()
+        terminal.wait_for("Here it is.")
+        assert terminal.wait_end() == 0
+    assert "working" not in terminal.text
+
+
 def test_run_without_a_question_says_which_agents_there_are(place: Place, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", None)
     place.write("rondel.toml", 'engine = "echo"\n')

@@ -15,6 +15,7 @@ import msgspec
 import openai
 from anthropic.types import Message as AnthropicMessage
 from anthropic.types import RawMessageStreamEvent
+from anthropic.types.beta.message_create_params import MessageCreateParamsStreaming as BetaParamsStreaming
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.completion_create_params import (
@@ -73,6 +74,7 @@ def _params(dialect: str, stream: bool) -> TypeAdapter[Any]:
     params: dict[tuple[str, bool], Any] = {
         ("anthropic", True): MessageCreateParamsStreaming,
         ("anthropic", False): MessageCreateParamsNonStreaming,
+        ("anthropic-beta", True): BetaParamsStreaming,
         ("openai-chat", True): CompletionCreateParamsStreaming,
         ("openai-chat", False): CompletionCreateParamsNonStreaming,
         ("openai-responses", True): ResponseCreateParamsStreaming,

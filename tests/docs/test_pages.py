@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from bench.local_questions import QUESTIONS
 
 from rondel.engines.local.weights import RECOMMENDED
 from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, text_of, without_blocks
@@ -120,3 +122,12 @@ def test_the_score_of_the_recommended_model_is_the_same_wherever_it_is_named():
     for page in ("README.md", "docs/engines.md"):
         said = " ".join((ROOT / page).read_text(encoding="utf-8").split())
         assert f"{RECOMMENDED.name}` answered {found[0]}" in said.replace("` (1.1 GB)", "`"), page
+
+
+def test_the_scores_of_the_kinds_of_questions_add_up():
+    said = " ".join(text_of("docs/engines.md").split())
+    found = re.search(rf"{re.escape(RECOMMENDED.name)}` answered (\d+) of (\d+) right: (.*?)\. ", said)
+    assert found
+    kinds = [(int(right), int(asked)) for right, asked in re.findall(r"(\d+) of (\d+)", found[3])]
+    assert (int(found[1]), int(found[2])) == (sum(right for right, _ in kinds), sum(asked for _, asked in kinds))
+    assert sorted(asked for _, asked in kinds) == sorted(Counter(each.kind for each in QUESTIONS).values())

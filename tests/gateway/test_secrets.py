@@ -49,6 +49,9 @@ def config(upstream: Upstream) -> str:
 def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(tmp_path_factory.mktemp("leaky"), config(upstream)) as served:
         yield served
+        name = upstream.plays(echoes("anthropic", SECRETS["a"], streams=True)[0])
+        rondel(served, "run", "rondel", "Hi", "--engine", f"a:{name}")  # so that there is a trace to look at
+        upstream.visit(name)
     files = [path for path in served.folder.rglob("*") if path.is_file() and path.name != "rondel.toml"]
     assert any(path.suffix == ".jsonl" for path in files), "it kept a log"
     shown = served.output

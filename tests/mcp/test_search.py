@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
-from rondel import App
+from rondel import Agent, App
+from rondel.contracts.embedder import Embedded
+from rondel.errors import EngineUnreachable
+from rondel.events import Event, UsageRecorded
 from rondel.machine.tokens import estimate_tokens
+from rondel.mcp import meaning
 from rondel.mcp.search import NAME, Catalog
 from rondel.stores.memory import MemoryStore
-from rondel.testing import call, say
+from rondel.testing import WordEmbedder, call, say
 from rondel.tool import Tool
 
-from .helpers import agent_with, model_of, raw, results, tell
+from .helpers import agent_with, model_of, raw, results, tell, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the servers of these tests are POSIX programs")
 
@@ -78,3 +84,84 @@ def test_tools_are_found_by_name_description_and_arguments() -> None:
     assert catalog.search("give a customer the money back", 1) == ["mcp-shop-refund"]
     assert catalog.search("recipient", 1) == ["mcp-mail-sendMessage"]
     assert catalog.search("mcp-shop-refund", 5) == ["mcp-shop-refund"]
+
+
+# --- by meaning -------------------------------------------------------------------------------------------------------
+
+SAME = {"bills": "invoice", "file": "archive", "away": "archive"}
+"""What the embedder of these tests knows: words that mean the same."""
+
+
+class Meaning(WordEmbedder):
+    """Knows a few synonyms. `gate` holds its answers back, and `failures` are raised first."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__(1_024)
+        self.gate, self.failures, self.calls = asyncio.Event(), list(failures), 0
+        self.gate.set()
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        self.calls += 1
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().embed([" ".join(SAME.get(word, word) for word in text.split()) for text in texts])
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """What the charges of a turn were for."""
+    return [event.charge.scope.kind for event in events if isinstance(event, UsageRecorded)]
+
+
+def searching(*queries: str) -> Agent:
+    steps = [call(NAME, id=str(number), query=query, limit=3) for number, query in enumerate(queries)]
+    return agent_with(raw("raw", "", 300), steps=[*steps, say("ok")], window=32_000)
+
+
+async def test_a_tool_is_found_by_its_meaning_without_a_common_word() -> None:
+    """Its vector is made once, and charged to the turn as an embedding."""
+    agent, embedder = searching("away bills", "bills"), Meaning()
+    async with App(agent, embedder=embedder) as app:
+        events = await tell(app)
+    first, second = results(agent)
+    assert "mcp-raw-archive_invoice_" in first.splitlines()[1]
+    assert "invoice" in second
+    assert len(embedder.texts) == 312 + 2
+    assert kinds(events).count("embedding") == embedder.calls == 5 + 2
+
+
+async def test_without_an_embedder_only_words_find_tools() -> None:
+    agent = searching("away bills", "archive an invoice")
+    async with App(agent) as app:
+        await tell(app)
+    first, second = results(agent)
+    assert "None of the 312 tools fits." in first
+    assert "mcp-raw-archive_invoice_" in second
+
+
+async def test_an_embedder_that_fails_leaves_the_words_and_is_asked_again() -> None:
+    agent, embedder = searching("archive an invoice", "away bills"), Meaning(EngineUnreachable("nobody is there"))
+    async with App(agent, embedder=embedder) as app:
+        await tell(app)
+    first, second = results(agent)
+    assert "mcp-raw-archive_invoice_" in first
+    assert "mcp-raw-archive_invoice_" in second
+
+
+async def test_a_slow_embedder_delays_no_search_for_long_and_works_on_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meaning, "WAIT_S", 0.05)
+    agent, embedder = searching("archive an invoice"), Meaning()
+    embedder.gate.clear()
+    async with App(agent, embedder=embedder) as app:
+        events = await tell(app)
+        assert "mcp-raw-archive_invoice_" in results(agent)[0]
+        embedder.gate.set()
+        await until(lambda: len(embedder.texts) == 312)
+        monkeypatch.setattr(meaning, "WAIT_S", 60.0)
+        model_of(agent).add(call(NAME, id="later", query="away bills"), say("found"))
+        await tell(app)
+    assert "mcp-raw-archive_invoice_" in results(agent)[-1]
+    assert len(embedder.texts) == 312 + 1
+    assert "embedding" not in kinds(events)  # the turn was over

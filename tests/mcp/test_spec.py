@@ -12,6 +12,7 @@ from rondel import Agent, App
 from rondel.engines.remote_mcp import RemoteMcp
 from rondel.errors import ConfigError, EngineOverloaded, NotTrusted, PromptRejected, RondelError
 from rondel.mcp.names import tool_name
+from rondel.mcp.native import native_tool
 from rondel.mcp.plugin import McpServers
 from rondel.mcp.spec import ServerSettings, read_block, spec_of
 from rondel.project.agents import load_agents
@@ -145,7 +146,7 @@ def test_a_project_that_is_not_trusted_starts_no_server(tmp_path: Path) -> None:
 async def test_a_provider_that_connects_itself_gets_the_server_and_others_do_not() -> None:
     """K03: passed on to an engine that supports it, and served by our own client otherwise."""
     specs, _ = read_block([NATIVE])
-    native = Scripted(say("ok"), facts=ModelFacts(remote_mcp=True))
+    native = _Responses(say("ok"), facts=ModelFacts(remote_mcp=True))
     async with App(Agent("helper", engine=native, plugins=[plugin_of(*specs)])) as app:
         await (await app.conversation().send("hi")).result()
     assert [spec.opaque["openai-responses"] for spec in native.prompts[0].tools] == [NATIVE]
@@ -159,7 +160,7 @@ async def test_a_provider_that_connects_itself_gets_the_server_and_others_do_not
 async def test_a_provider_that_cannot_reach_a_server_is_asked_again_and_then_without_it() -> None:
     """K04: 500·2^n ms, one extra attempt, then without the servers that failed, which alone are named."""
     specs, _ = read_block([NATIVE, {**NATIVE, "server_label": "wiki"}])
-    tools = [spec for plugin in (plugin_of(*specs),) for spec in plugin._native(_Remote())]  # type: ignore[arg-type]
+    tools = [tool for spec in specs if (tool := native_tool(spec)) is not None]
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -177,9 +178,8 @@ async def test_a_provider_that_cannot_reach_a_server_is_asked_again_and_then_wit
         assert [delta async for delta in RemoteMcp(refused, sleep=sleep).stream(Prompt.of(user("hi"), tools=tools))]
 
 
-class _Remote:
-    class engine:
-        facts = ModelFacts(remote_mcp=True)
+class _Responses(Scripted):
+    dialect = "openai-responses"
 
 
 def test_only_the_providers_own_dialect_passes_servers_on(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError
 
-from rondel import Agent, tool
+from rondel import Agent, Media, tool
 from rondel.testing import Pause, Scripted, call
 from rondel.tools.ask_user import ask_user
 from tests.web.served import WAIT_S, Site, site
@@ -134,16 +134,19 @@ async def test_questions_and_approvals_are_input_required_and_a_message_answers_
 
 async def test_files_go_in_and_come_out():
     @tool
-    async def draw() -> str:
+    async def draw() -> Media:
         "Draw."
-        return "drawn"
+        return Media("image", "image/png", PNG, name="fox.png")
 
-    model = Scripted("I see.")
+    model = Scripted("I see.", call("draw"), "Here it is.")
     async with site(Agent("a", engine=model, tools=[draw])) as made, client(made) as asked:
         seen = await task(asked, saying("Look", parts=(Part(raw=PNG, filename="a.png", media_type="image/png"),)))
         (given,) = [part for part in model.prompts[0].messages[-1].parts if getattr(part, "data", b"")]
         assert (given.mime, given.data) == ("image/png", PNG)
         assert base64.b64encode(seen.history[0].parts[1].raw) == base64.b64encode(PNG)
+        drawn = await task(asked, saying("Draw", "m3"))
+        (file,) = [artifact for artifact in drawn.artifacts if artifact.name != "answer"]
+        assert (file.name, file.parts[0].raw, file.parts[0].media_type) == ("fox.png", PNG, "image/png")
         with pytest.raises(A2AError, match="send a file in `raw`"):
             await task(asked, saying("x", "m2", parts=(Part(url="http://127.0.0.1/x", media_type="video/mp4"),)))
 

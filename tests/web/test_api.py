@@ -49,8 +49,8 @@ async def test_chat_takes_messages_and_returns_one():
         answer = await made.json("POST", "/api/chat", {"messages": messages})
         assert answer == {"message": {"role": "assistant", "content": "42"}}
         assert [m.text for m in model.prompts[0].messages] == ["What is 40?", "40", "And 2 more?"]
-        for wrong in ({"messages": []}, {}):
-            refused = await made.client.post("/api/chat", json=wrong)
+        for wrong in ('{"messages": []}', "{}"):
+            refused = await made.client.post("/api/chat", content=wrong)
             assert refused.status_code == 400
             assert "messages" in refused.json()["error"]
         failed = await made.client.post("/api/chat", json={"messages": messages})
@@ -247,14 +247,21 @@ async def test_looking_at_traces_usage_agents_jobs_and_settings():
 
 async def test_a_rounds_request_is_shown_in_its_dialect_and_run_again_with_another_engine():
     @tool
-    async def add(a: int, b: int) -> str:
+    async def add(a: int, b: int, why: dict[str, list[str]] | None = None) -> str:
         "Add two numbers."
         return str(a + b)
 
-    model = Scripted(call("add", "c1", a=40, b=2), "It is 42.", "Once more.", "Again: 42.")
-    about = {"hide": lambda text: text.replace("sk-secret", "***")}
-    agent = Agent("a", "You are brief.", engine=model, tools=[add], inputs={})
-    async with site(agent, about=about, make_engine=lambda name: Scripted("From another.", name=name)) as made:
+    adding = call("add", "c1", a=40, b=2, why={"key-secret": ["sk-secret"]})
+    model = Scripted(adding, "It is 42, sk-secret.", "Once more.", "Again: 42.")
+
+    def hide(text: str) -> str:
+        return text.replace("sk-secret", "***").replace("key-secret", "***")
+
+    def other(name: str) -> Scripted:
+        return Scripted("From another.", name=name)
+
+    agent = Agent("a", "You are brief: sk-secret.", engine=model, tools=[add], inputs={})
+    async with site(agent, about={"hide": hide}, make_engine=other) as made:
         id = await made.start()
         await made.say(id, "What is 40 and 2, sk-secret?")
         await made.say(id, "And?")
@@ -273,13 +280,15 @@ async def test_a_rounds_request_is_shown_in_its_dialect_and_run_again_with_anoth
         entries = (await made.json("GET", f"/api/conversations/{again['id']}/entries"))["entries"]
         assert not any(one["event"]["type"] == "history_given" for one in entries)
         await made.app.drain()
-        (said,) = (await made.app.conversation(again["id"]).transcript()).messages[-1].parts
-        assert said.text == "From another."
+        assert (await made.app.conversation(again["id"]).transcript()).messages[-1].text == "From another."
         shared = [
             await made.client.get(f"/api/conversations/{id}/trace?format=html{more}") for more in ("", "&content=no")
         ]
+        shared += [
+            await made.client.get(f"/api/conversations/{id}/trace?{more}") for more in ("format=markdown", "content=no")
+        ]
+        assert not [one.text for one in shared if "sk-secret" in one.text or "key-secret" in one.text]
         assert "40 and 2" in shared[0].text
-        assert "sk-secret" not in shared[0].text
         assert "40 and 2" not in shared[1].text
         assert "add" in shared[1].text
 

@@ -6,20 +6,23 @@ import contextlib
 import gzip
 import json
 import re
+import time
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from rondel import Agent, Limits, tool
+from rondel.events import MessageAdded, Outcome, TurnFinished, TurnStarted
 from rondel.gateway.relay.record import Record
 from rondel.project.settings import KeySettings
 from rondel.stores.sqlite.store import SqliteStore
 from rondel.surfaces.web.page import FOLDER
 from rondel.testing import Pause, Scripted, call, say
-from rondel.values import Citation, Message, Text, Usage
+from rondel.values import Citation, Message, Person, Text, Usage, user
 from tests.web.served import WAIT_S, Site, site
 from tests.web.visit import PHONE, at_rest, message, person, sees, send, visit
 
@@ -84,6 +87,67 @@ async def test_the_page_goes_on_when_the_server_is_restarted_in_mid_answer(brows
             await at_rest(page)
             await send(page, "And?")
             await sees(page, "More.")
+
+
+async def test_the_page_says_that_it_is_offline_and_comes_back_by_itself(browser: Browser):
+    """What was said in the meantime is there afterwards, once."""
+    pause = Pause("The beginning, ", "and the end.")
+    async with site(Agent("a", engine=Scripted(pause))) as made, person(browser, made) as (context, _):
+        page = await context.new_page()
+        await page.goto(made.address)
+        await send(page, "Go.")
+        await sees(page, "The beginning,")
+        gone = page.get_by_text("The connection is gone")
+        await context.set_offline(True)
+        await expect(gone).to_be_visible()
+        pause.release()
+        await made.app.drain()
+        await context.set_offline(False)
+        await expect(gone).to_have_count(0)
+        await expect(page.locator("article.turn")).to_contain_text(["The beginning, and the end."])
+        await at_rest(page)
+
+
+@pytest.mark.parametrize(("days", "named"), [(-1, "Today"), (1, "Yesterday")])
+@pytest.mark.slow
+async def test_a_browser_whose_clock_is_a_day_off_shows_everything(browser: Browser, days: int, named: str):
+    async with site(Agent("a", engine=Scripted("One.", "Two."))) as made:
+        id = await made.start()
+        await made.say(id, "First message")
+        async with person(browser, made) as (context, _):
+            await context.clock.set_fixed_time(datetime.now(UTC) + timedelta(days=days))
+            page = await context.new_page()
+            await page.goto(f"{made.address}/#/chat/{id}")
+            await sees(page, "One.")
+            await expect(page.locator(".side .day")).to_have_text(named)
+            await send(page, "Second message")
+            await sees(page, "Two.")
+            await at_rest(page)
+            await page.get_by_role("button", name="Trace", exact=True).last.click()
+            await expect(page.get_by_role("tree", name="Steps")).to_be_visible()
+
+
+@pytest.mark.slow
+async def test_a_list_of_10000_conversations_stays_fast(browser: Browser, tmp_path: Path):
+    """The page holds only the rows that are seen, and walking down and searching take no time that people notice."""
+    store = SqliteStore(str(tmp_path / "talks.db"))
+    async with site(Agent("a", engine=Scripted()), store=store) as made:
+        for n in range(10_000):
+            message = user(f"Conversation number {n}", id=f"m{n}")
+            started = TurnStarted(f"t{n}", "a", person=Person("user"))
+            finished = TurnFinished(f"t{n}", Outcome.DONE)
+            await store.append(f"c{n:05}", 1, (started, MessageAdded(message), finished), at=1e9 + n, wait=False)
+        async with visit(browser, made) as page:
+            rows, list_ = page.locator(".side .item"), page.locator(".side .list")
+            await expect(rows.first).to_contain_text("number 9999")
+            began = time.monotonic()
+            for at in range(1, 11):
+                await list_.evaluate("(box) => { box.scrollTop = box.scrollHeight }")
+                await expect(page.locator(".side")).to_contain_text(f"number {9_999 - at * 100 + 2}")
+            await page.get_by_role("searchbox", name="Search conversations").fill("number 17")
+            await expect(rows.first).to_contain_text("number 17")
+            assert time.monotonic() - began < 15
+            assert await rows.count() < 100
 
 
 async def test_people_log_in_and_out_and_a_revoked_key_ends_the_stream(
@@ -198,25 +262,37 @@ async def test_traces_usage_gateway_agents_jobs_and_settings_show_what_happened(
     about = {"settings": lambda: SETTINGS, "files": {"a": "agents/a.md"}}
     async with site(_agent(), about=about) as made:
         id = await _used(made)
-        async with visit(browser, made, "#/traces") as page:
+        async with visit(browser, made, "#/traces", permissions=["clipboard-read", "clipboard-write"]) as page:
             await page.get_by_role("row").filter(has_text="What is 40 and 2?").click()
             steps = page.get_by_role("tree", name="Steps")
             await expect(steps).to_contain_text("add")
             await steps.get_by_role("treeitem").first.click()
-            await page.get_by_label("Compare with").select_option(index=1)
+            await page.get_by_label("Step to compare with").select_option(index=1)
             await expect(page.locator(".diff .added").first).to_be_visible()
             await expect(page.locator(".diff .removed").first).to_be_visible()
             await page.locator("summary", has_text="Request of round 1").click()
             await expect(page.locator(".request")).to_contain_text("You are brief.")
             await page.get_by_role("button", name="Before plugins").click()
             await expect(page.locator(".request")).to_contain_text('"role": "user"')
+            await page.get_by_role("button", name="Copy as curl").click()
+            await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+            copied = await page.evaluate("navigator.clipboard.readText()")
+            assert copied.startswith(f"curl {made.address}/v1/chat/completions")
+            assert "What is 40 and 2?" in copied
             await page.get_by_role("button", name="Run in a new conversation").click()
             await sees(page, "Another.")
+            await at_rest(page)
+            await page.goto(f"{made.address}/#/traces/{id}")
+            await steps.get_by_role("treeitem").first.click()
+            other = page.get_by_label("Conversation to compare with")
+            await other.select_option(index=1)
+            await page.get_by_label("Step to compare with").select_option(index=1)
+            await expect(page.locator(".diff .removed").first).to_be_visible()
 
             await page.goto(f"{made.address}/#/usage")
             await expect(page.get_by_text("All time")).to_be_visible()
             await page.get_by_label("Group by").select_option("agent")
-            await expect(page.get_by_role("region", name="Usage")).to_contain_text("286")
+            await expect(page.get_by_role("region", name="Usage")).to_contain_text("332")
 
             await page.goto(f"{made.address}/#/gateway")
             rows = page.get_by_role("region", name="Requests").locator("tbody tr")
@@ -307,7 +383,7 @@ async def test_right_to_left_text_zoom_phones_and_reduced_motion(browser: Browse
     async with site(Agent("a", engine=Scripted(hebrew, Pause("working ")))) as made:
         id = await made.start()
         await made.say(id, "مرحبا")
-        zoomed = {"width": 640, "height": 400}  # 1280 x 800 at 200 %
+        zoomed: ViewportSize = {"width": 640, "height": 400}  # 1280 x 800 at 200 %
         options = {"viewport": PHONE, "reduced_motion": "reduce", "has_touch": True}
         async with visit(browser, made, f"#/chat/{id}", **options) as page:
             await sees(page, hebrew)

@@ -1,4 +1,4 @@
-"""Knowledge bases, MCP servers and the offer of a model, over the API and in a real browser."""
+"""Knowledge bases, MCP servers, jobs, usage and the offer of a model, over the API and in a real browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from rondel import Agent
+from rondel import Agent, tool
 from rondel.contracts.embedder import Embedded, Embedder, Vector
 from rondel.engines.local.weights import Url, Weights, is_present, path_of, pull
 from rondel.knowledge.base import KnowledgeBase
@@ -22,7 +22,7 @@ from rondel.knowledge.settings import KnowledgeSettings
 from rondel.mcp.plugin import McpServers
 from rondel.mcp.spec import ServerSpec
 from rondel.stores.sqlite.knowledge import SqliteKnowledge
-from rondel.testing import Scripted
+from rondel.testing import Scripted, ScriptedImages, call, say
 from rondel.values import Usage
 from tests.mcp.helpers import raw
 from tests.web.served import WAIT_S, Site, site
@@ -253,3 +253,55 @@ async def test_a_newcomer_is_offered_a_model_and_then_talks_to_it(
             await sees(page, "Hello there.")
             await expect(message(page)).to_have_value("")
         assert (await made.client.post("/api/models/other/download")).status_code == 404
+
+
+# --- jobs and usage ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_job_is_run_again_with_what_it_was_asked(browser: Browser):
+    asked: list[str] = []
+
+    @tool(background="background")
+    async def research(topic: str) -> str:
+        "Research in the background."
+        asked.append(topic)
+        if len(asked) == 1:
+            raise ValueError("the source cannot be reached")
+        return f"Three papers on {topic}."
+
+    model = Scripted(call("research", topic="foxes"), say("I began.", usage=Usage(1_234, 321)))
+    async with site(Agent("a", engine=model, tools=[research])) as made:
+        id = await made.start()
+        await made.say(id, "Research foxes.")
+        await made.app.drain()
+        (job,) = (await made.json("GET", "/api/jobs"))["jobs"]
+        assert job["status"] == "failed"
+        async with visit(browser, made, "#/jobs") as page:
+            rows = page.get_by_role("region", name="Jobs").locator("tbody tr")
+            await expect(rows).to_contain_text(["the source cannot be reached"])
+            await rows.get_by_role("button", name="Try again").click()
+            await expect(rows).to_contain_text(["Three papers on foxes.", "the source cannot be reached"])
+            assert asked == ["foxes", "foxes"]
+            await rows.nth(1).get_by_role("button", name="Try again").click()
+            await expect(page.get_by_role("alert")).to_contain_text("was tried again already")
+            await page.goto(f"{made.address}/#/usage")
+            usage = page.get_by_role("region", name="Usage")
+            await expect(usage).to_contain_text("1,298")
+            await expect(usage).to_contain_text("no price")
+        assert (await made.client.post("/api/jobs/nope/retry")).status_code == 404
+        assert len((await made.json("GET", "/api/jobs"))["jobs"]) == 2
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_picture_that_an_agent_makes_is_in_the_transcript(browser: Browser):
+    model = Scripted(call("generate_image", prompt="A red fox"), "Here it is.")
+    agent = Agent("a", engine=model, tools=["generate_image"])
+    async with site(agent, images=ScriptedImages()) as made, visit(browser, made) as page:
+        await send(page, "Draw a fox.")
+        await sees(page, "Here it is.")
+        await page.reload()
+        picture = page.locator("article.turn img.picture")
+        await expect(picture).to_have_attribute("alt", "a-red-fox.png")
+        assert await picture.evaluate("async (one) => { await one.decode(); return one.naturalWidth }") == 64

@@ -22,7 +22,9 @@ export function watch(id: string, after: number, on: Watcher): Watch {
   let closed = false;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let wait = RETRY_MS;
+  let lost = false; // `again` looks after it
   const open = () => {
+    lost = false;
     source = new EventSource(`/api/conversations/${enc(id)}/events?after=${seq}`);
     source.addEventListener("entry", (message) => {
       const entry = JSON.parse((message as MessageEvent<string>).data) as Entry;
@@ -31,10 +33,14 @@ export function watch(id: string, after: number, on: Watcher): Watch {
     });
     source.addEventListener("live", (message) => on.live(JSON.parse((message as MessageEvent<string>).data) as Event));
     source.onopen = () => { wait = RETRY_MS; on.opened(); };
-    source.onerror = () => {
-      source?.close();
-      if (!closed) void again();
-    };
+    source.onerror = lose;
+  };
+  const lose = () => {
+    if (closed || lost) return;
+    lost = true;
+    retry = undefined;
+    source?.close();
+    void again();
   };
   const again = async () => {
     try {
@@ -45,12 +51,13 @@ export function watch(id: string, after: number, on: Watcher): Watch {
       if (error instanceof ApiError && error.status === 401) return; // the log-in takes over
       on.lost();
     }
-    if (closed) return;
+    if (closed || !lost) return;
     retry = setTimeout(open, wait);
     wait = Math.min(wait * 2, RETRY_MS_MAX);
   };
-  const hurry = () => { if (retry !== undefined && source?.readyState === EventSource.CLOSED) { clearTimeout(retry); wait = RETRY_MS; open(); } };
+  const hurry = () => { if (lost && retry !== undefined) { clearTimeout(retry); wait = RETRY_MS; open(); } };
   addEventListener("online", hurry);
+  addEventListener("offline", lose);
   open();
-  return { close() { closed = true; clearTimeout(retry); removeEventListener("online", hurry); source?.close(); } };
+  return { close() { closed = true; clearTimeout(retry); removeEventListener("online", hurry); removeEventListener("offline", lose); source?.close(); } };
 }

@@ -22,7 +22,7 @@ export function dollars(value: number | string | undefined | null): string {
 
 export function dayOf(at: number, now: number): string {
   const day = (t: number) => new Date(t * 1000).toDateString();
-  if (day(at) === day(now)) return "Today";
+  if (at > now || day(at) === day(now)) return "Today"; // a browser whose clock is late lives before its conversations
   if (day(at) === day(now - 86_400)) return "Yesterday";
   if (now - at < 7 * 86_400) return "Previous 7 days";
   return new Date(at * 1000).toLocaleDateString(undefined, { month: "long", year: "numeric" });
@@ -52,4 +52,12 @@ export async function copyText(text: string): Promise<boolean> {
 export function sourceName(source: { title?: string; path?: string; url?: string; line?: number; page?: number }): string {
   const at = source.line ? `:${source.line}` : source.page ? `, page ${source.page}` : "";
   return (source.title || source.path || source.url || "source") + at;
+}
+
+const CHANGES_MAX = 6;
+
+/** What a step changed in a prompt, on one line. */
+export function changesText(changes: { what: string; kind: string; id: string }[] = []): string {
+  const said = changes.slice(0, CHANGES_MAX).map((change) => `${change.what} ${change.id || change.kind}`).join(", ");
+  return changes.length > CHANGES_MAX ? `${said} and ${changes.length - CHANGES_MAX} more` : said || "no change";
 }

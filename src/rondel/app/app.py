@@ -18,7 +18,7 @@ from ..contracts.clock import Clock, SystemClock
 from ..contracts.deadline import Deadlines
 from ..contracts.runtime import Job, Runtime
 from ..contracts.store import Store
-from ..engine import Engine, EngineInfo
+from ..engine import Engine, EngineInfo, close
 from ..errors import RondelError, StoreError, TurnFailed
 from ..events import DurableEvent, MessageAdded, TurnStarted
 from ..limits import ReplyBound
@@ -66,14 +66,16 @@ class App:
         environment: Mapping[str, str] | None = None,
         knowledge: Knowledge | None = None,
         web_search: WebSearch | None = None,
+        embedder: Embedder | None = None,
         images: GivenEngines = (),
         image_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Compose an app. The first agent answers where none is named. `engine` is for agents without one; without it
         they get the one that the command line would choose. `store` is a path of a database, a store, or None for
-        memory; `recover` takes up what a process that died has left. `plugins` replaces the default list. `images` are
-        engines that make pictures, in the order in which they are asked; `image_options`, such as `size` and `quality`,
-        are used where a request has none."""
+        memory; `recover` takes up what a process that died has left. `plugins` replaces the default list. `embedder`
+        finds tools by their meaning; without it, that of the knowledge bases does. `images` are engines that make
+        pictures, in the order in which they are asked; `image_options`, such as `size` and `quality`, are used where a
+        request has none."""
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
@@ -82,6 +84,8 @@ class App:
         self._environment = environment
         self._knowledge, self.web_search = knowledge, web_search
         self.knowledge: KnowledgeBases = knowledge or _no_knowledge()  # what agents can look up
+        self._own_embedder = embedder
+        self.embedder = embedder or (knowledge.embedder if knowledge is not None else None)
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = _open_store(store, self.clock)
@@ -138,6 +142,7 @@ class App:
     async def _close(self) -> None:
         await self.registry.aclose()
         await self.images.aclose()
+        await close(self._own_embedder)
         if self._knowledge is not None:
             await self._knowledge.aclose()
         self.deadlines.close()

@@ -19,7 +19,7 @@ VARIABLE = "DISCORD_TOKEN"
 
 def check_installed() -> None:
     if find_spec("discord") is None:
-        raise RondelError("Discord needs discord.py: run pip install 'rondel[discord]'")
+        raise RondelError("Discord needs discord.py: run pip install '.[discord]' in a checkout")
 
 
 def settings_of(config: Config) -> DiscordSettings:

@@ -42,7 +42,7 @@ from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
 from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_plugins
 from ..project.images import make_image_engine
-from ..project.knowledge import make_knowledge, make_web_search
+from ..project.knowledge import make_knowledge, make_tool_embedder, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import state_folder, trust_list
 from ..surfaces.web.beside import beside
@@ -116,8 +116,9 @@ async def open_gateway(
             raise
         default = Default(NO_ENGINE, str(error), named=False)
     store = open_store(config)
+    agents = with_plugins(await _agents(project, config, default, env), config)
     app = App(
-        *with_plugins(await _agents(project, config, default, env), config),
+        *agents,
         engine=default.name,
         store=store,
         ledger=make_ledger(store.ledger_store, config),
@@ -126,6 +127,7 @@ async def open_gateway(
         environment=process_environment(config, os.environ),
         knowledge=make_knowledge(config, env=env),
         web_search=make_web_search(config),
+        embedder=make_tool_embedder(agents, config),
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)

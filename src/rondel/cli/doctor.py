@@ -185,7 +185,7 @@ async def _discord(config: Config) -> AsyncIterator[Finding]:
     if config.discord is None and not token:
         return
     if importlib.util.find_spec("discord") is None:
-        yield Finding("Discord", "missing", "discord.py is not installed", "pip install 'rondel[discord]'")
+        yield Finding("Discord", "missing", "discord.py is not installed", "pip install '.[discord]' in a checkout")
         return
     if not token.strip():
         yield Finding("Discord", "missing", "[discord] has no token", "set DISCORD_TOKEN")

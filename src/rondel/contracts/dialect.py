@@ -137,6 +137,15 @@ class ChecksAttachments(Protocol):
     def carries(self, media: Media) -> bool: ...
 
 
+@runtime_checkable
+class AddsHeaders(Protocol):
+    """A dialect with fields that are read only if a header announces them."""
+
+    def headers_for(self, body: bytes, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers of a request, with what its body needs."""
+        ...
+
+
 class StreamMeter(Protocol):
     """Watches an answer that is relayed as bytes: whole events pass, and what they say is read on the way."""
 

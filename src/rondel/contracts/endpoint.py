@@ -125,6 +125,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variable="ANTHROPIC_BASE_URL",
         model="claude-sonnet-5-5",
         web_search=True,
+        remote_mcp=True,
     ),
     "openai": Provider(
         "https://api.openai.com/v1",

@@ -1,8 +1,8 @@
 """Continues without the MCP servers that a provider cannot reach.
 
-OpenAI's models connect to such servers themselves, and the whole request fails if one of them does. It is asked again
-after 500 ms, twice as long after each further failure, at most 2 s; then without the servers that failed, with a note
-that names them, and only them.
+OpenAI and Anthropic connect to such servers themselves, and the whole request fails if one of them does. It is sent
+again after 500 ms, twice as long after each further failure, at most 2 s; then without the servers that failed, with a
+note that names them, and only them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import EngineError
 from ..prompt import Prompt
 from ..values import Delta, Notice, ReplyStarted, ToolSpec
 
-DIALECT = "openai-responses"
+LABELS = {"mcp": "server_label", "mcp_toolset": "mcp_server_name"}  # where a tool of such a type names its server
 EXTRA, BASE_S, CAP_S = 1, 0.5, 2.0
 STATUSES = (408, 409, 424, 429)
 
@@ -69,10 +69,11 @@ class RemoteMcp(Wrapper):
 
 
 def _label(spec: ToolSpec) -> str:
-    raw: Any = spec.opaque.get(DIALECT)
-    if not isinstance(raw, dict) or cast("dict[str, Any]", raw).get("type") != "mcp":
-        return ""
-    return str(cast("dict[str, Any]", raw).get("server_label", ""))
+    for raw in spec.opaque.values():
+        form = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+        if key := LABELS.get(form.get("type", "")):
+            return str(form.get(key, ""))
+    return ""
 
 
 def _may_be_theirs(error: EngineError) -> bool:

@@ -35,6 +35,7 @@ from ..errors import EngineError, RondelError
 from ..fetching import FetchError
 from ..fetching.http import PageFetcher
 from ..values import Value
+from .ranking import NEAR_MIN, fused
 from .rerank import reranked
 from .scan import ReadFile, Scan, exists, made, pattern_of, read_file, scan, tags_of
 from .settings import KnowledgeSettings
@@ -43,9 +44,6 @@ log = logging.getLogger("rondel.knowledge")
 
 BATCH = 64  # chunks that are embedded together and stored with one commit
 DEPTH = 50  # how many chunks each kind of search finds, at least, before both are merged
-RANK_OFFSET = 5  # of reciprocal rank fusion: how little the first ranks differ; small, since few passages are wanted
-WORDS_WEIGHT = 2.0  # how much more a rank by words counts than one by meaning; bench/knowledge.py compares
-NEAR_MIN = 0.1  # texts with a smaller cosine have nothing to do with each other, whatever the model
 RERANKED = 20  # how many passages a model puts in order
 REFRESHED_FILES_MAX = 200  # a search reads no more files than this; `rondel knowledge sync` reads any number
 REFRESHED_CHUNKS_MAX = 32  # a search embeds no more chunks than this
@@ -164,7 +162,7 @@ class KnowledgeBase:
         words = await self._store.find_words(self.key, query, depth, filter)
         near = await self._nearest(query, depth, filter, embedder)
         wanted = max(limit, RERANKED) if rerank is not None else limit
-        found = await self._passages(fused(words, near), wanted)
+        found = await self._passages(fused([hit.chunk for hit in words], [hit.chunk for hit in near]), wanted)
         if rerank is not None and len(found) > 1:
             found = await reranked(rerank, query, found)
         return found[:limit]
@@ -180,26 +178,17 @@ class KnowledgeBase:
             self.warn(f"the knowledge base {self.name!r} is searched by words only: {error}")
             return []
 
-    async def _passages(self, hits: Sequence[Hit], limit: int) -> list[Passage]:
+    async def _passages(self, ranked: Sequence[tuple[int, float]], limit: int) -> list[Passage]:
         found: list[Passage] = []
-        scores = {hit.chunk: hit.score for hit in hits}
-        for start in range(0, len(hits), 2 * limit):
-            for stored in await self._store.chunks(self.key, [hit.chunk for hit in hits[start : start + 2 * limit]]):
+        scores = dict(ranked)
+        for start in range(0, len(ranked), 2 * limit):
+            for stored in await self._store.chunks(self.key, [chunk for chunk, _ in ranked[start : start + 2 * limit]]):
                 # A deleted file does not answer any more, even before the next sync.
                 if exists(stored.path, self.project):
                     found.append(passage_of(stored, scores[stored.id]))
                 if len(found) == limit:
                     return found
         return found
-
-
-def fused(words: Sequence[Hit], near: Sequence[Hit]) -> list[Hit]:
-    """Merge rankings by reciprocal rank: what both of them found comes first, whatever their scores mean."""
-    scores: dict[int, float] = {}
-    for ranking, weight in ((words, WORDS_WEIGHT), (near, 1.0)):
-        for rank, hit in enumerate(ranking, 1):
-            scores[hit.chunk] = scores.get(hit.chunk, 0.0) + weight / (RANK_OFFSET + rank)
-    return sorted((Hit(chunk, score) for chunk, score in scores.items()), key=lambda hit: (-hit.score, hit.chunk))
 
 
 def passage_of(stored: StoredChunk, score: float = 0.0) -> Passage:

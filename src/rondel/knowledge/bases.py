@@ -9,7 +9,8 @@ from ..contracts.knowledge import Filter, KnowledgeStore
 from ..contracts.source import Passage
 from ..engine import Engine, close
 from ..errors import RondelError, nearest
-from .base import RANK_OFFSET, KnowledgeBase
+from .base import KnowledgeBase
+from .ranking import RANK_OFFSET
 
 QUERY_CHARS_MAX = 4_000
 
@@ -27,6 +28,11 @@ class Knowledge:
 
     def __bool__(self) -> bool:
         return bool(self._bases)
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The embedder of the first base that has one."""
+        return next((base.embedder for base in self._bases.values() if base.embedder is not None), None)
 
     def base(self, name: str) -> KnowledgeBase:
         if name not in self._bases:

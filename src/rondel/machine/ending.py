@@ -15,7 +15,7 @@ from ..errors import AgentFailed, EngineError, LimitReached, RondelError, StoreE
 from ..events import DurableEvent, Failure, LimitHit, MessageAdded, Outcome, QuestionAnswered, TurnFinished, TurnStarted
 from ..question import Answer
 from ..tool import error_of
-from ..values import Played, ToolCall
+from ..values import Foreign, Played, ToolCall
 from .calls import call_finished
 from .replies import append_reply, error_message, own_message
 from .turn import Turn
@@ -147,11 +147,15 @@ async def _end_stopped(turn: Turn) -> None:
 
 
 async def _append_partial_reply(turn: Turn) -> None:
-    """Append what was received of a reply that was cut off, without its calls."""
+    """Append what was received of a reply that was cut off, without its calls, and without what the provider was doing
+    at its end: a provider refuses a call of its own tools that has no result."""
     if turn.builder is None or turn.plugins.holds_stream:
         return
     reply = turn.builder.reply()
-    if parts := tuple(part for part in reply.message.parts if not isinstance(part, ToolCall)):
+    parts = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
+    while parts and isinstance(parts[-1], Foreign):
+        parts = parts[:-1]
+    if parts:
         message, played = msgspec.structs.replace(reply.message, parts=parts), turn.played or Played()
         reply = msgspec.structs.replace(reply, message=played.cut(message), stop="interrupted")
         await append_reply(turn, reply, seconds=turn.now() - turn.round_began, played_ms=played.ms)

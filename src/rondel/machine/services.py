@@ -85,6 +85,11 @@ class Services(Protocol):
     def knowledge(self) -> KnowledgeBases: ...
 
     @property
+    def embedder(self) -> Embedder | None:
+        """What finds other things than passages by their meaning, if there is one."""
+        ...
+
+    @property
     def web_search(self) -> WebSearch | None:
         """The service that searches the web, if one is configured."""
         ...

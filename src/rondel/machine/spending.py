@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..charge import Scope
+from ..charge import Scope, Tell
 from ..engine import Engine, EngineInfo
 from ..events import Event, SpendingWarned, Spent, UsageRecorded
 from ..limits import Limits, ReplyBound
@@ -34,8 +35,10 @@ def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engi
     )
 
 
-def charged_embedder(turn: Turn, embedder: Embedder) -> Embedder:
-    return turn.services.charge_embedder(embedder, partial(scope_of, turn, "embedding"), partial(_record, turn))
+def charged_embedder(turn: Turn, embedder: Embedder, tells: Callable[[], bool] = lambda: True) -> Embedder:
+    """Return the embedder, charged to the turn. What outlives the turn `tells` it nothing any more."""
+    tell: Tell = lambda event: _record(turn, event) if tells() else None  # noqa: E731
+    return turn.services.charge_embedder(embedder, partial(scope_of, turn, "embedding"), tell)
 
 
 async def make_images(turn: Turn, request: ImageRequest) -> GeneratedImages:

@@ -36,7 +36,7 @@ BASE_S, CAP_S = 0.5, 2.0
 AGAIN_S, AGAIN_MAX_S = 2.0, 60.0  # between the attempts of the background
 RECONNECT_S = 5.0  # how long a prompt waits for a server that has just been lost
 READ_S = 30.0  # how long a prompt or a resource may take
-MISSING_SDK = "the MCP SDK is not installed; run `pip install 'rondel[mcp]'`"
+MISSING_SDK = "the MCP SDK is not installed; run `pip install '.[mcp]'` in a checkout"
 
 
 def retry_delay_s(failures: int) -> float:

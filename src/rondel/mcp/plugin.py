@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..contracts.command import Command
+from ..engine import dialect_of
 from ..errors import RondelError, ToolError
 from ..files.private import state_folder
 from ..machine.turn import Turn
@@ -33,7 +34,9 @@ from .asking import Asker
 from .commands import prompt_command, servers_command
 from .hub import hub_of
 from .link import Link
+from .meaning import Meanings
 from .names import PREFIX, tool_name
+from .native import native_tool
 from .pins import as_approved, pin
 from .remote import RemoteTool
 from .search import Catalog, found_tools, search_tool
@@ -80,6 +83,7 @@ class McpServers(Plugin):
         self._logins = Path(logins) if logins else state_folder(os.environ) / "mcp"
         self._links: list[Link] = []
         self._catalogs: tuple[tuple[object, ...], Catalog, Tool] | None = None
+        self._meanings = Meanings()
         self._life = contextlib.AsyncExitStack()
         self._opening = asyncio.Lock()
         self._app: App | None = None
@@ -110,6 +114,7 @@ class McpServers(Plugin):
     async def lifespan(self, app: App) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as life:
             self._app, self._life, self._links = app, life, []
+            life.push_async_callback(self._meanings.aclose)
             await self._connect([spec for spec in self.specs if not spec.is_remote])
             try:
                 yield
@@ -130,12 +135,12 @@ class McpServers(Plugin):
     async def on_turn_start(self, turn: Turn) -> None:
         if any(call.name.startswith(PREFIX) for call in turn.unanswered_calls()):
             await self._ready(turn)  # a call that was interrupted or held is made before any prompt
-            turn.offer(self.name, self._catalog()[0].tools)
+            turn.offer(self.name, self._catalog(turn)[0].tools)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         if not turn.previewing:
             await self._ready(turn)
-        catalog, search = self._catalog()
+        catalog, search = self._catalog(turn)
         turn.offer(
             self.name, catalog.tools if not self._is_large(turn, catalog) else {**catalog.tools, search.name: search}
         )
@@ -145,7 +150,7 @@ class McpServers(Plugin):
         for spec in offered:
             if spec.name in own:
                 await turn.warn(self.name, f"the agent has a tool named {spec.name!r}, so the server's is not offered")
-        added += self._native(turn)
+        added += self._passed_on(turn).values()
         prompt = prompt.replace(tools=(*prompt.tools, *added)) if added else prompt
         return await self._with_note(turn, prompt)
 
@@ -159,16 +164,15 @@ class McpServers(Plugin):
 
     async def _ready(self, turn: Turn) -> None:
         """Connect what this turn's engine does not connect to itself, and wait for it, once."""
-        if not turn.engine.facts.remote_mcp:
-            async with self._opening:
-                known = {link.spec.name for link in self._links}
-                await self._connect([spec for spec in self.specs if spec.name not in known])
+        async with self._opening:
+            known = {link.spec.name for link in self._links} | self._passed_on(turn).keys()
+            await self._connect([spec for spec in self.specs if spec.name not in known])
         if not self._has_waited:
             self._has_waited = True
             if pending := await self._unsettled(min(QUIET_S, WAIT_S)):
                 await turn.warn(self.name, f"waiting for the MCP servers: {', '.join(pending)}")
                 await self._unsettled(WAIT_S - QUIET_S)
-        for link in self._links:
+        for link in self._served(turn):
             await link.reconnected()
             if link.spec.required and not link.is_ready:
                 await link.session()  # waits for it, or raises with the reason
@@ -182,18 +186,19 @@ class McpServers(Plugin):
             if not await link.settled(max(0.0, until - asyncio.get_running_loop().time()))
         ]
 
-    def _catalog(self) -> tuple[Catalog, Tool]:
-        """Return the tools of all servers, made anew only if a server has changed."""
-        key = tuple((link.version, link.is_ready) for link in self._links)
+    def _catalog(self, turn: Turn) -> tuple[Catalog, Tool]:
+        """Return the tools of all servers that we serve, made anew only if a server has changed."""
+        links = self._served(turn)
+        key = tuple((link.spec.name, link.version, link.is_ready) for link in links)
         if self._catalogs is None or self._catalogs[0] != key:
             servers = [spec.name for spec in self.specs]
             tools: dict[str, Tool] = {}
-            for link in self._links:
+            for link in links:
                 for remote in link.offer.tools if link.is_ready else ():
                     made = self._tool(link, remote, servers)
                     tools.setdefault(made.name, made)
             catalog = Catalog(tools)
-            self._catalogs = key, catalog, search_tool(catalog)
+            self._catalogs = key, catalog, search_tool(catalog, self._meanings)
         return self._catalogs[1], self._catalogs[2]
 
     def _is_large(self, turn: Turn, catalog: Catalog) -> bool:
@@ -204,18 +209,21 @@ class McpServers(Plugin):
             return list(catalog.specs.values())
         return [search.spec, *(catalog.specs[name] for name in found_tools(turn, catalog))]
 
-    def _native(self, turn: Turn) -> list[ToolSpec]:
-        """Return the servers that the engine itself connects to, in its own form."""
+    def _passed_on(self, turn: Turn) -> dict[str, ToolSpec]:
+        """Return the servers that the engine itself connects to, in its own form, by their names."""
         if not turn.engine.facts.remote_mcp:
-            return []
-        return [
-            ToolSpec(spec.native["server_label"], opaque={"openai-responses": spec.native})
-            for spec in self.specs
-            if spec.native is not None and spec.is_remote
-        ]
+            return {}
+        tools = ((spec.name, native_tool(spec)) for spec in self.specs)
+        dialect = dialect_of(turn.engine)
+        return {name: tool for name, tool in tools if tool is not None and dialect in tool.opaque}
+
+    def _served(self, turn: Turn) -> list[Link]:
+        """Return the servers that our own client serves in this turn."""
+        passed_on = self._passed_on(turn)
+        return [link for link in self._links if link.spec.name not in passed_on] if passed_on else self._links
 
     async def _with_note(self, turn: Turn, prompt: Prompt) -> Prompt:
-        missing = [link for link in self._links if not link.is_ready]
+        missing = [link for link in self._served(turn) if not link.is_ready]
         turn.state[UNAVAILABLE] = [link.spec.name for link in missing]
         if not missing:
             self._told.clear()

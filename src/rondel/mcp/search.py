@@ -1,4 +1,4 @@
-"""Finds tools by what they do, for models whose window could not hold the schemas of all of them.
+"""Finds tools by name and meaning, for models whose window could not hold the schemas of all of them.
 
 The model gets one tool that searches; what it finds is offered from the next round on, for the rest of the
 conversation. Which tools were found is in the transcript, in the results of the search.
@@ -12,15 +12,17 @@ from typing import Any, cast
 
 import msgspec
 
-from ..knowledge.ranking import Ranking, counted, words_of
+from ..knowledge.ranking import Ranking, counted, fused, words_of
 from ..machine.tokens import estimate_tokens
 from ..machine.turn import Turn
 from ..plugin import Key
 from ..tool import CallContext, NoResult, Tool, tool
 from ..values import ToolResult
+from .meaning import Meanings
 
 NAME = "find_mcp_tools"
 LIMIT_MAX = 20
+WORDS_WEIGHT = 1.0  # a description is a sentence or two: many words in it fit by chance
 FOUND_MAX = 40  # the newest ones are offered
 DESCRIPTION_CHARS = 200
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -36,8 +38,19 @@ class Catalog:
         self.tokens = sum(estimate_tokens(msgspec.json.encode(spec).decode()) for spec in self.specs.values())
         self._ranking: Ranking[str] | None = None
 
+    async def find(self, turn: Turn, query: str, limit: int, meanings: Meanings) -> list[str]:
+        """Return the names of the tools that fit best by their words and, if the app has an embedder, by their meaning,
+        the best first."""
+        embedder = turn.services.embedder
+        words = self.search(query, limit)
+        if embedder is None or query in self.tools:
+            return words
+        texts = {name: f"{_split(name.removeprefix('mcp-'))}: {one.description}" for name, one in self.tools.items()}
+        near = await meanings.nearest(turn, embedder, query, texts, limit)
+        return [name for name, _ in fused(words, near, words_weight=WORDS_WEIGHT)[:limit]]
+
     def search(self, query: str, limit: int) -> list[str]:
-        """Return the names of the tools that fit best, the best first."""
+        """Return the names of the tools whose words fit best, the best first."""
         if query in self.tools:
             return [query]
         if self._ranking is None:
@@ -60,7 +73,7 @@ def _words(one: Tool) -> str:
     return f"{name} {name} {name} {one.description} {arguments}"
 
 
-def search_tool(catalog: Catalog) -> Tool:
+def search_tool(catalog: Catalog, meanings: Meanings) -> Tool:
     """Return the tool that searches the catalog."""
     count = f"{len(catalog.tools):,}"
 
@@ -70,8 +83,8 @@ def search_tool(catalog: Catalog) -> Tool:
         description=f"Find tools by what they do. {count} tools are available that are not listed here: describe what "
         "you want to do, and the tools that fit are listed, and can be called from your next step on.",
     )
-    def find_mcp_tools(query: str, context: CallContext, limit: int = 8) -> str | NoResult:
-        found = catalog.search(query, max(1, min(limit, LIMIT_MAX)))
+    async def find_mcp_tools(query: str, context: CallContext, limit: int = 8) -> str | NoResult:
+        found = await catalog.find(context.turn, query, max(1, min(limit, LIMIT_MAX)), meanings)
         if not found:
             return NoResult(f"None of the {count} tools fits.", "Describe it in other words.")
         lines = (f"- {name}: {' '.join(catalog.tools[name].description.split())[:DESCRIPTION_CHARS]}" for name in found)

@@ -87,7 +87,8 @@ class ServerSpec(Value, frozen=True):
     @property
     def is_remote(self) -> bool:
         """Whether an engine may connect to it: only if no person has to approve its calls."""
-        return self.native is not None and self.native.get("require_approval") == "never"
+        asks = self.approval == "confirm" or self.ask
+        return self.native is not None and self.native.get("require_approval") == "never" and not asks
 
     @property
     def address(self) -> str:

@@ -213,8 +213,8 @@ def _over_http(endpoint: Endpoint, model: str, settings: EngineSettings) -> Engi
 
     known = {key: v for key, v in msgspec.structs.asdict(settings.facts).items() if v is not None}
     facts = msgspec.structs.replace(facts_of(endpoint.provider, model), **known)
-    if endpoint.dialect != "openai-responses":
-        facts = msgspec.structs.replace(facts, remote_mcp=False)  # only that dialect can say it
+    if endpoint.dialect not in ("openai-responses", "anthropic"):
+        facts = msgspec.structs.replace(facts, remote_mcp=False)  # only these dialects can say it
     dialect = DIALECTS[endpoint.dialect]()
     engine: Engine = HttpEngine(endpoint, dialect, model, facts)
     retry = settings.retry

@@ -26,7 +26,7 @@ from .agents import load_agents
 from .config import MEMORY, load, make_ledger, plugins_of, process_environment
 from .engines import Picked, make_engine, pick, refuse_download
 from .images import make_image_engines
-from .knowledge import bases_of, make_knowledge, make_web_search
+from .knowledge import bases_of, make_knowledge, make_tool_embedder, make_web_search
 from .settings import Config
 from .trust import trust_list
 
@@ -188,6 +188,7 @@ async def assemble(
         environment=process_environment(project.config, os.environ),
         knowledge=make_knowledge(project.config),
         web_search=make_web_search(project.config),
+        embedder=make_tool_embedder(agents, project.config),
         images=make_image_engines(project.config),
         image_options=project.config.images.defaults,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..agent import Agent
 from ..contracts.clock import Clock
 from ..contracts.embedder import Embedder
 from ..knowledge.base import KnowledgeBase
@@ -47,6 +48,17 @@ def make_web_search(config: Config) -> ServiceSearch | None:
 def embedder_of(settings: KnowledgeSettings) -> str:
     """Return the name of a base's embedder; an empty text if only words are searched."""
     return "" if settings.embedder == WORDS_ONLY else settings.embedder or default_embedder()
+
+
+def make_tool_embedder(agents: Sequence[Agent], config: Config) -> Embedder | None:
+    """Return the embedded embedder, by which agents with MCP servers find tools where no knowledge base has another
+    one; None if its extra is not installed, or no agent has servers. Nothing is downloaded."""
+    plugins = (plugin for agent in agents for plugin in agent.plugins)
+    if all((plugin if isinstance(plugin, str) else plugin.name) != "mcp" for plugin in plugins):
+        return None
+    if any(map(embedder_of, bases_of(config).values())) or not (name := default_embedder()):
+        return None
+    return make_embedder(name, config)
 
 
 def make_knowledge(

@@ -1,4 +1,4 @@
-"""A trace without what was said: steps, times, tokens and names stay, texts are replaced by their lengths. Pure."""
+"""A trace to share: without secrets, or without what was said, where texts are replaced by their lengths. Pure."""
 
 from __future__ import annotations
 
@@ -35,5 +35,7 @@ def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, dict):
-        return {key: _hidden(one, hide) for key, one in cast("dict[str, Any]", value).items()}
-    return [_hidden(one, hide) for one in cast("list[Any]", value)] if isinstance(value, list) else value
+        return {hide(key): _hidden(one, hide) for key, one in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(one, hide) for one in cast("list[Any]", value)]
+    return value

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { enc, get, post } from "../api";
 import type { AgentInfo, Message } from "../api";
 import { messageText } from "../fold";
-import { count, pretty } from "../format";
+import { changesText, count, pretty } from "../format";
 import { Empty, Loading, Screen, useLoaded } from "../parts/common";
 import { go, me } from "../state";
 
@@ -30,7 +30,7 @@ export function Agents({ id }: { id: string }) {
             ))}</nav>
             <div class="stack">
               <div class="card stack">
-                <div class="row wrap"><h2 class="grow">{chosen.name}</h2><button onClick={() => go("chat")}>Chat</button></div>
+                <div class="row wrap"><h2 class="grow">{chosen.name}</h2><button onClick={() => go(`chat?agent=${enc(chosen.name)}`)}>Chat</button></div>
                 {chosen.description && <p>{chosen.description}</p>}
                 {chosen.problem && <div class="note error">{chosen.problem}</div>}
                 {found.map((one) => <div class={`note ${one.severity === "error" ? "error" : "warning"}`}>{one.path}:{one.line}: {one.message}</div>)}
@@ -65,12 +65,12 @@ function Preview({ agent }: { agent: string }) {
         <input class="grow" value={text} aria-label="A message" onInput={(event) => setText(event.currentTarget.value)} dir="auto" />
         <button class="primary">Assemble</button>
       </form>
-      <p class="soft small">No model is called.</p>
+      <p class="soft small">No model is called. Numbers are tokens.</p>
       {error && <div class="note error" role="alert">{error}</div>}
       {made && (
         <>
-          <div class="kv">{Object.entries(made.tokens).filter(([, value]) => typeof value === "number").map(([name, value]) => <><span>{name}</span><b>{count(value)}</b></>)}</div>
-          <ol class="steps">{made.steps.map((step) => <li><span class="mono">{step.plugin || step.step}</span> <span class="soft small">{step.changes?.length ? step.changes.map((change) => `${change.what} ${change.id || change.kind}`).join(", ") : "no change"} · {count(step.tokens)} tokens</span>{step.notes?.map((note) => <div class="note warning">{note}</div>)}</li>)}</ol>
+          <div class="kv">{Object.entries(made.tokens).filter(([, value]) => value).map(([name, value]) => <><span>{name}</span><b>{count(value)}</b></>)}</div>
+          <ol class="steps">{made.steps.map((step) => <li><span class="mono">{step.plugin || step.step}</span> <span class="soft small">{changesText(step.changes)} · {count(step.tokens)} tokens</span>{step.notes?.map((note) => <div class="note warning">{note}</div>)}</li>)}</ol>
           {made.messages.map((message) => (
             <div class="stack message"><div class="row small soft"><b>{message.message.role}</b><span class="grow cut">{message.pieces?.[0]?.source?.join(" › ")}</span><span>{count(message.tokens)} tokens</span></div>
               <pre class="block" dir="auto">{(message.pieces?.length ?? 0) > 1 ? message.pieces!.map((piece) => <span title={piece.source?.join(" › ")} class="piece">{piece.text}</span>) : messageText(message.message)}</pre></div>

@@ -5,7 +5,7 @@ import { enc } from "../api";
 import type { Turn } from "../fold";
 import { visible } from "../fold";
 import { Failed, MenuButton } from "../parts/common";
-import { agents, go, loadConversations, me, online } from "../state";
+import { agents, go, loadConversations, me, online, place } from "../state";
 import { TracePanel } from "../traces/TracePanel";
 import { Composer, useDrop, useFiles } from "./Composer";
 import { ModelOffer } from "./ModelOffer";
@@ -21,7 +21,8 @@ export function Chat({ id }: { id: string }) {
 const TRIES = ["What can you do here?", "Explain recursion with a small example in Python.", "Help me plan a quiet weekend."];
 
 function Welcome() {
-  const [agent, setAgent] = useState("");
+  const [picked, setAgent] = useState("");
+  const agent = picked || agents.value.find((one) => one.name === place.value.query.get("agent"))?.name || "";
   const [error, setError] = useState("");
   const [ready, setReady] = useState(true);
   const chosen = agent || agents.value.find((one) => one.is_default)?.name || agents.value[0]?.name || "";
@@ -84,8 +85,15 @@ function Conversation({ id }: { id: string }) {
     if (box && following.current) box.scrollTop = box.scrollHeight;
     else if (box && held.current?.element.isConnected) box.scrollTop += held.current.element.getBoundingClientRect().top - held.current.top;
     held.current = null;
-    if (box) seen.current = { top: box.scrollTop, height: box.scrollHeight, client: box.clientHeight };
+    measure();
   }, [version, talk.loaded.value, start]);
+  // A fold that is opened changes the height: what is scrolled after that is a person again.
+  const measure = () => { const box = scroll.current; if (box) seen.current = { top: box.scrollTop, height: box.scrollHeight, client: box.clientHeight }; };
+  useEffect(() => {
+    const box = scroll.current;
+    box?.addEventListener("toggle", measure, true);
+    return () => box?.removeEventListener("toggle", measure, true);
+  }, [talk.loaded.value]);
   const moveTo = (next: number | null) => {
     following.current = false;
     const edge = scroll.current!.getBoundingClientRect().top;
@@ -131,7 +139,7 @@ function Conversation({ id }: { id: string }) {
           const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60 && first + WINDOW >= turns.length;
           following.current = isAtEnd || (following.current && !isPerson);
           if (following.current && !isAtEnd) box.scrollTop = box.scrollHeight;
-          seen.current = { top: box.scrollTop, height: box.scrollHeight, client: box.clientHeight };
+          measure();
           setAway(!following.current);
         }}>
           <div class="column">

@@ -10,12 +10,16 @@ import { CopyButton } from "../parts/common";
 import { Markdown } from "../parts/Markdown";
 import type { Talk } from "./talk";
 
+const ITEMS = 100; // of one turn in the page at once
+
 export const TurnView = memo(({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast: boolean; version: number; onTrace: (turn: Turn) => void }) => {
   const [shown, setShown] = useState<number | null>(null);
   const others = versionsBefore(talk.fold.turns, turn);
   const at = shown ?? others.length;
   const current = at < others.length ? others[at]! : turn;
   const isOld = current !== turn;
+  const [most, setMost] = useState(ITEMS);
+  const hidden = Math.max(0, current.items.length - most);
   return (
     <article class="turn" aria-label={`Turn of ${current.agent || "the agent"}`} data-turn={turn.id}>
       {others.length > 0 && (
@@ -25,7 +29,8 @@ export const TurnView = memo(({ talk, turn, isLast, onTrace }: { talk: Talk; tur
           <button class="plain" aria-label="Later version" disabled={at === others.length} onClick={() => setShown(at + 1)}>›</button>
         </div>
       )}
-      {current.items.map((item) => <ItemView key={keyOf(item)} item={item} talk={talk} turn={current} canEdit={isLast && !isOld && !current.isOpen} />)}
+      {hidden > 0 && <>{current.items[0]!.kind === "user" && <ItemView key={keyOf(current.items[0]!)} item={current.items[0]!} talk={talk} turn={current} canEdit={isLast && !isOld && !current.isOpen} />}<button onClick={() => setMost(most + ITEMS)}>Show earlier steps ({hidden})</button></>}
+      {current.items.slice(hidden).map((item) => <ItemView key={keyOf(item)} item={item} talk={talk} turn={current} canEdit={isLast && !isOld && !current.isOpen} />)}
       {!current.isOpen && <Meta talk={talk} turn={current} isLast={isLast && !isOld} onTrace={onTrace} />}
     </article>
   );

@@ -37,16 +37,16 @@ export function Gateway() {
             { name: "Asked", of: (one) => one.asked },
             { name: "Answered", of: (one) => one.engine || one.model },
             { name: "Rule", of: (one) => one.rule },
-            { name: "In", of: (one) => one.usage?.tokens_in ?? 0, show: (one) => count(one.usage?.tokens_in), numeric: true },
-            { name: "Out", of: (one) => one.usage?.tokens_out ?? 0, show: (one) => count(one.usage?.tokens_out), numeric: true },
+            { name: "In", of: (one) => one.usage?.tokens_in ?? 0, show: (one) => (one.usage?.tokens_in ? count(one.usage.tokens_in) : ""), numeric: true },
+            { name: "Out", of: (one) => one.usage?.tokens_out ?? 0, show: (one) => (one.usage?.tokens_out ? count(one.usage.tokens_out) : ""), numeric: true },
             { name: "Cost", of: (one) => one.cost_nanousd ?? 0, show: (one) => one.cost_nanousd === undefined || one.cost_nanousd === null ? "" : dollars(one.cost_nanousd / 1e9), numeric: true },
-            { name: "Time", of: (one) => one.seconds, show: (one) => seconds(one.seconds), numeric: true },
+            { name: "Took", of: (one) => one.seconds, show: (one) => (one.outcome === "open" ? "" : seconds(one.seconds)), numeric: true },
           ]} />
           {chosen && (
             <section class="card stack" aria-label="Request">
-              <h2>{chosen.id}</h2>
+              <h2>Request <span class="mono">{chosen.id}</span></h2>
               <div class="kv">
-                {([["Why", chosen.why], ["Dialect", chosen.dialect], ["Attempts", chosen.attempts], ["First token", seconds(chosen.first_token_s)], ["Streamed", chosen.streams ? "yes" : "no"], ["Relayed as bytes", chosen.relayed ? "yes" : "no"], ["Cached in", count(chosen.usage?.cached_in)], ["Left out", chosen.dropped?.join(", ")], ["Warnings", chosen.warnings?.join("; ")]] as [string, string | number | undefined][])
+                {([["Why", chosen.why], ["Dialect", chosen.dialect], ["Attempts", chosen.attempts], ["First token", chosen.first_token_s ? seconds(chosen.first_token_s) : ""], ["Streamed", chosen.streams ? "yes" : "no"], ["Relayed as bytes", chosen.relayed ? "yes" : "no"], ["Cached in", chosen.usage?.cached_in ? count(chosen.usage.cached_in) : ""], ["Left out", chosen.dropped?.join(", ")], ["Warnings", chosen.warnings?.join("; ")]] as [string, string | number | undefined][])
                   .filter(([, value]) => value).map(([name, value]) => <><span>{name}</span><b>{value}</b></>)}
               </div>
               {chosen.error && <div class="note error">{chosen.error}</div>}

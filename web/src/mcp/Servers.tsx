@@ -1,7 +1,7 @@
 // MCP servers: how each is, what it offers, connect again, log in. Servers are added in files, never from a page.
 import { useState } from "preact/hooks";
 import { api, enc, get, post } from "../api";
-import { count, pretty } from "../format";
+import { count, pretty, short } from "../format";
 import { Empty, Loading, Screen, useLoaded } from "../parts/common";
 import { useRefresh, WorkView, type Work } from "../parts/work";
 
@@ -67,7 +67,7 @@ function Tools({ server }: { server: string }) {
       <summary>Tools</summary>
       <div class="fold-body">
         <Loading loaded={loaded}>{(tools) => <>{tools.map((tool) => (
-          <details class="tool"><summary><b class="mono">{tool.name}</b> <span class="soft small">{tool.read_only ? "says that it only reads" : ""}</span> <span class={tool.approval === "changed" ? "warn small" : "soft small"}>{APPROVALS[tool.approval]}</span></summary>
+          <details class="tool"><summary><b class="mono">{tool.name}</b> <span class="soft small">{[tool.read_only ? "only reads, it says" : "", short(tool.description, 160)].filter(Boolean).join(" · ")}</span> <span class={tool.approval === "changed" ? "warn small" : "soft small"}>{APPROVALS[tool.approval]}</span></summary>
             <p class="small" dir="auto">{tool.description}</p><pre class="block">{pretty(tool.schema)}</pre></details>
         ))}</>}</Loading>
       </div>

@@ -23,20 +23,33 @@ export const titleOf = (node: TraceNode): string => {
   return node.kind === "note" ? `${node.name}` : node.name;
 };
 
+const endOf = (node: TraceNode): number => node.ended_at ?? (node.at ?? 0) + (node.seconds ?? 0);
+
+/** Where a time is, in per cent. The pauses between turns take no room: people think longer than models work. */
+function timeline(rows: Row[]): (at: number, path: string) => number {
+  const offsets = new Map<string, number>(); // of each turn: what is subtracted from its times
+  let worked = 0;
+  for (const { node, path } of rows) {
+    if (path.includes(".") || !node.at) continue;
+    const end = Math.max(...rows.filter((row) => row.path === path || row.path.startsWith(`${path}.`)).map((row) => endOf(row.node)));
+    offsets.set(path, node.at - worked);
+    worked += Math.max(0, end - node.at);
+  }
+  return (at, path) => (Math.max(0, at - (offsets.get(path.split(".")[0]!) ?? at)) / Math.max(worked, 0.001)) * 100;
+}
+
 export function Waterfall({ root, selected, onSelect }: { root: TraceNode; selected: string; onSelect: (path: string) => void }) {
   const rows = useMemo(() => flatten(root), [root]);
-  const begin = Math.min(...rows.map(({ node }) => node.at || Infinity));
-  const end = Math.max(...rows.map(({ node }) => node.ended_at ?? (node.at ?? 0) + (node.seconds ?? 0)));
-  const span = Math.max(end - begin, 0.001);
+  const at = useMemo(() => timeline(rows), [rows]);
   return (
     <div role="tree" aria-label="Steps">
       {rows.map(({ node, depth, path }) => {
-        const left = node.at ? ((node.at - begin) / span) * 100 : 0;
-        const width = node.at ? Math.max((((node.ended_at ?? node.at + (node.seconds ?? 0)) - node.at) / span) * 100, 0.5) : 0;
+        const left = node.at ? Math.min(at(node.at, path), 99) : 0;
+        const width = node.at ? Math.max(at(endOf(node), path) - left, 1) : 0;
         return (
           <button class={`span ${selected === path ? "on" : ""}`} role="treeitem" aria-level={depth + 1} aria-selected={selected === path} onClick={() => onSelect(path)}>
             <span class={`cut ${node.error || node.outcome === "failed" ? "bad" : node.kind === "note" ? "soft" : ""}`} style={{ paddingInlineStart: `${depth * 12}px` }}>{titleOf(node)}</span>
-            <span class="bar" title={seconds(node.seconds)}>{width > 0 && <i class={node.kind === "call" ? "call" : ""} style={{ left: `${Math.min(left, 99)}%`, width: `${Math.min(width, 100 - left)}%` }} />}</span>
+            <span class="bar" title={seconds(node.seconds)}>{width > 0 && <i class={node.kind === "call" ? "call" : ""} style={{ left: `${left}%`, width: `${Math.min(width, 100 - left)}%` }} />}</span>
           </button>
         );
       })}

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Info, TraceNode } from "../api";
 import { enc, get, post } from "../api";
-import { count, dollars, moment, pretty, seconds, short } from "../format";
+import { changesText, count, dollars, moment, pretty, seconds, short } from "../format";
 import { CopyButton, Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
 import { agents, go, me, place } from "../state";
 import { flatten, StepDetails, titleOf, Waterfall } from "./TracePanel";
@@ -76,7 +76,7 @@ function OneTrace({ id }: { id: string }) {
                 {node && (
                   <div class="row wrap small">
                     <label class="row">Compare with
-                      <select value={other} onChange={(event) => setOther(event.currentTarget.value)}>
+                      <select value={other} aria-label="Step to compare with" onChange={(event) => setOther(event.currentTarget.value)}>
                         <option value="">nothing</option>
                         {compared.filter((row) => row.node.kind === node.kind && (otherRun || row.path !== start)).map((row) => <option value={row.path}>{titleOf(row.node)} {row.path}</option>)}
                       </select>
@@ -116,7 +116,7 @@ function RoundRequest({ conversation, turn, round }: { conversation: string; tur
         <Loading loaded={loaded}>{(made) => made && (
           <>
             <p class="small soft">Assembled again, as it would be made now{made.is_own ? "" : `; this engine has no wire format, so it is shown as ${made.dialect}`}.</p>
-            <ol class="steps">{made.assembly.steps.filter((step) => step.plugin && step.changes?.length).map((step) => <li><span class="mono">{step.plugin}</span> <span class="soft small">{step.changes!.map((change) => `${change.what} ${change.id || change.kind}`).join(", ")}</span></li>)}</ol>
+            <ol class="steps">{made.assembly.steps.filter((step) => step.plugin && step.changes?.length).map((step) => <li><span class="mono">{step.plugin}</span> <span class="soft small">{changesText(step.changes)}</span></li>)}</ol>
             <ul class="pieces">{made.assembly.messages.map((message) => (
               <li><b>{message.message.role}</b> <span class="soft small">{count(message.tokens)} tokens</span>
                 <ul>{(message.pieces ?? []).map((piece) => <li style={{ marginInlineStart: `${(piece.depth ?? 0) * 12}px` }}><span class="mono">{piece.source?.join(" › ") || piece.id || piece.kind}</span> <span class="soft small">{short(piece.text ?? "", 80)}</span></li>)}</ul></li>

@@ -4,14 +4,16 @@ import { get } from "../api";
 import { count, dollars } from "../format";
 import { Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
 
-interface Totals { calls?: number; tokens_in?: number; tokens_out?: number; cost_nanousd?: number }
+interface Totals { calls?: number; unpriced?: number; tokens_in?: number; tokens_out?: number; cost_nanousd?: number }
 interface Row { value?: string; key?: string; totals: Totals }
 interface Limit { rule: { tokens?: number; money?: number; mode?: string; window?: string; scope?: Record<string, string> }; account: { value?: string; window?: string; dimension?: string }; balance: { tokens?: number; cost_nanousd?: number; reserved_tokens?: number } }
 interface Report { by: string; window: string; totals: Record<string, Totals>; rows: Row[]; limits: Limit[] }
 
 const TITLES: Record<string, string> = { day: "Today", week: "This week", month: "This month", lifetime: "All time" };
 const nameOf = (row: Row): string => (row.value ?? "").split("\x1f").join(" / ");
-const money = (totals?: Totals) => dollars((totals?.cost_nanousd ?? 0) / 1e9);
+const upper = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+/** Calls without a price are not free: their cost is not known. */
+const money = (totals?: Totals) => (totals?.unpriced ? (totals.cost_nanousd ? `at least ${dollars(totals.cost_nanousd / 1e9)}` : "no price") : dollars((totals?.cost_nanousd ?? 0) / 1e9));
 
 export function Usage() {
   const [by, setBy] = useState("model");
@@ -29,10 +31,10 @@ export function Usage() {
           <div class="totals">{Object.entries(report.totals).map(([name, totals]) => (
             <div class="card"><div class="soft small">{TITLES[name] ?? name}</div><h2>{money(totals)}</h2><div class="small soft">{count((totals.tokens_in ?? 0) + (totals.tokens_out ?? 0))} tokens · {count(totals.calls)} calls</div></div>
           ))}</div>
-          {report.window !== "lifetime" && <Chart report={report} />}
+          {report.window !== "lifetime" && new Set(report.rows.map((row) => row.key)).size > 1 && <Chart report={report} />}
           <Table label="Usage" rows={report.rows} filter={filter} columns={[
-            { name: report.window, of: (row) => row.key },
-            { name: by, of: (row) => nameOf(row) || "(none)" },
+            { name: upper(report.window), of: (row) => row.key },
+            { name: upper(by), of: (row) => nameOf(row) || "(none)" },
             { name: "Calls", of: (row) => row.totals.calls ?? 0, show: (row) => count(row.totals.calls), numeric: true },
             { name: "Tokens in", of: (row) => row.totals.tokens_in ?? 0, show: (row) => count(row.totals.tokens_in), numeric: true },
             { name: "Tokens out", of: (row) => row.totals.tokens_out ?? 0, show: (row) => count(row.totals.tokens_out), numeric: true },
@@ -71,7 +73,6 @@ function Chart({ report }: { report: Report }) {
       const names = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 6).map(([name]) => name);
       const style = getComputedStyle(document.documentElement);
       const of = (name: string, key: string) => report.rows.filter((row) => nameOf(row) === name && row.key === key).reduce((sum, row) => sum + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0), 0);
-      if (keys.length < 2) return;
       plot = new uPlot({
         width: ref.current.clientWidth, height: 220,
         scales: { x: { time: false } },

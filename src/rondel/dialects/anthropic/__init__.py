@@ -19,6 +19,11 @@ from .writer import Writer
 __all__ = ["THINKING_TOKENS_MIN", "TOKENS_MAX_DEFAULT", "Anthropic"]
 
 
+BETA = "anthropic-beta"
+MCP_BETA = "mcp-client-2025-11-20"
+_MCP = b'"type":"mcp_tool'  # begins the type of a toolset, and of calls and results in the history
+
+
 class Anthropic:
     name = NAME
     path = "/v1/messages"
@@ -28,6 +33,13 @@ class Anthropic:
     carries = staticmethod(carries)
     read_prompt = staticmethod(read_prompt)
     write_prompt = staticmethod(write_prompt)
+
+    def headers_for(self, body: bytes, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Announce MCP servers, and what they did before; a caller who did so keeps the form that it speaks."""
+        given = headers.get(BETA, "")
+        if _MCP not in body or "mcp-client-" in given:
+            return headers
+        return {**headers, BETA: f"{given},{MCP_BETA}" if given else MCP_BETA}
 
     def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
         return reader_for(Reader(), tools, TOOL_NAME_MAX)

@@ -60,6 +60,8 @@ _KNOWN = (
     *("model", "messages", "system", "tools", "tool_choice", "stream", "metadata", "thinking", "output_config"),
     *("max_tokens", "temperature", "top_p", "top_k", "stop_sequences"),
 )
+SERVER = "mcp_server"
+"""The field of a toolset that has its server: the request lists servers apart from their tools."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 
@@ -84,6 +86,8 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool = True) -> Json:
         body["tools"] = tools
         if (chosen := _write_choice(options, choice)) is not None:
             body["tool_choice"] = chosen
+    if servers := _write_servers(prompt.tools, kept):
+        body["mcp_servers"] = servers
     body |= _write_options(options)
     thinking, effort = _write_thinking(options, kept)
     if thinking is not None:
@@ -148,7 +152,7 @@ def _tagged(blocks: list[Json]) -> list[Json]:
 def _write_tool(spec: ToolSpec) -> Json | None:
     kept = own(spec, NAME)
     if "type" in kept:
-        return kept
+        return extras(kept, SERVER) if SERVER in kept else kept
     if is_server_tool(spec):
         return None
     name = name_sent(spec.name, TOOL_NAME_MAX)
@@ -158,6 +162,13 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     if spec.strict is not None:
         tool["strict"] = spec.strict
     return merge(kept, tool)
+
+
+def _write_servers(tools: tuple[ToolSpec, ...], kept: Json) -> list[Json]:
+    """Return the MCP servers that the model's provider connects to: those of the prompt, and those of its tools."""
+    servers = [server for spec in tools if (server := own(spec, NAME).get(SERVER))]
+    given = kept.get("mcp_servers")
+    return [*given, *servers] if servers and isinstance(given, list) else servers
 
 
 def _write_choice(options: Options, choice: str | None) -> Json | None:

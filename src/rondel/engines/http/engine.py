@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from ... import __version__
-from ...contracts.dialect import ChecksAttachments, Dialect, StreamMeter, headers_key, passthrough
+from ...contracts.dialect import AddsHeaders, ChecksAttachments, Dialect, StreamMeter, headers_key, passthrough
 from ...contracts.endpoint import Endpoint, facts_of
 from ...contracts.fitting import fitted
 from ...engine import Relayed
@@ -47,6 +47,7 @@ class HttpEngine:
         self._encoder = PromptEncoder(dialect)
         self._passthrough = passthrough(dialect)
         self._checks = dialect if isinstance(dialect, ChecksAttachments) else None
+        self._adds_headers = dialect if isinstance(dialect, AddsHeaders) else None
         self._own_headers = self._headers()
         self._headers_key = headers_key(dialect.name)
         self._own_head: Head | None = None
@@ -75,10 +76,8 @@ class HttpEngine:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._check_key()
-        headers, sent = self._own_headers, self._written(prompt)
-        if callers := prompt.opaque.get(self._headers_key):
-            headers = sent_on(headers, self._endpoint_headers, callers)
-        answer = await self._post(self._target, sent, headers)
+        sent = self._written(prompt)
+        answer = await self._post(self._target, sent, self._headers_of(prompt, sent))
         body = Body(answer, self._faults)
         try:
             if answer.status >= 300:
@@ -240,6 +239,12 @@ class HttpEngine:
             **{name: value.replace("{key}", key) for name, value in given.items()},
             **own,
         }
+
+    def _headers_of(self, prompt: Prompt, sent: bytes) -> Mapping[str, str]:
+        headers: Mapping[str, str] = self._own_headers
+        if callers := prompt.opaque.get(self._headers_key):
+            headers = sent_on(headers, self._endpoint_headers, callers)
+        return headers if self._adds_headers is None else self._adds_headers.headers_for(sent, headers)
 
     def _target_of(self, path: str) -> str:
         """Return path and query for another path than the dialect's, or for that with a query."""

@@ -9,8 +9,8 @@ import msgspec
 
 from ...charge import Scope
 from ...contracts.runtime import JobInfo
-from ...errors import AgentFailed, ToolError
-from ...events import Digest, JobFinished, JobMode, JobStatus
+from ...errors import AgentFailed, RondelError, ToolError
+from ...events import Digest, Entry, JobFinished, JobMode, JobStatus, RoundFinished, TurnStarted
 from ...machine.turn import Turn
 from ...prompt import Prompt
 from ...text.inputs import from_text
@@ -74,7 +74,26 @@ def key_of(conversation: str) -> str:
 def job_id(turn: Turn, call_id: str) -> str:
     """Return an id that is the same for every attempt at a call and different for other calls, even if a model repeats
     the ids of its calls."""
-    said = f"{turn.conversation}:{turn.id}:{turn.transcript.rounds}:{call_id}"
+    return _id(f"{turn.conversation}:{turn.id}:{turn.transcript.rounds}:{call_id}")
+
+
+def again(id: str, entries: Sequence[Entry], info: JobInfo, at: float) -> BackgroundJob:
+    """Return a job that does once more what a job did, as its own transcript tells. Its id is always the same."""
+    events = [entry.event for entry in entries]
+    started = next((event for event in events if isinstance(event, TurnStarted)), None)
+    rounds = (event.message.calls for event in events if isinstance(event, RoundFinished))
+    call = next((call for calls in rounds for call in calls), None)
+    if started is None or call is None:
+        raise RondelError("this job never began, so what it was asked is not known; ask the agent again")
+    first, *others = info.steps
+    steps = (JobStep(first, call.arguments), *(JobStep(name) for name in others))
+    return BackgroundJob(
+        _id(f"{id}:again"), info.conversation, info.name, info.agent, at, steps, info.mode, path=started.path,
+        scope=started.scope, person=started.person,
+    )  # fmt: skip
+
+
+def _id(said: str) -> str:
     from hashlib import blake2s  # here, because it loads OpenSSL, which few programs need
 
     return f"j_{blake2s(said.encode(), digest_size=7).hexdigest()}"

@@ -37,7 +37,7 @@ from ...machine.turn import Turn
 from ...plugin import Chain
 from ...tool import CallContext, Tool, job_mode
 from ...values import user
-from .job import JOBS_AT_ONCE, BackgroundJob, JobEngine, JobStep, digest_message, ended, job_id, key_of
+from .job import JOBS_AT_ONCE, BackgroundJob, JobEngine, JobStep, again, digest_message, ended, job_id, key_of
 from .status import NAMESPACE, mark_alive, publish, read_job
 
 logger = logging.getLogger("rondel.background")
@@ -112,7 +112,9 @@ class Background:
         root = await turn.root()
         known = {"conversation": root.conversation, "path": turn.path, "person": turn.person}
         job = msgspec.structs.replace(job, scope=scope_of(turn, "job"), **known)
-        jobs = root.transcript.jobs
+        await self._submit(job, root.transcript.jobs)
+
+    async def _submit(self, job: BackgroundJob, jobs: Mapping[str, JobInfo]) -> None:
         if job.id in jobs:
             job = msgspec.structs.replace(job, at=jobs[job.id].started_at)
         elif sum(not job.is_over for job in jobs.values()) >= JOBS_OPEN_MAX:
@@ -122,7 +124,7 @@ class Background:
             )
         if job.id in jobs and jobs[job.id].is_over:
             return
-        key = key_of(root.conversation)
+        key = key_of(job.conversation)
         self._held.add(job.id)
         if not await self._services.runtime.submit(
             Job(job.id, "job", key, msgspec.to_builtins(job), slots=JOBS_AT_ONCE)
@@ -300,6 +302,24 @@ class Background:
         else:
             await self._services.runtime.signal(Signal("cancel", key=key_of(conversation), job=id))
         return True
+
+    async def retry(self, conversation: str, id: str) -> str:
+        """Start a job that does once more what this one did, and return its id. A job is tried again once; to try a
+        third time, retry the second."""
+        root = await self._services.journals.current(conversation)
+        info = root.transcript.jobs.get(id)
+        if info is None:
+            raise RondelError(f"there is no job {id!r} in this conversation")
+        if not info.is_over:
+            raise RondelError("this job is not over yet; cancel it first")
+        entries = await self._services.store.read(f"{conversation}/{id}")
+        info = msgspec.structs.replace(info, conversation=conversation)
+        job = again(id, entries, info, self._services.clock.now())
+        if job.id in root.transcript.jobs:
+            raise RondelError(f"this job was tried again already, as job {job.id}")
+        self._tool(job.agent, job.steps[0].tool)
+        await self._submit(job, root.transcript.jobs)
+        return job.id
 
     def hear_cancel(self, id: str) -> bool:
         """Cancel a job that runs or waits here, as another process asks. Return False if it is not here."""

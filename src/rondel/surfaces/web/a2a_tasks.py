@@ -9,6 +9,7 @@ from typing import Any
 
 from ...events import (
     STATES,
+    CallFinished,
     CallHeld,
     Entry,
     Event,
@@ -64,7 +65,9 @@ class Task:
                 self._answer.feed(Lagged(0))
                 self.text += self._answer.feed(event)
                 if event.next != "again":
-                    self.media += [(message.id, n, part) for n, part in enumerate(message.parts) if _is_media(part)]  # type: ignore[misc]
+                    self._made(message.id, message.parts)
+            case CallFinished(result=result):
+                self._made(result.call_id, result.parts)
             case CallHeld(question=question):
                 self.questions[question.id] = question
             case QuestionAnswered(answer=answer):
@@ -88,6 +91,9 @@ class Task:
             self._note(
                 message.id, "ROLE_USER", [_part(part) for part in message.parts if isinstance(part, Text | Media)]
             )
+
+    def _made(self, id: str, parts: Iterable[object]) -> None:
+        self.media += [(id, index, part) for index, part in enumerate(parts) if isinstance(part, Media)]
 
     def _note(self, id: str, role: str, parts: list[Wire]) -> None:
         self.history.append(self.message(id, role, parts))
@@ -168,10 +174,6 @@ def tasks_of(context: str, entries: Iterable[Entry]) -> dict[str, Task]:
         elif current is not None:
             current.take(event, at)
     return tasks
-
-
-def _is_media(part: Any) -> bool:
-    return isinstance(part, Media)
 
 
 def _part(part: Text | Media) -> Wire:

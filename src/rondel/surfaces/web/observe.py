@@ -52,10 +52,10 @@ async def trace(call: Call[Nothing, TraceQuery]) -> Response:
             root = only_turn(root, call.query.turn)
         except RondelError as error:
             raise Problem(404, str(error)) from None
+    if call.query.content == "no" or call.query.format != "json":
+        root = without_secrets(root, call.web.about.hide)
     if call.query.content == "no":
         root = without_content(root)
-    elif call.query.format != "json":
-        root = without_secrets(root, call.web.about.hide)
     if call.query.format == "markdown":
         return Response(markdown(root), media_type="text/markdown; charset=utf-8")
     if call.query.format == "html":
@@ -213,6 +213,12 @@ class Jobs(Value, frozen=True):
     schedules: tuple[Scheduled, ...]
 
 
+class Retried(Value, frozen=True):
+    """`id` is the new job."""
+
+    id: str
+
+
 async def _may_see(call: Call[Any, Any], conversation: str) -> bool:
     if call.is_admin:
         return True
@@ -239,6 +245,17 @@ async def cancel_job(call: Call[Nothing, Nothing]) -> Done:
         if scheduled.id == id and await _may_see(call, scheduled.conversation):
             await call.app.timetable.cancel(id)
             return Done()
+    raise Problem(404, f"there is no job {id[:40]!r}")
+
+
+async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
+    id = call.path("job")
+    for job in await read_jobs(call.app.store):
+        if job.id == id and await _may_see(call, job.conversation):
+            try:
+                return Retried(await call.app.background.retry(job.conversation, id))
+            except RondelError as error:
+                raise Problem(409, str(error)) from None
     raise Problem(404, f"there is no job {id[:40]!r}")
 
 
@@ -328,6 +345,7 @@ ROUTES = (
           body=PreviewQuery, returns=Assembly),
     Route("GET", "/api/jobs", jobs, "List background jobs and schedules.", returns=Jobs),
     Route("POST", "/api/jobs/{job}/cancel", cancel_job, "Cancel a job or a schedule."),
+    Route("POST", "/api/jobs/{job}/retry", retry_job, "Run a job that is over once more.", returns=Retried),
     Route("GET", "/api/settings", settings, "Show the effective settings and where each comes from.", "admin",
           returns=tuple[Setting, ...]),
     Route("GET", "/api/problems", problems, "Check the project's files.", "admin", returns=tuple[LintProblem, ...]),

@@ -1,0 +1,38 @@
+"""Servers that a model's provider connects to itself, in the form that each dialect has for them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..values import ToolSpec
+from .spec import ServerSpec
+
+Form = dict[str, Any]
+_BEARER = "bearer "
+
+
+def native_tool(spec: ServerSpec) -> ToolSpec | None:
+    """Return the server as a tool of the provider, with a form for each dialect that can carry it; None if there is no
+    such dialect, or a person has to approve its calls: a provider asks nobody."""
+    if spec.native is None or not spec.is_remote:
+        return None
+    forms = {"openai-responses": spec.native, "anthropic": _anthropic(spec, spec.native)}
+    return ToolSpec(spec.native["server_label"], opaque={name: form for name, form in forms.items() if form})
+
+
+def _anthropic(spec: ServerSpec, native: Form) -> Form | None:
+    """Anthropic takes addresses with https, and no header but a bearer token. Its dialect moves `mcp_server` into the
+    request's list of servers."""
+    headers = {name.lower(): value for name, value in spec.headers.items()}
+    login = headers.pop("authorization", "")
+    if headers or not spec.url.lower().startswith("https://") or (login and not login.lower().startswith(_BEARER)):
+        return None
+    name = native["server_label"]
+    server: Form = {"type": "url", "url": spec.url, "name": name}
+    if login:
+        server["authorization_token"] = login[len(_BEARER) :].strip()
+    form: Form = {"type": "mcp_toolset", "mcp_server_name": name, "mcp_server": server}
+    if spec.allowed_tools is not None:
+        form["default_config"] = {"enabled": False}
+        form["configs"] = {tool: {"enabled": True} for tool in spec.allowed_tools}
+    return form
