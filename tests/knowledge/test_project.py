@@ -96,6 +96,26 @@ def test_the_commands_sync_search_show_and_remove(
     assert "there is no knowledge base 'dcs'; did you mean 'docs'" in said("sync", "dcs")[2]
 
 
+def test_a_document_that_commands_a_terminal_is_shown_whole_and_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "documents").mkdir()
+    wicked = "# T\x1b]0;owned\x07itle\n\nMoney \x1b[31mred\x1b]8;;http://x\x07 behind it \x9b2J."
+    name = "documents/a\x1b[2J\n.md"
+    (tmp_path / name).write_text(wicked)
+    (tmp_path / "rondel.toml").write_text('[knowledge.documents]\nfolders = ["documents"]\nembedder = "none"\n')
+    for words in (
+        ("sync",),
+        ("search", "money"),
+        ("show", "documents"),
+        ("show", "documents", "documents/a\x1b[2J\n.md"),
+    ):
+        code, out, err = run(tmp_path, monkeypatch, capsys, *words)
+        assert code == 0
+        assert not {"\x1b", "\x07", "\x9b"} & set(out + err), words
+        assert ("behind it" in out) == (words[0] == "search" or len(words) == 3)
+
+
 def test_a_project_without_a_base_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
