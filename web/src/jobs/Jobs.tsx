@@ -24,11 +24,11 @@ export function Jobs() {
           <h2>Jobs</h2>
           {!jobs.length && <p class="soft">No job has run yet.</p>}
           {jobs.length > 0 && <Table label="Jobs" rows={jobs} columns={[
-            { name: "Started", of: (job) => job.started_at, show: (job) => moment(job.started_at ?? 0) },
+            { name: "Started", of: (job) => job.started_at, show: (job) => <span class="when">{moment(job.started_at ?? 0)}</span> },
             { name: "Job", of: (job) => job.name }, { name: "Agent", of: (job) => job.agent },
             { name: "Status", of: (job) => job.status ?? "queued", show: (job) => <span class={job.status === "failed" ? "bad" : ""}>{job.status ?? "queued"}{job.progress !== undefined && job.progress !== null && !isOver(job) ? ` ${Math.round(job.progress * 100)} %` : ""}</span> },
             { name: "What", of: (job) => job.summary || job.text || job.steps?.join(", ") },
-            { name: "", of: () => "", show: (job) => <>{isOver(job) ? <button onClick={() => void run(job.id, "retry")}>{job.status === "done" ? "Run again" : "Try again"}</button> : <button onClick={() => void run(job.id, "cancel")}>Cancel</button>}<a href={`#/chat/${enc(job.conversation ?? "")}`}>Conversation</a></> },
+            { name: "", of: () => "", show: (job) => <span class="row when">{isOver(job) ? <button onClick={() => void run(job.id, "retry")}>{job.status === "done" ? "Run again" : "Try again"}</button> : <button onClick={() => void run(job.id, "cancel")}>Cancel</button>}<a href={`#/chat/${enc(job.conversation ?? "")}`}>Conversation</a></span> },
           ]} />}
           <h2>Schedules</h2>
           {!schedules.length && <p class="soft">Nothing is scheduled. <code>rondel jobs schedule</code> adds a message at a time, and agents can have a tool for it.</p>}
