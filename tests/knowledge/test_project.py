@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.helpers import of, play, turn_after
 
+from rondel import Agent, App
 from rondel.cli.main import main
 from rondel.errors import ConfigError
 from rondel.events import RoundFinished
 from rondel.project.agents import load_agents
 from rondel.project.config import load
-from rondel.project.knowledge import bases_of, knowledge_path, make_knowledge
+from rondel.project.embedders import default_embedder
+from rondel.project.knowledge import bases_of, knowledge_path, make_knowledge, make_tool_embedder
 from rondel.testing import Scripted, call
 from rondel.values import Text
 
@@ -93,6 +96,26 @@ def test_the_commands_sync_search_show_and_remove(
     assert "there is no knowledge base 'dcs'; did you mean 'docs'" in said("sync", "dcs")[2]
 
 
+def test_a_document_that_commands_a_terminal_is_shown_whole_and_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "documents").mkdir()
+    wicked = "# T\x1b]0;owned\x07itle\n\nMoney \x1b[31mred\x1b]8;;http://x\x07 behind it \x9b2J."
+    name = "documents/a\x1b[2J\n.md"
+    (tmp_path / name).write_text(wicked)
+    (tmp_path / "rondel.toml").write_text('[knowledge.documents]\nfolders = ["documents"]\nembedder = "none"\n')
+    for words in (
+        ("sync",),
+        ("search", "money"),
+        ("show", "documents"),
+        ("show", "documents", "documents/a\x1b[2J\n.md"),
+    ):
+        code, out, err = run(tmp_path, monkeypatch, capsys, *words)
+        assert code == 0
+        assert not {"\x1b", "\x07", "\x9b"} & set(out + err), words
+        assert ("behind it" in out) == (words[0] == "search" or len(words) == 3)
+
+
 def test_a_project_without_a_base_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,3 +134,15 @@ def test_the_example_answers_from_its_folder_and_cites_it(tmp_path: Path, monkey
     (part,) = of(RoundFinished, events)[-1].message.parts
     assert isinstance(part, Text)
     assert part.citations[0].path.startswith("documents/")
+
+
+def test_tools_of_mcp_servers_are_found_with_the_embedder_of_a_base_or_the_embedded_one(tmp_path: Path) -> None:
+    """It is made when it is first needed, and nothing is downloaded."""
+    embedded, config = default_embedder(), config_of(tmp_path, "")
+    app = App(Agent("helper"), embedder=partial(make_tool_embedder, config))
+    assert (app.embedder.name if app.embedder else "") == embedded
+    engine = '[engines.mine]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    config = config_of(tmp_path, f'{engine}[knowledge.a]\nfolders = ["x"]\nembedder = "mine:small"\n')
+    app = App(Agent("helper"), knowledge=make_knowledge(config), embedder=partial(make_tool_embedder, config))
+    assert app.embedder is not None
+    assert app.embedder.name == "mine:small"

@@ -266,6 +266,35 @@ async def test_one_bad_file_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert (again.added, again.changed, again.unchanged >= 2) == ((), (), True)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+async def test_a_name_that_is_not_utf_8_does_not_stop_the_rest(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    (docs / os.fsdecode(b"caf\xe9")).mkdir(parents=True)
+    (docs / os.fsdecode(b"caf\xe9") / "a.md").write_text("Not read.")
+    (docs / os.fsdecode(b"x\x1b[2J\xff.md")).write_text("Not read.")
+    (docs / "größe.md").write_text("Fine.")
+    why = "has a name that is not UTF-8; rename it"
+    for added in (("docs/größe.md",), ()):
+        report = await synced(tmp_path)
+        assert report.added == added
+        assert report.problems == {"docs/caf?": why, "docs/x\x1b[2J?.md": why}
+
+
+async def test_a_folder_of_mixed_encodings_is_read(tmp_path: Path) -> None:
+    """Each file in its own; one that mixes them is read as well as it can be."""
+    (tmp_path / "docs").mkdir()
+    texts = {"a.txt": "Grüße".encode(), "b.txt": "Grüße".encode("cp1252"), "c.txt": "Grüße".encode("utf-16")}
+    for name, data in {**texts, "mixed.md": "Grüße ".encode() + "Grüße".encode("cp1252")}.items():
+        (tmp_path / "docs" / name).write_bytes(data)
+    store = SqliteKnowledge(tmp_path / "knowledge.db")
+    base = KnowledgeBase("docs", KnowledgeSettings(folders=("docs",)), store, project=str(tmp_path))
+    report = await base.sync()
+    found = sorted(passage.where for passage in await base.search("Grüße", 10))
+    await store.aclose()
+    assert (len(report.added), report.problems) == (4, {})
+    assert found[:3] == ["docs/a.txt", "docs/b.txt", "docs/c.txt"]
+
+
 async def test_an_empty_folder_is_an_empty_base(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     assert await synced(tmp_path) == SyncReport("docs")

@@ -66,16 +66,16 @@ class App:
         environment: Mapping[str, str] | None = None,
         knowledge: Knowledge | None = None,
         web_search: WebSearch | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | Callable[[], Embedder | None] | None = None,
         images: GivenEngines = (),
         image_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Compose an app. The first agent answers where none is named. `engine` is for agents without one; without it
         they get the one that the command line would choose. `store` is a path of a database, a store, or None for
         memory; `recover` takes up what a process that died has left. `plugins` replaces the default list. `embedder`
-        finds tools by their meaning; without it, that of the knowledge bases does. `images` are engines that make
-        pictures, in the order in which they are asked; `image_options`, such as `size` and `quality`, are used where a
-        request has none."""
+        finds tools by their meaning, or makes what does; without it, that of the knowledge bases does. `images` are
+        engines that make pictures, in the order in which they are asked; `image_options`, such as `size` and `quality`,
+        are used where a request has none."""
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
@@ -84,8 +84,7 @@ class App:
         self._environment = environment
         self._knowledge, self.web_search = knowledge, web_search
         self.knowledge: KnowledgeBases = knowledge or _no_knowledge()  # what agents can look up
-        self._own_embedder = embedder
-        self.embedder = embedder or (knowledge.embedder if knowledge is not None else None)
+        self._embedder = embedder
         self.clock = clock or SystemClock()
         self.deadlines = Deadlines()
         self.store: Store = _open_store(store, self.clock)
@@ -142,7 +141,7 @@ class App:
     async def _close(self) -> None:
         await self.registry.aclose()
         await self.images.aclose()
-        await close(self._own_embedder)
+        await close(self._embedder)
         if self._knowledge is not None:
             await self._knowledge.aclose()
         self.deadlines.close()
@@ -199,6 +198,13 @@ class App:
         """Return an engine whose calls the ledger charges to a scope."""
         found = self.registry.engine(engine) if isinstance(engine, str) else engine
         return self.ledger.charge(found, scope, tell, bound)
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """What finds tools by their meaning; None if only words can. Made when it is first needed."""
+        if callable(given := self._embedder):
+            self._embedder = given = given()
+        return given if given is not None or self._knowledge is None else self._knowledge.embedder
 
     def charge_embedder(
         self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None

@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -116,9 +117,8 @@ async def open_gateway(
             raise
         default = Default(NO_ENGINE, str(error), named=False)
     store = open_store(config)
-    agents = with_plugins(await _agents(project, config, default, env), config)
     app = App(
-        *agents,
+        *with_plugins(await _agents(project, config, default, env), config),
         engine=default.name,
         store=store,
         ledger=make_ledger(store.ledger_store, config),
@@ -127,7 +127,7 @@ async def open_gateway(
         environment=process_environment(config, os.environ),
         knowledge=make_knowledge(config, env=env),
         web_search=make_web_search(config),
-        embedder=make_tool_embedder(agents, config),
+        embedder=partial(make_tool_embedder, config),
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)

@@ -30,7 +30,7 @@ from ..project.knowledge import make_knowledge
 from ..project.settings import Config
 from ..surfaces.terminal.console import progress_bar
 from ..surfaces.terminal.listing import Listing, cut
-from ..text.printable import one_line
+from ..text.printable import clean, one_line
 from ._options import CommandGroup, as_json, flag, limit
 from ._output import console, show, show_json, tell
 from ._trust import load_config
@@ -300,7 +300,8 @@ def show_base(base: str, path: str, as_json: bool) -> None:
         for number, row in enumerate(rows, 1):
             place = f"line {row['line']}" if row.get("line") else f"page {row['page']}" if row.get("page") else ""
             head = Text.assemble((f"{number} ", "bold"), one_line(row.get("headings", ""), 100), (f"  {place}", "dim"))
-            show(head.append(f"\n{row['text']}\n"))
+            # Cleaned here: later, a sequence whose end the console drops would hide the rest of the text.
+            show(head.append(f"\n{clean(row['text'])}\n"))
         return
     found = _run(documents)
     if as_json:

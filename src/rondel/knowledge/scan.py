@@ -82,6 +82,9 @@ def _walk(found: Scan, root: Path, project: str, excluded: Callable[[str], bool]
             if name.startswith("."):
                 continue
             inner = f"{folder}/{name}" if folder else name
+            if not name.isascii() and (shown := _shown(name)) != name:
+                found.problems[f"{prefix}{inner.removesuffix(name)}{shown}"] = "has a name that is not UTF-8; rename it"
+                continue
             if entry.is_dir(follow_symlinks=False):
                 pending.append(inner)
                 continue
@@ -105,6 +108,11 @@ def _walk(found: Scan, root: Path, project: str, excluded: Callable[[str], bool]
                 )
             files[path] = signature_of(info)
     found.skipped += skipped
+
+
+def _shown(name: str) -> str:
+    """Return a name with a question mark for each byte that is not UTF-8: no store and no prompt can carry these."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def _add_link(found: Scan, path: str, link: str, top: str) -> None:

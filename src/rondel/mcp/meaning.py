@@ -25,7 +25,7 @@ TOOLS_MAX = 2_000  # others are found by their words
 TEXT_CHARS_MAX = 1_000
 QUERY_CHARS_MAX = 4_000
 BATCH = 64
-WAIT_S = 10.0  # 300 tools take the embedded embedder about 5 s on two cores, once
+WAIT_S = 10.0  # 300 tools took the embedded embedder 9 s on two busy cores, once
 
 
 class Meanings:

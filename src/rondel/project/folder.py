@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -188,7 +189,7 @@ async def assemble(
         environment=process_environment(project.config, os.environ),
         knowledge=make_knowledge(project.config),
         web_search=make_web_search(project.config),
-        embedder=make_tool_embedder(agents, project.config),
+        embedder=partial(make_tool_embedder, project.config),
         images=make_image_engines(project.config),
         image_options=project.config.images.defaults,
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from ..agent import Agent
 from ..contracts.clock import Clock
 from ..contracts.embedder import Embedder
 from ..knowledge.base import KnowledgeBase
@@ -50,12 +49,9 @@ def embedder_of(settings: KnowledgeSettings) -> str:
     return "" if settings.embedder == WORDS_ONLY else settings.embedder or default_embedder()
 
 
-def make_tool_embedder(agents: Sequence[Agent], config: Config) -> Embedder | None:
-    """Return the embedded embedder, by which agents with MCP servers find tools where no knowledge base has another
-    one; None if its extra is not installed, or no agent has servers. Nothing is downloaded."""
-    plugins = (plugin for agent in agents for plugin in agent.plugins)
-    if all((plugin if isinstance(plugin, str) else plugin.name) != "mcp" for plugin in plugins):
-        return None
+def make_tool_embedder(config: Config) -> Embedder | None:
+    """Return the embedded embedder, which finds tools where no knowledge base has another one; None if one has, or the
+    extra is not installed. Nothing is downloaded."""
     if any(map(embedder_of, bases_of(config).values())) or not (name := default_embedder()):
         return None
     return make_embedder(name, config)

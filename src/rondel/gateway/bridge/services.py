@@ -19,6 +19,7 @@ from ...agent import Agent
 from ...app.app import App
 from ...charge import Scope, Tell
 from ...contracts.clock import Clock
+from ...contracts.embedder import Embedder
 from ...contracts.runtime import Runtime
 from ...contracts.store import Store
 from ...engine import Engine, EngineInfo
@@ -94,9 +95,12 @@ class RequestServices:
         self.clock, self.deadlines, self.store, self.new_id = app.clock, app.deadlines, app.store, app.new_id
         self.registry, self.journals, self.turns = app.registry, app.journals, app.turns
         self.background, self.timetable = app.background, app.timetable
-        self.knowledge, self.web_search, self.embedder = app.knowledge, app.web_search, app.embedder
-        self.charge_embedder = app.charge_embedder
+        self.knowledge, self.web_search, self.charge_embedder = app.knowledge, app.web_search, app.charge_embedder
         self.images = app.images.allowed(allows) if app.images else app.images
+
+    @property
+    def embedder(self) -> Embedder | None:
+        return self._app.embedder
 
     @property
     def environment(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import AsyncGenerator, Sequence
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -42,7 +43,10 @@ class LocalEmbedder:
         self._threads = threads or usable_threads()
         self._lock = threading.Lock()  # one run at a time: each uses all threads
         self._session: Any = None
-        self._words = WordPiece()
+
+    @cached_property
+    def _words(self) -> WordPiece:  # reading the vocabulary takes a while, and many embedders are never asked
+        return WordPiece()
 
     @property
     def name(self) -> str:
