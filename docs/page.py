@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -28,7 +28,7 @@ from tests.web.chromium import ARGUMENTS, environment, executable
 WAIT_S = 180
 BYTES_MAX = 150_000
 COLOURS = 128
-SIZE = {"width": 1320, "height": 860}
+SIZE: ViewportSize = {"width": 1320, "height": 860}
 TOML = 'agent = "house"\n'
 AGENT = """---
 description: Answers questions, and calculates.

@@ -50,8 +50,9 @@ async def test_chat_takes_messages_and_returns_one():
         answer = await made.json("POST", "/api/chat", {"messages": messages})
         assert answer == {"message": {"role": "assistant", "content": "42"}}
         assert [m.text for m in model.prompts[0].messages] == ["What is 40?", "40", "And 2 more?"]
-        for wrong in ('{"messages": []}', "{}"):
-            refused = await made.client.post("/api/chat", content=wrong)
+        wrongs: list[dict[str, Any]] = [{"messages": []}, {}]
+        for wrong in wrongs:
+            refused = await made.client.post("/api/chat", json=wrong)
             assert refused.status_code == 400
             assert "messages" in refused.json()["error"]
         failed = await made.client.post("/api/chat", json={"messages": messages})
