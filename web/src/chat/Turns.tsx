@@ -140,15 +140,18 @@ export function QuestionCard({ question, talk }: { question: Question; talk: Tal
   const answer = (value: string) => talk.answer(question.id, value);
   const box = useRef<HTMLDivElement>(null);
   const [ready, setReady] = useState(false);
-  // Who is typing goes on typing: what was meant for a message must not answer a question.
   useEffect(() => {
     setReady(false);
     const timer = setTimeout(() => setReady(true), EARLY_MS);
-    const at = document.activeElement;
-    const isTyping = (at instanceof HTMLTextAreaElement || at instanceof HTMLInputElement) && at.value !== "";
-    if (!isTyping && !document.querySelector("dialog[open]")) box.current?.querySelector<HTMLElement>("button, input")?.focus({ preventScroll: true });
     return () => clearTimeout(timer);
   }, [question.id]);
+  const sending = talk.sending.value; // the question may come before the message's own answer: buttons are disabled until then
+  // Who is typing goes on typing: what was meant for a message must not answer a question.
+  useEffect(() => {
+    const at = document.activeElement;
+    const isTyping = (at instanceof HTMLTextAreaElement || at instanceof HTMLInputElement) && at.value !== "";
+    if (!sending && !isTyping && !document.querySelector("dialog[open]")) box.current?.querySelector<HTMLElement>("button, input")?.focus({ preventScroll: true });
+  }, [question.id, sending]);
   return (
     <div class={`ask ${ready ? "ready" : ""}`} role="group" aria-label="Waiting for you" ref={box}
       onKeyDown={(event) => {
@@ -163,14 +166,14 @@ export function QuestionCard({ question, talk }: { question: Question; talk: Tal
       <pre dir="auto" tabIndex={0} role="region" aria-label="What is asked">{question.text}</pre>
       <div class="row wrap">
         {options.map((option, at) => (
-          <button class={at === 0 && question.kind !== "approve" ? "primary" : option === "yes" ? "primary" : ""} disabled={talk.sending.value} onClick={() => void answer(option)}>
+          <button class={at === 0 && question.kind !== "approve" ? "primary" : option === "yes" ? "primary" : ""} disabled={sending} onClick={() => void answer(option)}>
             {label(option)} <kbd>{at + 1}</kbd>
           </button>
         ))}
         {takesText && (
           <form class="row grow" onSubmit={(event) => { event.preventDefault(); if (text.trim()) void answer(text); }}>
             <input class="grow" value={text} aria-label="Your answer" placeholder={options.length ? "or say it in your own words" : "Your answer"} onInput={(event) => setText(event.currentTarget.value)} dir="auto" />
-            <button disabled={!text.trim() || talk.sending.value}>Answer</button>
+            <button disabled={!text.trim() || sending}>Answer</button>
           </form>
         )}
       </div>
