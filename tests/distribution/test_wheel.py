@@ -81,11 +81,15 @@ def test_the_commands_and_the_program_of_the_readme_work_as_written(machine: Mac
             words = shlex.split(line, comments=True)
             if words[:1] == ["cd"]:
                 cwd = cwd / words[1]
+            elif words[:1] == ["echo"]:
+                at = words.index("|")
+                machine.run(*words[at + 1 :], cwd=cwd, text=" ".join(words[1:at]))
+                ran.append(line)
             elif words[:1] == ["rondel"] and shlex.join(words) not in RUNS_ON:
                 machine.run(*words, cwd=cwd, text="/quit\n")
                 ran.append(shlex.join(words))
             else:
-                assert words[0] in ("make", "pip", "pipx", "uv", "rondel"), line
+                assert words[0] in ("make", "pip", "pipx", "uv", "export", "rondel"), line
     assert len(ran) >= 3
 
 
