@@ -337,8 +337,6 @@ class PartsInOrder:
     The part that started first passes at once; the deltas of the others wait until it has finished.
     """
 
-    __slots__ = ("_waiting", "current")
-
     def __init__(self) -> None:
         self.current: int | None = None  # the part that passes at once
         self._waiting: dict[int, list[Delta]] = {}

@@ -118,8 +118,6 @@ class ReplySize:
     memory; a part takes more of both, and counts as `PART_DELTAS` deltas.
     """
 
-    __slots__ = ("_check_at", "_finished", "_media", "_quarters", "bytes", "bytes_max", "deltas", "deltas_max")
-
     def __init__(self, deltas_max: int, bytes_max: int) -> None:
         self.deltas, self.deltas_max = 0, deltas_max
         self.bytes, self.bytes_max = 0, bytes_max

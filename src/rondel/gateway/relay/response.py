@@ -22,11 +22,6 @@ STREAM_HEADERS: Headers = [
 class Outgoing:
     """One answer. `head` returns headers to add when it begins; `upstream` are headers of the model's server."""
 
-    __slots__ = (
-        *("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status", "time"),
-        "upstream",
-    )
-
     def __init__(self, send: Send, time: Callable[[], float]) -> None:
         """`time` is the event loop's clock."""
         self._send, self.time = send, time
