@@ -183,9 +183,9 @@ def strings(raw: Json, key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def as_object(value: object, where: str = "") -> Json:
+def as_object(value: object) -> Json:
     if not isinstance(value, dict):
-        raise WireError(where, f"must be an object, got {shown(value)}")
+        raise WireError("", f"must be an object, got {shown(value)}")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -94,14 +94,14 @@ def tools_tokens(tools: Sequence[ToolSpec], estimate: Estimate = estimate_tokens
     )
 
 
-def breakdown(prompt: Prompt, window_tokens: int | None = None, estimate: Estimate = estimate_tokens) -> TokenBreakdown:
+def breakdown(prompt: Prompt, window_tokens: int | None = None) -> TokenBreakdown:
     """Return the estimated tokens of a prompt by kind."""
     spent = {"system": 0, "user": 0, "assistant": 0, "results": 0}
     for message in prompt.messages:
         kind = message.role if message.role in spent else "results"
         for part in message.parts:
-            spent["results" if isinstance(part, ToolResult) else kind] += part_tokens(part, estimate)
-    tools = tools_tokens(prompt.tools, estimate)
+            spent["results" if isinstance(part, ToolResult) else kind] += part_tokens(part)
+    tools = tools_tokens(prompt.tools)
     return TokenBreakdown(**spent, tools=tools, total=sum(spent.values()) + tools, limit=window_tokens)
 
 

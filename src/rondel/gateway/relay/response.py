@@ -42,8 +42,8 @@ class Outgoing:
         self.ended = True
         await self._send({"type": "http.response.body", "body": body})
 
-    async def begin_stream(self, status: int = 200, headers: Headers = STREAM_HEADERS) -> None:
-        await self._send(self._start(status, headers))
+    async def begin_stream(self) -> None:
+        await self._send(self._start(200, STREAM_HEADERS))
 
     def _start(self, status: int, headers: Headers) -> dict[str, Any]:
         self.started, self.status = True, status
