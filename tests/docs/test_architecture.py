@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is true: its loop, plan, layers, hooks and files match the code, as do the tests of the invariants and
+"""ARCHITECTURE.md is true: its loop, plan, layers, hooks and files match the code. So do the tests of the invariants and
 the files that other pages name."""
 
 from __future__ import annotations
