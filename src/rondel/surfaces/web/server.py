@@ -7,7 +7,6 @@ it needs. Host and Origin are checked on every request, and a change must come f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -75,7 +74,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class WebApp:
-    """`async with WebApp(...) as web:`; then a server calls it. Or `beside` makes it, and owns its tasks."""
+    """`beside` makes it, owns its tasks, and calls it."""
 
     def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
         self.app, self.records, self.about = app, records, about
@@ -89,18 +88,14 @@ class WebApp:
         """The conversations in which a run of a protocol is about to start or goes on."""
         self._page = PageFiles()
         self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
-        self._life = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> WebApp:
-        async with contextlib.AsyncExitStack() as life:
-            self.feeds.group = self.works.group = await life.enter_async_context(asyncio.TaskGroup())
-            life.callback(self.feeds.close_all)
-            life.callback(self.works.close)
-            self._life = life.pop_all()
-        return self
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Say who owns the tasks that outlive a request."""
+        self.feeds.group = self.works.group = group
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._life.aclose()
+    def close(self) -> None:
+        self.feeds.close_all()
+        self.works.close()
 
     @property
     def gate(self) -> Gate:
