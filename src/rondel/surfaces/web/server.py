@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from ...app.app import App
-from ...errors import RondelError
+from ...errors import EngineError, RondelError
 from ...values import Person
 from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
 from .beside import PROTOCOLS
@@ -66,7 +66,9 @@ class About(msgspec.Struct, frozen=True):
     why: str
     hints: tuple[str, ...] = ()
     files: dict[str, str] = {}
-    settings: Callable[[], Iterable[Sequence[str]]] = tuple
+    settings: Callable[[], Iterable[Sequence[Any]]] = tuple
+    change: Callable[[str, str | float | None, str], Awaitable[None]] | None = None
+    """Changes a setting: its key, the value or None for the default, and the value that the person saw."""
     lint: Callable[[], Iterable[Any]] = tuple
     offer: Offer | None = None
     hide: Callable[[str], str] = str
@@ -216,7 +218,8 @@ def _with_headers(send: Send, headers: dict[str, str]) -> Send:
 
 
 def problem(error: RondelError) -> Response:
-    status = getattr(error, "status", 400)
+    # A provider's status is not ours: its 401 would log people out of the page.
+    status = 502 if isinstance(error, EngineError) else getattr(error, "status", 400)
     headers: dict[str, str] = {"cache-control": "no-store"}
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))
