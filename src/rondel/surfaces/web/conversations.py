@@ -145,15 +145,18 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)
-    if info is None:
-        if not call.web.is_new(id, call.person):
-            raise _missing(id)
-    elif not owns(call, info):
+    if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
         raise _missing(id)
     transcript = (await call.app.journals.open(id)).transcript
-    first = transcript.starting_agent
-    agent = call.web.new_agent(id) if info is None else first
+    agent = transcript.starting_agent or call.web.new_agent(id)
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
+
+
+async def find_to_talk(call: Call[Any, Any]) -> Conversation:
+    """Return the conversation of the path. Raises if the caller's key may not use its agent."""
+    conversation = await find(call)
+    call.check_agent((await conversation.transcript()).starting_agent or conversation.agent)
+    return conversation
 
 
 def _missing(id: str) -> Problem:
@@ -179,6 +182,7 @@ async def create(call: Call[NewConversation, Nothing]) -> Created:
     if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
         raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
     conversation = call.app.conversation(agent=call.body.agent)
+    call.check_agent(conversation.agent)
     call.web.add_new(conversation.id, call.person, call.body.agent)
     return Created(conversation.id, conversation.agent, conversation.engine.name)
 
@@ -231,6 +235,7 @@ async def continued(call: Call[Any, Any], agent: str, messages: tuple[Message, .
 
     if messages:
         await call.app.journals.change(new.id, give)
+    call.web.add_new(new.id, call.person, agent)
     return new
 
 
@@ -297,7 +302,7 @@ def _file(part: Media) -> Response:
 
 
 async def send(call: Call[NewMessage, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     parts = read_parts(call.body.text, call.body.attachments)
     id = call.body.id[:ID_CHARS_MAX]
     journal = await call.app.journals.open(conversation.id)
@@ -305,7 +310,7 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     if call.body.mode == "steer" and await conversation.is_at_work():
         await conversation.steer(Message("user", parts), person=call.person)
         return Sent(journal.transcript.turn, seq)
-    view = await conversation.send(parts, person=call.person, id=id)
+    view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
     call.web.forget_new(conversation.id)
     return Sent(view.id, seq)
@@ -364,24 +369,24 @@ async def stop(call: Call[Nothing, Nothing]) -> Stopped:
 
 
 async def resume(call: Call[Nothing, Nothing]) -> Stopped:
-    view = await (await find(call)).resume()
+    view = await (await find_to_talk(call)).resume()
     if view is not None:
         view.close()
     return Stopped(view is not None)
 
 
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.retry(person=call.person))
+    view = await _changed(conversation.retry(person=call.person, scope=call.scope))
     view.close()
     return Sent(view.id, seq)
 
 
 async def edit(call: Call[Edit, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.edit(call.body.text, person=call.person))
+    view = await _changed(conversation.edit(call.body.text, person=call.person, scope=call.scope))
     view.close()
     return Sent(view.id, seq)
 
@@ -403,7 +408,7 @@ async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
 
 
 async def answer(call: Call[Given, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     try:
         view = await conversation.answer(call.path("question"), call.body.text, by=call.person.id)
@@ -414,8 +419,11 @@ async def answer(call: Call[Given, Nothing]) -> Sent:
 
 
 async def use_engine(call: Call[Engine, Nothing]) -> Done:
+    conversation = await find(call)
+    if call.body.engine:
+        call.check_engine(call.body.engine)
     try:
-        await (await find(call)).use_engine(call.body.engine)
+        await conversation.use_engine(call.body.engine)
     except RondelError as error:
         raise Problem(400, str(error)) from None
     return Done()
