@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from ...contracts.store import ConversationInfo
@@ -67,7 +68,7 @@ class Shown(Value, frozen=True):
 
 
 class Range(Value, frozen=True):
-    after: int = 0
+    after: Annotated[int, Meta(lt=2**53)] = 0
     limit: int = ENTRIES_MAX
 
 
@@ -256,7 +257,7 @@ async def entries(call: Call[Nothing, Range]) -> Response:
 async def events(call: Call[Nothing, Range]) -> StreamingResponse:
     conversation = await find(call)
     last = call.request.headers.get("last-event-id", "")
-    after = int(last) if last.isdigit() and len(last) < 16 else max(0, call.query.after)
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else max(0, call.query.after)
 
     async def is_allowed() -> bool:
         return await call.web.still_allows(call)
@@ -268,11 +269,14 @@ async def events(call: Call[Nothing, Range]) -> StreamingResponse:
 async def media(call: Call[Nothing, Nothing]) -> Response:
     """Return an image or a file of a message, for download or for an <img>. Its type is told by its content."""
     conversation = await find(call)
-    wanted, index = call.path("message"), call.path("index")
+    wanted, given = call.path("message"), call.path("index")
+    if not (given.isascii() and given.isdigit() and len(given) < 6):
+        raise Problem(404, "there is no such file in this conversation")
+    index = int(given)
     for message in (await conversation.transcript()).messages:
         for owner, parts in _holders(message):
-            if owner == wanted and index.isdigit() and int(index) < len(parts):
-                part = parts[int(index)]
+            if owner == wanted and index < len(parts):
+                part = parts[index]
                 if isinstance(part, Media) and part.data:
                     return _file(part)
     raise Problem(404, "there is no such file in this conversation")

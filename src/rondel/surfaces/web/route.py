@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 48_000_000  # attachments come in the body, in Base64
 QUERY_CHARS_MAX = 4_000
+NAME_CHARS_MAX = 512  # of an agent, or of an engine with its model
 
 Rights: TypeAlias = Literal["public", "person", "admin"]
 """Who may call a route: everyone, everyone with a key or a session, or only admins."""
@@ -80,7 +81,9 @@ class Call(Generic[B, Q]):
         self.check_engine(f"agent:{name}")
 
     def check_engine(self, name: str) -> None:
-        """Raise if the caller's key may not use this engine."""
+        """Raise if this is no name, or if the caller's key may not use this engine."""
+        if len(name) > NAME_CHARS_MAX or not name.isprintable():
+            raise Problem(400, f"{name[:80]!r} is not a name: it may have {NAME_CHARS_MAX} characters on one line")
         if not self.web.gate.allows(self.key, name):
             raise Problem(403, f"the key {self.key!r} may not use {name[:80]!r}; ask the person who gave it to you")
 
