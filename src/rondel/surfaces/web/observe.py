@@ -23,7 +23,7 @@ from ...trace.redact import without_content, without_secrets
 from ...trace.request import RoundRequest, before_round, before_turn, first_message, request_of
 from ...values import Media, Text, Value, user
 from ..usage import UsageReport, report
-from .conversations import Created, continued, find, owns
+from .conversations import Created, continued, find, find_to_talk, owns
 from .feed import FIRST, PING, PING_S
 from .route import Call, Done, Nothing, Problem, Route, encode
 
@@ -96,7 +96,9 @@ async def request(call: Call[Nothing, RequestQuery]) -> RoundRequest:
 
 async def rerun(call: Call[Rerun, Nothing]) -> Created:
     """Start a conversation with what was said before a turn, and send its message again, to another engine."""
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
+    if call.body.engine:
+        call.check_engine(call.body.engine)
     entries = await conversation.entries()
     try:
         kept = tuple(Transcript(before_turn(entries, call.body.turn)).messages)
@@ -113,7 +115,7 @@ async def rerun(call: Call[Rerun, Nothing]) -> Created:
     if call.body.engine:
         await new.use_engine(call.body.engine)
     parts = [part for part in message.parts if isinstance(part, Text | Media)]
-    (await new.send(parts, person=call.person)).close()
+    (await new.send(parts, person=call.person, scope=call.scope)).close()
     return Created(new.id, new.agent, new.engine.name)
 
 
@@ -190,7 +192,8 @@ def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
 
 
 async def agents(call: Call[Nothing, Nothing]) -> tuple[AgentInfo, ...]:
-    return tuple(_info(call, agent) for agent in call.app.registry.agents)
+    allowed = (agent for agent in call.app.registry.agents if call.web.gate.allows(call.key, f"agent:{agent.name}"))
+    return tuple(_info(call, agent) for agent in allowed)
 
 
 async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
@@ -198,6 +201,7 @@ async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
     name = call.path("agent")
     if not call.app.registry.knows_agent(name):
         raise Problem(404, f"there is no agent {name[:80]!r}")
+    call.check_agent(name)
     text = call.body.text[:PREVIEW_CHARS_MAX]
     if not text.strip():
         raise Problem(400, "the message is empty; type what a person would say")
