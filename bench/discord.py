@@ -225,5 +225,5 @@ if __name__ == "__main__":
     from rondel.gateway.server.serving import run_fast
 
     # Each on the loop that it gets in production: `rondel discord` and `rondel serve` run on uvloop.
-    run = asyncio.run if sys.argv[1] == "bare" else run_fast
-    run(bot(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    running = bot(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    asyncio.run(running) if sys.argv[1] == "bare" else run_fast(running)

@@ -230,5 +230,5 @@ def _texts(value: Any) -> list[str]:
     """Return every text in an event."""
     if isinstance(value, str):
         return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for part in parts for text in _texts(part)]  # type: ignore[reportUnknownVariableType]
+    parts: Any = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for part in parts for text in _texts(part)]
