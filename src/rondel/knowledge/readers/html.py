@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
-from ...contracts.knowledge import Document, Section
+from ...contracts.knowledge import Document, Section, Unreadable
+from ...text.html import HtmlReader, TooSlow
 from ._decode import decoded
 
+SECONDS_MAX = 120.0
 _HIDDEN = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object", "nav", "head"))
 _HIDDEN_ROLES = frozenset(("navigation", "search"))
 _BLOCK = frozenset(
@@ -21,9 +22,12 @@ _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?\s*([A-Za-z0-9_.:-]{1,4
 
 
 def read(data: bytes, name: str) -> Document:
-    parser = _Sections()
-    parser.feed(page_text(data))
-    parser.close()
+    parser = _Sections(SECONDS_MAX)
+    try:
+        parser.feed(page_text(data))
+        parser.close()
+    except TooSlow as error:
+        raise Unreadable(str(error)) from None
     return parser.document()
 
 
@@ -37,9 +41,9 @@ def page_text(data: bytes) -> str:
     return decoded(data)
 
 
-class _Sections(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
+class _Sections(HtmlReader):
+    def __init__(self, seconds_max: float) -> None:
+        super().__init__(seconds_max)
         self._title = ""
         self._headings: list[tuple[int, str]] = []
         self._sections: list[Section] = []
