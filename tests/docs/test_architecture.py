@@ -1,5 +1,5 @@
-"""ARCHITECTURE.md is true: its loop, plan, layers, hooks and files match the code. So do the tests of the invariants and
-the files that other pages name."""
+"""ARCHITECTURE.md is true: its loop, plan, layers, hooks and files match the code. So do the tests of the
+invariants and the files that other pages name."""
 
 from __future__ import annotations
 
