@@ -39,7 +39,11 @@ def discord(context: click.Context, agent: str, engine: str, sandbox: bool) -> i
 def run(agent: str, engine: str, sandbox: bool) -> int:
     """Run the bot until a signal stops it; `rondel discord` does the same."""
     log_to_stderr()
-    return asyncio.run(_sandbox(agent, engine) if sandbox else _run(agent, engine))
+    if sandbox:
+        return asyncio.run(_sandbox(agent, engine))
+    from ..gateway.server.serving import run_fast
+
+    return run_fast(_run(agent, engine))
 
 
 @discord.command()
