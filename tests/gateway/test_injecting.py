@@ -333,10 +333,8 @@ def test_a_model_that_sees_looks_for_one_that_does_not(caller: str, streams: boo
 def test_the_headers_name_the_model_that_a_whole_request_was_handed_to(upstream: Upstream, helped: Served) -> None:
     """R11: also if that model is a fallback of the one that was asked for."""
     upstream.plays(played("anthropic", says("A dot."), False), name="eyes")
-    got = httpx2.post(
-        **post_of("openai-chat", "c:blind", streams=False, image=True)
-        | {"url": f"{helped.base_url}/v1/chat/completions", "headers": {"x-api-key": "ann-key-long-enough"}}
-    )
+    with httpx2.Client(base_url=helped.base_url, headers={"x-api-key": "ann-key-long-enough"}) as web:
+        got = web.post(**post_of("openai-chat", "c:blind", streams=False, image=True))
     assert (got.headers["x-rondel-model"], got.headers["x-rondel-attempts"]) == ("a:eyes", "1")
 
 
