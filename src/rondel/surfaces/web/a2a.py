@@ -511,7 +511,7 @@ async def _ends(
                     return
             if seen or not batch:
                 yield seen
-    raise RondelError("the server ends this stream; the task goes on")
+    raise RondelError("the server closed this stream; the task continues")
 
 
 def _is_running(call: Call[Any, Any], conversation: Conversation, turn: str) -> bool:
