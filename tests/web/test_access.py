@@ -29,6 +29,7 @@ def test_the_rights_of_every_route():
         ("GET", "/api/usage"),
         ("GET", "/api/usage.csv"),
         ("GET", "/api/settings"),
+        ("PATCH", "/api/settings"),
         ("GET", "/api/problems"),
         ("GET", "/api/requests"),
         ("GET", "/api/requests/events"),

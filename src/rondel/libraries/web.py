@@ -10,10 +10,12 @@ import re
 from typing import NamedTuple
 
 from ..calling.threads import in_thread
+from ..contracts.knowledge import Unreadable
 from ..contracts.source import Passage
 from ..errors import ToolError
 from ..fetching import FetchError
 from ..fetching.http import PageFetcher
+from ..knowledge.readers.html import page_text
 from ..machine.citing import numbered_passages
 from ..text.html import HtmlReader, TooSlow
 from ..text.template import is_directive
@@ -32,7 +34,6 @@ _BLOCK = re.compile(
     r"address|article|aside|blockquote|br|d[dlt]|div|fieldset|figure|footer|form|h[1-6r]|header|li|main|nav|[ou]l|p|pre"
     r"|section|table|tr"
 )
-_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.I)
 _LOOKS_LIKE_HTML = re.compile(r"\s*+(?:<!--(?>.*?-->)\s*+)*+<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 
 
@@ -69,7 +70,10 @@ async def _page(url: str) -> Page:
 
 def read_page(data: bytes) -> Page:
     """Return a page as lines of plain text, and its title. A note says so if the text was cut."""
-    text, title = _decoded(data), ""
+    try:
+        text, title = page_text(data), ""
+    except Unreadable as error:
+        raise ToolError(f"the page {error}") from None
     if _LOOKS_LIKE_HTML.match(text[:2_000]) or re.search(r"<(?:p|div|span|a|br|h[1-6])\b[^>]*>", text[:10_000], re.I):
         reader = _PageText(SECONDS_MAX)
         try:
@@ -83,20 +87,6 @@ def read_page(data: bytes) -> Page:
             f"{text[:CHARS_MAX]}\n\n[... cut: the page has {len(text):,} characters, the first {CHARS_MAX:,} are shown]"
         )
     return Page(text, title)
-
-
-def _decoded(data: bytes) -> str:
-    if b"\0" in data[:1_000] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ToolError("the page is not text")
-    found = _CHARSET.search(data[:2_048])
-    named = found[1].decode("ascii") if found else ""
-    for charset in ("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "", named, "utf-8"):
-        try:
-            if charset:
-                return data.decode(charset).lstrip("\ufeff")
-        except (LookupError, UnicodeError):
-            continue
-    return data.decode("utf-8", errors="replace")
 
 
 class _PageText(HtmlReader):

@@ -24,14 +24,15 @@ _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?\s*([A-Za-z0-9_.:-]{1,4
 def read(data: bytes, name: str) -> Document:
     parser = _Sections(SECONDS_MAX)
     try:
-        parser.feed(_text(data))
+        parser.feed(page_text(data))
         parser.close()
     except TooSlow as error:
         raise Unreadable(str(error)) from None
     return parser.document()
 
 
-def _text(data: bytes) -> str:
+def page_text(data: bytes) -> str:
+    """Return the text of a page in the encoding that it names. Raises Unreadable for bytes that are not text."""
     if (found := _CHARSET.search(data[:2_048])) and found[1].lower() not in (b"utf-8", b"utf8"):
         try:
             return data.decode(found[1].decode("ascii"))

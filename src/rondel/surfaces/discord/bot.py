@@ -73,7 +73,7 @@ class DiscordBot:
         self.hooks = Hooks()
         self.hide: Callable[[str], str] = str
         """Removes known secrets from what is sent as a file."""
-        self.pace = Pace(self.settings.edit_s)
+        self.pace = Pace(self.settings.edit_s, client.http)
         self.questions = Questions(self)
         self.bridge: CommandBridge | None = None
         self._talk = Talk(self)

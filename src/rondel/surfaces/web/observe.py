@@ -267,9 +267,20 @@ async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
 
 
 class Setting(Value, frozen=True):
+    """`kind` says what a setting that can be changed now may be: an engine, a number, or one of the listed."""
+
     key: str
     value: str
     source: str
+    kind: Literal["engine", "number"] | tuple[str, ...] | None = None
+
+
+class SettingChange(Value, frozen=True):
+    """`was` is the value as it was shown. Without a value, the default holds."""
+
+    key: str
+    was: str
+    value: str | int | float | None = None
 
 
 class LintProblem(Value, frozen=True):
@@ -279,8 +290,16 @@ class LintProblem(Value, frozen=True):
     message: str
 
 
-async def settings(call: Call[Nothing, Nothing]) -> tuple[Setting, ...]:
+async def settings(call: Call[Any, Nothing]) -> tuple[Setting, ...]:
     return tuple(Setting(*row) for row in call.web.about.settings())
+
+
+async def change_setting(call: Call[SettingChange, Nothing]) -> Setting:
+    """Change a setting in rondel.toml, where its comments stay, and use it."""
+    if call.web.about.change is None:
+        raise Problem(409, "this server's settings cannot be changed while it runs")
+    await call.web.about.change(call.body.key, call.body.value, call.body.was)
+    return next(one for one in await settings(call) if one.key == call.body.key)
 
 
 async def problems(call: Call[Nothing, Nothing]) -> tuple[LintProblem, ...]:
@@ -352,6 +371,8 @@ ROUTES = (
     Route("POST", "/api/jobs/{job}/retry", retry_job, "Run a job that is over once more.", returns=Retried),
     Route("GET", "/api/settings", settings, "Show the effective settings and where each comes from.", "admin",
           returns=tuple[Setting, ...]),
+    Route("PATCH", "/api/settings", change_setting, "Change a setting that can be changed at run time.", "admin",
+          body=SettingChange, returns=Setting),
     Route("GET", "/api/problems", problems, "Check the project's files.", "admin", returns=tuple[LintProblem, ...]),
     Route("GET", "/api/requests", requests, "List the newest requests of the gateway, without content.", "admin"),
     Route("GET", "/api/requests/events", request_events, "Watch requests of the gateway.", "admin",

@@ -116,20 +116,21 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     return _convert(dict(request.query_params), kind, "the query", strict=False)
 
 
-async def read_body(request: Request, kind: type[B], bytes_max: int = BODY_BYTES_MAX) -> B:
+async def read_body(request: Request, kind: type[B]) -> B:
     """Read and check the JSON body."""
     if kind is Nothing:
         return kind()
+    too_large = Problem(413, f"the body is larger than {BODY_BYTES_MAX // 1_000_000} MB; send less")
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > bytes_max:
-        raise _too_large(bytes_max)
+    if length.isdigit() and int(length) > BODY_BYTES_MAX:
+        raise too_large
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, "the body must be JSON: send it with content-type application/json")
     pieces, size = list[bytes](), 0
     async for piece in request.stream():
         size += len(piece)
-        if size > bytes_max:
-            raise _too_large(bytes_max)
+        if size > BODY_BYTES_MAX:
+            raise too_large
         pieces.append(piece)
     try:
         raw = msgspec.json.decode(b"".join(pieces))
@@ -148,10 +149,6 @@ def _convert(raw: Any, kind: type[Q], what: str, *, strict: bool) -> Q:
         return msgspec.convert(raw, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise Problem(400, f"{what} is wrong: {error}") from None
-
-
-def _too_large(bytes_max: int) -> Problem:
-    return Problem(413, f"the body is larger than {bytes_max // 1_000_000} MB; send less")
 
 
 def encode(value: Any) -> bytes:
