@@ -61,11 +61,10 @@ _NO_PLAN = Plan((), (), (), (), False)
 class AppliedRules:
     """The rules that apply to the calls of one scope, and the scope in texts that can be stored."""
 
-    __slots__ = ("_day", "_plan", "blocks", "provider", "rules", "scope", "warns")
+    __slots__ = ("_day", "_plan", "blocks", "rules", "scope", "warns")
 
     def __init__(self, scope: Scope, rules: Sequence[Rule]) -> None:
         self.scope = scope.cleaned()
-        self.provider = scope.engine.partition(":")[0]
         self.rules = tuple([(rule, *account) for rule in rules for account in rule.accounts_of(self.scope)])
         modes = [rule.mode for rule, _, _ in self.rules]
         self.blocks, self.warns = "block" in modes, "warn" in modes

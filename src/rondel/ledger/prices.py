@@ -90,6 +90,10 @@ class Prices:
     def lists(self, provider: str) -> bool:
         return not self.without_lists and provider in LISTS
 
+    def needs_lists(self, engine: str) -> bool:
+        """Return whether the prices of this engine are in lists that are not loaded."""
+        return self._snapshot is None and self.lists(engine.partition(":")[0])
+
     def load(self) -> None:
         from genai_prices import __version__
         from genai_prices.data_snapshot import get_snapshot

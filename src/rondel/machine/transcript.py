@@ -60,6 +60,7 @@ from ..values import (
 from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
+_EMPTY: frozenset[str] = frozenset()
 
 
 class CarriedOut(Value, frozen=True):
@@ -144,12 +145,10 @@ class Transcript:
         self._open = 0
         self._directing: RoundFinished | None = None
         self._after_calls: list[Message] = []
-        # Sets that stay empty in nearly all conversations are frozen ones, which take no memory.
-        self.always_allowed: frozenset[str] = (
-            frozenset()
-        )  # the `Question.covers` of approvals that were answered with `always`
+        # Sets that stay empty in nearly all conversations are the same frozen one, which takes no memory.
+        self.always_allowed = _EMPTY  # the `Question.covers` of approvals that were answered with `always`
         self.inbox: dict[str, Message] = {}
-        self._quiet: frozenset[str] = frozenset()
+        self._quiet = _EMPTY
         self.jobs: dict[str, JobInfo] = {}
         """The background jobs in the order of their start, also those that have ended."""
         self.owed = False
@@ -163,7 +162,7 @@ class Transcript:
         self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
         self.person = _NOBODY  # who started the newest turn
         self.turns_done: set[str] = set()
-        self.undone: frozenset[str] = frozenset()  # the turns that no longer count
+        self.undone = _EMPTY  # the turns that no longer count
         self._starts: list[TurnStart] = []
         self._removed = 0  # how many messages undoing has removed
         self.ids: set[str] = set()
