@@ -47,7 +47,7 @@ class Journal:
         self._told = 0
         self._awaited = 0
         # Watchers that also want what other processes write share one subscription.
-        self._followers: list[Watcher] = []
+        self._followers: tuple[Watcher, ...] = ()
         self._subscription: Subscription | None = None
         self.is_behind = self._is_failing = False
 
@@ -171,14 +171,13 @@ class Journal:
     # --- other processes ----------------------------------------------------------------------------------------------
 
     def follow(self, watcher: Watcher) -> None:
-        self._followers.append(watcher)
+        self._followers += (watcher,)
         if self._subscription is None:
             self._subscription = self._store.subscribe(self.conversation, self._on_change)
             self.is_behind = True
 
     def unfollow(self, watcher: Watcher) -> None:
-        if watcher in self._followers:
-            self._followers.remove(watcher)
+        self._followers = tuple([one for one in self._followers if one is not watcher])
         if not self._followers and self._subscription is not None:
             self._subscription.close()
             self._subscription = None
