@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,15 @@ async def test_the_loop_runs_on_while_another_process_holds_the_file(path: Path)
             other.execute("commit")
         other.close()
         assert [entry.seq for entry in await store.read("c")] == [1, 2]
+
+
+async def test_a_write_that_is_due_at_once_does_not_disturb_the_next(tmp_path: Path, loop: Any) -> None:
+    """uvloop gives a timer that is due no time of its own."""
+    async with SqliteStore(tmp_path / "rondel.db") as store:
+        for seq in (1, 2):
+            await store.append("c", seq, SAID, at=1.0, wait=False)
+            store.write_within(0)
+        assert len(await store.read("c")) == 2
 
 
 async def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does(tmp_path: Path) -> None:
