@@ -9,7 +9,7 @@ from PIL import Image
 
 from rondel import Agent, generate_image
 from rondel.contracts.ledger import Rule
-from rondel.discord import ModeSettings
+from rondel.discord import DiscordRule, ModeSettings
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
 from rondel.testing.discord import Json, permission_bits, text_of
 from rondel.values import Usage
@@ -199,6 +199,14 @@ async def test_imagine_attaches_a_picture_and_a_limit_is_a_friendly_answer():
             again = await ask(world, "ai imagine", prompt="a red fox")
             await world.discord.until(lambda: again.answers)
             assert again.text == "No more pictures today."
+        room = Rule({"channel": str(world.general.id)}, "day", tokens=1_200, mode="block", message="Not here.")
+        off = DiscordRule(person=world.bob.id, enabled=False)
+        async with world.running(rules=[room], rules_of_discord=(off,), images=ScriptedImages()):
+            made = await ask(world, "ai imagine", prompt="a red fox")
+            await world.discord.until(lambda: made.answers)
+            assert made.text == "Not here."  # the first one counts for its channel, too
+            refused = await ask(world, "ai imagine", world.bob, prompt="a red fox")
+            assert refused.text == "I do not answer you in this channel."
 
 
 async def test_a_picture_of_a_tool_is_attached_to_the_answer():

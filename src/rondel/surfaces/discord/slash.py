@@ -11,13 +11,16 @@ import discord
 import msgspec
 from discord import app_commands
 
+from ...charge import Scope
+from ...contracts.images import ImageRequest
 from ...contracts.window import Window
 from ...errors import RondelError
 from ...trace import read as read_trace
 from ...trace.page import page as trace_page
 from ..views import jobs_table
 from .chunks import LIMIT, chunks
-from .mapping import place_of_interaction, speaker_of
+from .gate import Gate
+from .mapping import person_of, place_of_interaction, scope_of, speaker_of
 from .outlet import NOBODY
 from .pending import Selected
 from .usage import By, UsagePage
@@ -84,6 +87,14 @@ def _refusal(permission: str) -> str:
     return f"This needs the permission {permission}."
 
 
+async def _is_admitted(bot: DiscordBot, interaction: Interaction) -> bool:
+    """Whether the person may talk to the bot here. If not, they are told."""
+    if bot.gate.admits(place_of_interaction(interaction), speaker_of(interaction.user), to_bot=True):
+        return True
+    await _answer(interaction, "I do not answer you in this channel.")
+    return False
+
+
 # --- talking ----------------------------------------------------------------------------------------------------------
 
 
@@ -93,9 +104,7 @@ def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
     async def chat(
         interaction: Interaction, message: app_commands.Range[str, 1, PROMPT_CHARS_MAX], private: bool = False
     ) -> None:
-        place = place_of_interaction(interaction)
-        if not bot.gate.admits(place, speaker_of(interaction.user), to_bot=True):
-            await _answer(interaction, "I do not answer in this channel.")
+        if not await _is_admitted(bot, interaction):
             return
         await interaction.response.defer(thinking=True, ephemeral=private)
         try:
@@ -113,9 +122,13 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="imagine", description="Make a picture")
     @app_commands.describe(prompt="what to show")
     async def imagine(interaction: Interaction, prompt: app_commands.Range[str, 1, PROMPT_CHARS_MAX]) -> None:
+        if not await _is_admitted(bot, interaction):
+            return
         await interaction.response.defer(thinking=True)
+        person = person_of(interaction.user)
+        scope = scope_of(place_of_interaction(interaction)).over(Scope(person=person.id, roles=person.roles))
         try:
-            picture = await images.generate(prompt, person=str(interaction.user.id))
+            picture = (await images.make(ImageRequest(prompt), scope)).images[0]
         except RondelError as error:  # also TokenLimitError, whose text is for people
             await _answer(interaction, str(error))
             return
@@ -308,14 +321,15 @@ def _add_channels(group: app_commands.Group, bot: DiscordBot) -> None:
             await _answer(interaction, _refusal("Manage Server"))
             return
         guild, id = interaction.guild, channel.id if channel else interaction.channel_id or 0
-        changes = {
-            "open": bot.gate.add_whitelist,
-            "close": bot.gate.remove_whitelist,
-            "restrict": bot.gate.add_restrict,
-            "unrestrict": bot.gate.remove_restrict,
+        changes: dict[str, Callable[[Gate], None]] = {
+            "open": lambda gate: gate.add_whitelist(id),
+            "close": lambda gate: gate.remove_whitelist(id),
+            # An admin of one server decides for no other.
+            "restrict": lambda gate: gate.add_restrict(id, guild.id),
+            "unrestrict": lambda gate: gate.remove_restrict(id, guild.id),
         }
         if action in changes:
-            await bot.change_lists(lambda gate: changes[action](id))
+            await bot.change_lists(changes[action])
         here = [one.id for one in guild.channels]
         opened = [f"<#{one}>" for one in bot.gate.whitelist if one in here]
         only = [f"<#{one}>" for one in bot.gate.restrict if one in here]
