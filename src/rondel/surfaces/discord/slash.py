@@ -11,7 +11,6 @@ import discord
 import msgspec
 from discord import app_commands
 
-from ...charge import Scope
 from ...contracts.images import ImageRequest
 from ...contracts.window import Window
 from ...errors import RondelError
@@ -87,15 +86,15 @@ def _refusal(permission: str) -> str:
     return f"This needs the permission {permission}."
 
 
-async def _is_admitted(bot: DiscordBot, interaction: Interaction) -> bool:
-    """Whether the person may talk to the bot here. If not, they are told."""
-    if bot.gate.admits(place_of_interaction(interaction), speaker_of(interaction.user), to_bot=True):
-        return True
-    await _answer(interaction, "I do not answer you in this channel.")
-    return False
-
-
 # --- talking ----------------------------------------------------------------------------------------------------------
+
+
+async def _admitted(bot: DiscordBot, interaction: Interaction) -> bool:
+    """Return whether the bot answers this person here; says so if it does not."""
+    admits = bot.gate.admits(place_of_interaction(interaction), speaker_of(interaction.user), to_bot=True)
+    if not admits:
+        await _answer(interaction, "I do not answer in this channel.")
+    return admits
 
 
 def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
@@ -104,7 +103,7 @@ def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
     async def chat(
         interaction: Interaction, message: app_commands.Range[str, 1, PROMPT_CHARS_MAX], private: bool = False
     ) -> None:
-        if not await _is_admitted(bot, interaction):
+        if not await _admitted(bot, interaction):
             return
         await interaction.response.defer(thinking=True, ephemeral=private)
         try:
@@ -122,13 +121,13 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="imagine", description="Make a picture")
     @app_commands.describe(prompt="what to show")
     async def imagine(interaction: Interaction, prompt: app_commands.Range[str, 1, PROMPT_CHARS_MAX]) -> None:
-        if not await _is_admitted(bot, interaction):
+        if not await _admitted(bot, interaction):
             return
         await interaction.response.defer(thinking=True)
-        person = person_of(interaction.user)
-        scope = scope_of(place_of_interaction(interaction)).over(Scope(person=person.id, roles=person.roles))
+        person, scope = person_of(interaction.user), scope_of(place_of_interaction(interaction))
+        scope = msgspec.structs.replace(scope, person=person.id, roles=person.roles)
         try:
-            picture = (await images.make(ImageRequest(prompt), scope)).images[0]
+            (picture, *_) = (await images.make(ImageRequest(prompt), scope)).images
         except RondelError as error:  # also TokenLimitError, whose text is for people
             await _answer(interaction, str(error))
             return
