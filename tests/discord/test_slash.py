@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 
+import discord
 import msgspec
 import pytest
+from discord.ext import commands
 from PIL import Image
 
 from rondel import Agent, generate_image, tool
@@ -27,19 +29,25 @@ async def ask(world: World, name: str, person=None, channel=None, /, **options):
 
 
 async def test_chat_answers_in_the_channel_or_for_one_person_only():
-    """A11: /ai chat."""
-    async with loopback() as world, world.running("Hello.", "A secret.", "word " * 900):
-        shown = await ask(world, "ai chat", message="hi there")
-        await world.idle()
-        assert (shown.text, shown.is_private) == ("Hello.", False)
-        hidden = await ask(world, "ai chat", message="psst", private=True)
-        await world.idle()
-        assert (hidden.text, hidden.is_private) == ("A secret.", True)
-        assert len(world.engine.prompts[-1].messages) == 1  # a conversation of their own
-        long = await ask(world, "ai chat", message="long", private=True)
-        await world.discord.until(lambda: len(long.answers) == 3)
-        await world.idle()
-        assert all(message["flags"] & 64 for message in long.answers)
+    """A11: /ai chat. A04: nobody is notified, also by a client that would let mentions through."""
+    async with loopback() as world:
+        client = commands.Bot(
+            "!", intents=discord.Intents.all(), connector=world.discord.connector(), guild_ready_timeout=0.01
+        )
+        loud = f"@everyone {'word ' * 900} <@{world.bob.id}>"
+        async with world.running("Hello.", "A secret.", loud, client=client):
+            shown = await ask(world, "ai chat", message="hi there")
+            await world.idle()
+            assert (shown.text, shown.is_private) == ("Hello.", False)
+            hidden = await ask(world, "ai chat", message="psst", private=True)
+            await world.idle()
+            assert (hidden.text, hidden.is_private) == ("A secret.", True)
+            assert len(world.engine.prompts[-1].messages) == 1  # a conversation of their own
+            long = await ask(world, "ai chat", message="long", private=True)
+            await world.discord.until(lambda: len(long.answers) == 3)
+            await world.idle()
+            assert all(message["flags"] & 64 for message in long.answers)
+            assert str(world.bob.id) in long.answers[-1]["content"]
 
 
 def models(message: Json) -> list[str]:
@@ -211,7 +219,9 @@ async def test_imagine_obeys_the_rules_of_the_place_and_counts_for_it():
         refused = [{"person": world.bob.id, "enabled": False}]
         rules_of_discord = [msgspec.convert(rule, DiscordRule) for rule in refused]
         async with world.running(images=ScriptedImages(), rules_of_discord=rules_of_discord):
-            assert (await ask(world, "ai imagine", world.bob, prompt="a fox")).text == "I do not answer in this channel."
+            assert (
+                await ask(world, "ai imagine", world.bob, prompt="a fox")
+            ).text == "I do not answer in this channel."
             made = await ask(world, "ai imagine", prompt="a red fox")
             await world.discord.until(lambda: made.answers and made.answers[0]["attachments"])
             for by, value in (("person", world.ann.id), ("channel", world.general.id), ("guild", world.guild.id)):
