@@ -16,6 +16,7 @@ from ...contracts.window import Window
 from ...errors import RondelError
 from ...trace import read as read_trace
 from ...trace.page import page as trace_page
+from ...trace.redact import without_secrets
 from ..views import jobs_table
 from .chunks import LIMIT, chunks
 from .gate import Gate
@@ -277,7 +278,7 @@ def _add_trace(group: app_commands.Group, bot: DiscordBot) -> None:
             await _answer(interaction, "Nothing was said here yet.")
             return
         await interaction.response.defer(thinking=True, ephemeral=True)
-        root = await read_trace(bot.app.store, id, price=bot.app.ledger.paid)
+        root = without_secrets(await read_trace(bot.app.store, id, price=bot.app.ledger.paid), bot.hide)
         file = discord.File(io.BytesIO(trace_page(root).encode()), "trace.html")
         await interaction.followup.send("Open it in a browser.", file=file, ephemeral=True, allowed_mentions=NOBODY)
 

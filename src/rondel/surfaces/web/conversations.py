@@ -314,10 +314,16 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     if call.body.mode == "steer" and await conversation.is_at_work():
         await conversation.steer(Message("user", parts), person=call.person)
         return Sent(journal.transcript.turn, seq)
+    await take_up(call, conversation)
     view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
     call.web.forget_new(conversation.id)
     return Sent(view.id, seq)
+
+
+async def take_up(call: Call[Any, Any], conversation: Conversation) -> None:
+    """Run what a server that ended has left in this conversation, ahead of what is sent next."""
+    await call.app.runtime.recover(conversation.id)
 
 
 def read_parts(text: str, attachments: Sequence[Attachment]) -> tuple[Text | Media, ...]:
