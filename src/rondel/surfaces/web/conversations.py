@@ -150,9 +150,11 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
             raise _missing(id)
     elif not owns(call, info):
         raise _missing(id)
+    else:
+        call.web.forget_new(id)
     transcript = (await call.app.journals.open(id)).transcript
     first = transcript.starting_agent
-    agent = call.web.new_agent(id) if info is None else first
+    agent = call.web.new_agent(id) if info is None else first  # a conversation is new until its first turn has begun
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
@@ -307,7 +309,6 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
         return Sent(journal.transcript.turn, seq)
     view = await conversation.send(parts, person=call.person, id=id)
     view.close()
-    call.web.forget_new(conversation.id)
     return Sent(view.id, seq)
 
 
