@@ -89,7 +89,9 @@ class WebApp:
         self.busy_threads: set[str] = set()
         """The conversations in which a run of a protocol is about to start or goes on."""
         self._page = PageFiles()
-        self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
+        routes = [_starlette_route(self, path, group) for path, group in _by_path().items()]
+        self._starlette = Starlette(routes=routes, exception_handlers={404: _no_route})
+        self._starlette.router.redirect_slashes = False  # `/api/conversations/` is not `/api/conversations`
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Say who owns the tasks that outlive a request."""
@@ -172,6 +174,10 @@ def _by_path() -> dict[str, list[Route]]:
     for route in ROUTES:
         groups.setdefault(route.path, []).append(route)
     return groups
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    return problem(Problem(404, f"there is nothing at {request.url.path[:200]!r}; /api/openapi.json lists every route"))
 
 
 def _starlette_route(web: WebApp, path: str, group: list[Route]) -> StarletteRoute:
