@@ -7,7 +7,10 @@ import asyncio
 import pytest
 
 from rondel import Agent
+from rondel.contracts.ledger import Rule
+from rondel.ledger.ledger import Ledger
 from rondel.project.settings import KeySettings
+from rondel.stores.memory import MemoryStore
 from rondel.surfaces.web.people import COOKIE
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Scripted
@@ -81,6 +84,48 @@ async def test_nobody_sees_or_changes_anothers_conversation():
         for route in ROUTES:
             if route.rights == "admin":
                 assert (await made.client.request(route.method, route.path, headers=BOB)).status_code == 403
+
+
+async def test_what_a_key_may_use_holds_on_the_page_and_for_every_protocol():
+    keys = {**KEYS, "eve": KeySettings(key="eve-secret", models=("agent:open", "cheap:*"))}
+    eve = {"authorization": "Bearer eve-secret"}
+    agents = [Agent("closed", engine=Scripted("No.")), Agent("open", engine=Scripted("Yes.", "Again."))]
+    async with site(*agents, keys=keys) as made:
+        assert [(one["name"], one["is_default"]) for one in await made.json("GET", "/api/agents", headers=eve)] == [
+            ("open", True)
+        ]
+        id = await made.start(headers=eve)
+        await made.say(id, "Hello", headers=eve)
+        chat = {"messages": [{"role": "user", "content": "Hello"}], "agent": "closed"}
+        run = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello"}]}
+        for path, body in (
+            ("/api/conversations", {"agent": "closed"}),
+            ("/api/chat", chat),
+            ("/api/agents/closed/prompt", {"text": "Hello"}),
+            ("/agui/closed", run),
+            (f"/api/conversations/{id}/engine", {"engine": "openai:gpt-5"}),
+            (f"/api/conversations/{id}/rerun", {"turn": "t", "engine": "openai:gpt-5"}),
+        ):
+            refused = await made.client.post(path, json=body, headers=eve)
+            assert refused.status_code in (403, 404), (path, refused.text)
+            assert path.endswith("rerun") or "this key may not use" in refused.json()["error"]
+        card = await made.client.get("/a2a/closed/.well-known/agent-card.json", headers=eve)
+        assert card.status_code == 403
+        made.set_keys({**keys, "eve": KeySettings(key="eve-secret", models=("agent:closed",))})
+        later = await made.client.post(f"/api/conversations/{id}/messages", json={"text": "More"}, headers=eve)
+        assert later.status_code == 403
+
+
+async def test_the_budget_of_a_key_holds_on_the_page():
+    rules = [Rule({"key": "ann-laptop"}, "day", tokens=1, mode="block")]
+    ledger = Ledger(MemoryStore().ledger_store)
+    ledger.configure(rules)
+    async with site(Agent("a", engine=Scripted("For Bob.")), keys=KEYS, ledger=ledger) as made:
+        messages = {"messages": [{"role": "user", "content": "Hello"}]}
+        over = await made.client.post("/api/chat", json=messages, headers=ANN)
+        assert over.status_code == 502, over.text
+        assert "ann-laptop" in over.json()["error"]
+        await made.json("POST", "/api/chat", messages, headers=BOB)
 
 
 async def test_a_session_is_a_cookie_that_no_script_reads_and_that_ends_with_its_key():

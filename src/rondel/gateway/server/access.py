@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 
 from ...contracts.endpoint import PROVIDERS, Provider
 from ...errors import RondelError
-from ...project.config import BUILTIN_ENGINES
+from ...project.config import BUILTIN_ENGINES, canonical_engine
 from ...project.settings import EngineSettings, KeySettings
 from ..routing.routes import AGENT
 
 HOST_CHARS_MAX = 300  # longer Host headers are refused
+OTHERS = (AGENT, "knowledge:")  # what a key may use besides engines
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MISSING, WRONG, FOREIGN = "APIKEY is missing", "Invalid API key", "CORS not allowed for this origin"
 
@@ -44,13 +45,23 @@ class Access:
         port: int = 0,
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
+        engines: Mapping[str, EngineSettings] | None = None,
     ) -> None:
         self.keys = keys
+        self._engines = engines or {}
+        self._permits = {name: Permit(key.models, self._engines) for name, key in keys.items()}
         self._keys = [(name, _data(key.key), key) for name, key in keys.items()]
         own = {f"http://{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")}
         self._origins = own | {origin.rstrip("/").lower() for origin in origins}
         self._hosts = {*LOOPBACK, host.strip("[]").lower(), *(name.lower() for name in hosts)}
         self._any_address = bool(keys)
+
+    def permit(self, key: str) -> Permit:
+        return self._permits.get(key, _ANYTHING)
+
+    def allows(self, key: str, name: str) -> bool:
+        """Whether the holder of a key may use an engine, as people write it, or an agent (`agent:name`)."""
+        return self.permit(key).allows(canonical_engine(name, self._engines))
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Raise Refused if the request is meant for another host, or comes from a web page of another site."""
@@ -90,7 +101,7 @@ class Access:
 
 
 class Permit:
-    """Which engines and agents a key may use, by the patterns in its `models`. Without patterns, all of them.
+    """Which engines, agents and knowledge bases a key may use, by the patterns in its `models`. Without patterns, all.
 
     Patterns are compared with the engine that a request was routed to, never with what its caller wrote:
 
@@ -98,7 +109,7 @@ class Permit:
     - An engine's name matches that engine with the models that are configured for it.
     - Any other pattern without a colon is compared with names of engines and of models. A model's name counts only if
       it is configured for that engine or belongs to a hosted provider: many servers accept any name.
-    - An agent needs a pattern that begins with `agent:`. `*` matches everything.
+    - An agent needs a pattern that begins with `agent:`, a base one with `knowledge:`. `*` matches everything.
     """
 
     def __init__(self, patterns: Sequence[str] = (), engines: Mapping[str, EngineSettings] | None = None) -> None:
@@ -108,12 +119,13 @@ class Permit:
         self.is_limited = bool(self._patterns) and "*" not in self._patterns
 
     def allows(self, name: str) -> bool:
-        """Whether the key may use an engine (`engine`, `engine:model`) or an agent (`agent:name`)."""
+        """Whether the key may use an engine (`engine`, `engine:model`), an agent (`agent:name`) or a base."""
         if not self.is_limited:
             return True
-        if name.startswith(AGENT):
-            return any(fnmatchcase(name, pattern) for pattern in self._patterns if pattern.startswith(AGENT))
-        return any(self._fits(name, pattern) for pattern in self._patterns if not pattern.startswith(AGENT))
+        for prefix in OTHERS:
+            if name.startswith(prefix):
+                return any(fnmatchcase(name, pattern) for pattern in self._patterns if pattern.startswith(prefix))
+        return any(self._fits(name, pattern) for pattern in self._patterns if not pattern.startswith(OTHERS))
 
     def _fits(self, name: str, pattern: str) -> bool:
         head, _, model = name.partition(":")
@@ -146,6 +158,9 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+_ANYTHING = Permit()
 
 
 @lru_cache(maxsize=256)

@@ -70,7 +70,7 @@ class Gateway:
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
-        self._mcp = McpRoute(app, lambda key, agent: self._setup.serves(key, agent))
+        self._mcp = McpRoute(app, lambda key, name: self._setup.serves(key, name))
 
     @property
     def clock(self) -> Clock:

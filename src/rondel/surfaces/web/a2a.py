@@ -114,11 +114,11 @@ Streaming: TypeAlias = Callable[[Call[Any, Any], str, Any], AsyncGenerator[Wire]
 
 
 async def default_card(call: Call[Nothing, Nothing]) -> Response:
-    return _card(call, call.app.registry.agent().name)
+    return _card(call, call.agent())
 
 
 async def agent_card(call: Call[Nothing, Nothing]) -> Response:
-    return _card(call, _agent(call))
+    return _card(call, call.agent(call.path("agent")))
 
 
 def _card(call: Call[Nothing, Nothing], name: str) -> Response:
@@ -142,13 +142,6 @@ def _card(call: Call[Nothing, Nothing], name: str) -> Response:
     return Response(encode(card), media_type="application/json", headers={"cache-control": "private, max-age=60"})
 
 
-def _agent(call: Call[Any, Any]) -> str:
-    name = call.path("agent")
-    if not call.app.registry.knows_agent(name):
-        raise Problem(404, f"there is no agent {name[:80]!r}")
-    return name
-
-
 def _base(call: Call[Any, Any]) -> str:
     return str(call.request.base_url).rstrip("/")
 
@@ -158,7 +151,7 @@ def _base(call: Call[Any, Any]) -> str:
 
 async def a2a(call: Call[Nothing, Nothing]) -> Response:
     """Do one operation. Mistakes are answered in the protocol's form."""
-    agent = _agent(call)
+    agent = call.agent(call.path("agent"))
     try:
         asked = await read_body(call.request, RpcRequest)
     except Problem as problem:
@@ -353,7 +346,7 @@ async def _begin(call: Call[Any, Any], agent: str, params: SendParams) -> Begun:
             raise A2AError(UNSUPPORTED, f"the task {waiting.id!r} of this context waits for input; answer it first")
     else:
         conversation = call.app.conversation(agent=agent)
-    view = await conversation.send(message, person=call.person, id=given.message_id)
+    view = await conversation.send(message, person=call.person, id=given.message_id, scope=call.scope)
     return Begun(conversation, view.id, view)
 
 

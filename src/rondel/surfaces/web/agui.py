@@ -124,9 +124,7 @@ class _New(Value, frozen=True):
 
 async def agui(call: Call[RunInput, Nothing]) -> StreamingResponse:
     """Run an agent and stream what happens."""
-    given, agent = call.body, call.path("agent")
-    if not call.app.registry.knows_agent(agent):
-        raise Problem(404, f"there is no agent {agent[:80]!r}")
+    given, agent = call.body, call.agent(call.path("agent"))
     for what, id in (("threadId", given.thread_id), ("runId", given.run_id)):
         if not 0 < len(id) <= ID_CHARS_MAX:
             raise Problem(400, f"{what} must have 1 to {ID_CHARS_MAX} characters")
@@ -221,7 +219,7 @@ async def _begin(
             await journal.append(HistoryGiven(history, owed=False, person=call.person))
 
         await call.app.journals.change(conversation.id, give)
-    view = await conversation.send(new.message, person=call.person, id=new.message.id, before=before)
+    view = await conversation.send(new.message, person=call.person, id=new.message.id, scope=call.scope, before=before)
     view.close()
     return view.id
 

@@ -158,6 +158,15 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
+async def find_to_run(call: Call[Any, Any]) -> Conversation:
+    """Return the conversation of the path, if the key may use its agent and its engine."""
+    conversation = await find(call)
+    call.agent(conversation.agent)
+    if engine := (await conversation.transcript()).engine:
+        call.check(engine)
+    return conversation
+
+
 def _missing(id: str) -> Problem:
     return Problem(404, f"there is no conversation {id[:40]!r}")
 
@@ -178,10 +187,9 @@ async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
 
 
 async def create(call: Call[NewConversation, Nothing]) -> Created:
-    if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
-        raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
-    conversation = call.app.conversation(agent=call.body.agent)
-    call.web.add_new(conversation.id, call.person, call.body.agent)
+    agent = call.agent(call.body.agent)
+    conversation = call.app.conversation(agent=agent)
+    call.web.add_new(conversation.id, call.person, agent)
     return Created(conversation.id, conversation.agent, conversation.engine.name)
 
 
@@ -215,7 +223,7 @@ async def delete(call: Call[Nothing, Nothing]) -> Done:
 
 async def fork(call: Call[Fork, Nothing]) -> Created:
     """Start a new conversation with the messages up to one of this conversation."""
-    conversation = await find(call)
+    conversation = await find_to_run(call)
     messages = list((await conversation.transcript()).messages)
     index = next((n for n, message in enumerate(messages) if message.id == call.body.message), None)
     if index is None:
@@ -299,7 +307,7 @@ def _file(part: Media) -> Response:
 
 
 async def send(call: Call[NewMessage, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_run(call)
     parts = read_parts(call.body.text, call.body.attachments)
     id = call.body.id[:ID_CHARS_MAX]
     journal = await call.app.journals.open(conversation.id)
@@ -307,7 +315,7 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     if call.body.mode == "steer" and await conversation.is_at_work():
         await conversation.steer(Message("user", parts), person=call.person)
         return Sent(journal.transcript.turn, seq)
-    view = await conversation.send(parts, person=call.person, id=id)
+    view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
     return Sent(view.id, seq)
 
@@ -365,14 +373,14 @@ async def stop(call: Call[Nothing, Nothing]) -> Stopped:
 
 
 async def resume(call: Call[Nothing, Nothing]) -> Stopped:
-    view = await (await find(call)).resume()
+    view = await (await find_to_run(call)).resume()
     if view is not None:
         view.close()
     return Stopped(view is not None)
 
 
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_run(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     view = await _changed(conversation.retry(person=call.person))
     view.close()
@@ -380,7 +388,7 @@ async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
 
 
 async def edit(call: Call[Edit, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_run(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     view = await _changed(conversation.edit(call.body.text, person=call.person))
     view.close()
@@ -415,8 +423,11 @@ async def answer(call: Call[Given, Nothing]) -> Sent:
 
 
 async def use_engine(call: Call[Engine, Nothing]) -> Done:
+    conversation = await find(call)
+    if call.body.engine:
+        call.check(call.body.engine)
     try:
-        await (await find(call)).use_engine(call.body.engine)
+        await conversation.use_engine(call.body.engine)
     except RondelError as error:
         raise Problem(400, str(error)) from None
     return Done()

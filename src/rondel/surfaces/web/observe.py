@@ -23,7 +23,7 @@ from ...trace.redact import without_content, without_secrets
 from ...trace.request import RoundRequest, before_round, before_turn, first_message, request_of
 from ...values import Media, Text, Value, user
 from ..usage import UsageReport, report
-from .conversations import Created, continued, find, owns
+from .conversations import Created, continued, find, find_to_run, owns
 from .feed import FIRST, PING, PING_S
 from .route import Call, Done, Nothing, Problem, Route, encode
 
@@ -96,7 +96,7 @@ async def request(call: Call[Nothing, RequestQuery]) -> RoundRequest:
 
 async def rerun(call: Call[Rerun, Nothing]) -> Created:
     """Start a conversation with what was said before a turn, and send its message again, to another engine."""
-    conversation = await find(call)
+    conversation = await find_to_run(call)
     entries = await conversation.entries()
     try:
         kept = tuple(Transcript(before_turn(entries, call.body.turn)).messages)
@@ -104,6 +104,7 @@ async def rerun(call: Call[Rerun, Nothing]) -> Created:
         if message is None:
             raise Problem(409, "this turn did not start with a message of a person, so it cannot be run again")
         if call.body.engine:
+            call.check(call.body.engine)
             call.app.registry.engine(call.body.engine)  # raises for a wrong name
     except Problem:
         raise
@@ -113,7 +114,7 @@ async def rerun(call: Call[Rerun, Nothing]) -> Created:
     if call.body.engine:
         await new.use_engine(call.body.engine)
     parts = [part for part in message.parts if isinstance(part, Text | Media)]
-    (await new.send(parts, person=call.person)).close()
+    (await new.send(parts, person=call.person, scope=call.scope)).close()
     return Created(new.id, new.agent, new.engine.name)
 
 
@@ -174,7 +175,7 @@ class PreviewQuery(Value, frozen=True):
 def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
     registry = call.app.registry
     kind = next((kind for kind in ("template", "alias", "function") if getattr(agent, kind, None)), "prompt")
-    is_default = agent.name == registry.agent().name
+    is_default = agent.name == call.agent()
     file = call.web.about.files.get(agent.name, "") if call.is_admin else ""
     try:
         resolved = registry.resolve(agent.name)
@@ -190,14 +191,12 @@ def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
 
 
 async def agents(call: Call[Nothing, Nothing]) -> tuple[AgentInfo, ...]:
-    return tuple(_info(call, agent) for agent in call.app.registry.agents)
+    return tuple(_info(call, agent) for agent in call.app.registry.agents if call.allows(f"agent:{agent.name}"))
 
 
 async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
     """Assemble an agent's prompt for a message, step by step. No model is asked."""
-    name = call.path("agent")
-    if not call.app.registry.knows_agent(name):
-        raise Problem(404, f"there is no agent {name[:80]!r}")
+    name = call.agent(call.path("agent"))
     text = call.body.text[:PREVIEW_CHARS_MAX]
     if not text.strip():
         raise Problem(400, "the message is empty; type what a person would say")

@@ -18,7 +18,7 @@ from ...contracts.clock import Clock
 from ...contracts.store import KeyValueStore
 from ...project.settings import KeySettings
 from ...values import Person, Value
-from .route import Problem
+from .route import Problem, Visitor
 
 COOKIE = "rondel_session"
 NAMESPACE = "web-session"
@@ -39,6 +39,8 @@ class Gate(Protocol):
     def check_host(self, headers: Mapping[str, str]) -> None: ...
 
     def check_key(self, headers: Mapping[str, str], now: float) -> str: ...
+
+    def allows(self, key: str, name: str) -> bool: ...
 
 
 class SessionInfo(Value, frozen=True):
@@ -64,18 +66,19 @@ class People:
         self._store, self._clock = store, clock
         self._wrong: deque[float] = deque(maxlen=LOG_INS_MAX)
 
-    async def who(self, gate: Gate, request: Request) -> tuple[Person, str]:
-        """Return who asks, and the id of the session, if there is one. Raises for strangers."""
+    async def who(self, gate: Gate, request: Request) -> Visitor:
+        """Return who asks. Raises for strangers."""
         if not gate.keys:
-            return LOCAL, ""
+            return Visitor(LOCAL)
         headers = dict(request.headers)
         if headers.get("authorization") or headers.get("x-api-key"):
-            return person_of(gate, gate.check_key(headers, self._clock.now())), ""
+            key = gate.check_key(headers, self._clock.now())
+            return Visitor(person_of(gate, key), key)
         token = request.cookies.get(COOKIE, "")
         if token:
             session = await self._read(_hash(token))
             if session is not None and self._is_valid(gate, session):
-                return person_of(gate, session.key), _hash(token)
+                return Visitor(person_of(gate, session.key), session.key, _hash(token))
         raise Problem(401, "log in first: POST /api/session with a key, or send the key as a bearer token")
 
     async def log_in(self, gate: Gate, key: str, browser: str) -> tuple[Person, str]:

@@ -6,13 +6,14 @@ The table of routes is the only list: Starlette's routes, the OpenAPI descriptio
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...app.app import App
+from ...charge import Scope
 from ...errors import RondelError
 from ...values import Person, Value
 
@@ -53,23 +54,50 @@ class Problem(RondelError):
         super().__init__(message)
 
 
+class Visitor(NamedTuple):
+    """Who asks, the name of their key, and the id of their session, if there is one."""
+
+    person: Person
+    key: str = ""
+    session: str = ""
+
+
 class Call(Generic[B, Q]):
     """A request, after access and shape were checked."""
 
-    def __init__(
-        self, app: App, web: WebApp, request: Request, person: Person, body: B, query: Q, *, session: str = ""
-    ) -> None:
+    def __init__(self, app: App, web: WebApp, request: Request, who: Visitor, body: B, query: Q) -> None:
         self.app = app
         self.web = web
         self.request = request
-        self.person = person
+        self.person, self.key, self.session = who
         self.body = body
         self.query = query
-        self.session = session
 
     @property
     def is_admin(self) -> bool:
         return "admin" in self.person.roles
+
+    @property
+    def scope(self) -> Scope:
+        """What the ledger charges in addition to the person: the budget of the key holds here, too."""
+        return Scope(key=self.key)
+
+    def allows(self, name: str) -> bool:
+        """Whether the key may use an engine, or an agent (`agent:name`)."""
+        return self.web.gate.allows(self.key, name)
+
+    def check(self, name: str) -> None:
+        if not self.allows(name):
+            raise Problem(403, f"this key may not use {name[:80]!r}; ask for it to be added to the `models` of the key")
+
+    def agent(self, name: str = "") -> str:
+        """Return the agent of this name, or the first that the key may use. Raises if there is none."""
+        agents = [agent.name for agent in self.app.registry.agents]
+        name = name or next((one for one in agents if self.allows(f"agent:{one}")), agents[0])
+        if not self.app.registry.knows_agent(name):
+            raise Problem(404, f"there is no agent {name[:80]!r}")
+        self.check(f"agent:{name}")
+        return name
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])

@@ -30,7 +30,7 @@ from .models import Offer
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Gate, People
-from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
+from .route import Call, Nothing, Problem, Route, Visitor, encode, read_body, read_query, respond
 from .work import Works
 
 log = logging.getLogger("rondel.web")
@@ -145,14 +145,14 @@ class WebApp:
 
     async def answer(self, route: Route, request: Request) -> Response:
         try:
-            person, id = Person(""), ""
+            who = Visitor(Person(""))
             if route.rights != "public":
-                person, id = await self.people.who(self.gate, request)
-                if route.rights == "admin" and ADMIN not in person.roles:
+                who = await self.people.who(self.gate, request)
+                if route.rights == "admin" and ADMIN not in who.person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
             body = Nothing() if route.reads_body else await read_body(request, route.body)
-            call = Call[Any, Any](self.app, self, request, person, body, query, session=id)
+            call = Call[Any, Any](self.app, self, request, who, body, query)
             return respond(await route.handler(call))
         except RondelError as error:
             return problem(error)
@@ -163,7 +163,7 @@ class WebApp:
     async def still_allows(self, call: Call[Any, Any]) -> bool:
         """Whether a stream may go on: its key or session may have been revoked."""
         try:
-            person, _ = await self.people.who(self.gate, call.request)
+            person = (await self.people.who(self.gate, call.request)).person
         except RondelError:
             return False
         return person.id == call.person.id and set(call.person.roles) <= set(person.roles)
