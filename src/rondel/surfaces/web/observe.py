@@ -15,7 +15,7 @@ from ...agent import Agent
 from ...contracts.runtime import JobInfo
 from ...errors import RondelError
 from ...jobs.background import read_jobs
-from ...jobs.timetable import Scheduled, read_schedules
+from ...jobs.timetable import read_schedules
 from ...machine.transcript import Transcript
 from ...trace import TraceNode, markdown, only_turn, read
 from ...trace.assembly import Assembly, assembly_of
@@ -207,9 +207,20 @@ async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
+class ScheduleInfo(Value, frozen=True):
+    """`text` is said to the agent. `when` is for people; `next_at` is the next time, in seconds since the epoch."""
+
+    id: str
+    agent: str
+    conversation: str
+    text: str
+    when: str
+    next_at: float
+
+
 class Jobs(Value, frozen=True):
     jobs: tuple[JobInfo, ...]
-    schedules: tuple[Scheduled, ...]
+    schedules: tuple[ScheduleInfo, ...]
 
 
 class Retried(Value, frozen=True):
@@ -228,7 +239,9 @@ async def _may_see(call: Call[Any, Any], conversation: str) -> bool:
 async def jobs(call: Call[Nothing, Nothing]) -> Jobs:
     found = [job for job in (await read_jobs(call.app.store))[:LISTED_MAX] if await _may_see(call, job.conversation)]
     schedules = [
-        one for one in (await read_schedules(call.app.store))[:LISTED_MAX] if await _may_see(call, one.conversation)
+        ScheduleInfo(one.id, one.agent, one.conversation, one.schedule.say, str(one.schedule), one.next_at)
+        for one in (await read_schedules(call.app.store))[:LISTED_MAX]
+        if await _may_see(call, one.conversation)
     ]
     return Jobs(tuple(found), tuple(schedules))
 
