@@ -76,6 +76,7 @@ class Record(msgspec.Struct):
     dialect: str = ""
     asked: str = ""  # the model that the caller named
     key: str = ""
+    client: str = ""  # the program that asks, as it names itself
     session: str = ""
     project: str = ""
     streams: bool = False
