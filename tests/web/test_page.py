@@ -301,6 +301,11 @@ async def test_traces_usage_gateway_agents_jobs_and_settings_show_what_happened(
             await expect(rows.first).to_contain_text("refused 401")
             await rows.nth(1).click()
             await expect(page.get_by_text("the provider is down")).to_be_visible()
+            await expect(page.get_by_text("Its content was not stored.")).to_be_visible()
+            made.records.add(a_record("r4", 1_700_000_010.0, outcome="failed", trace=id))
+            await rows.first.click()
+            await page.get_by_role("link", name="What was asked and answered").click()
+            await expect(page.get_by_role("tree", name="Steps")).to_contain_text("add")
 
             await page.goto(f"{made.address}/#/agents/a")
             await page.get_by_label("A message").fill("Hi there")

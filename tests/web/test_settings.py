@@ -194,6 +194,13 @@ async def test_requests_of_the_gateway_are_listed_with_their_program(file: Path)
         (one,) = listed.json()["requests"]
         assert (one["client"], one["key"], one["asked"], one["outcome"]) == ("my-editor/2.1", "root", "echo", "done")
         assert "secret words" not in listed.text
+        assert (await change(client, "gateway.trace", "false", True)).json()["value"] == "true"
+        await client.post("/v1/chat/completions", json=asked, headers=headers)
+        one, _ = (await client.get("/api/requests")).json()["requests"]
+        trace = await client.get(f"/api/conversations/{one['trace']}/trace")
+        assert "secret words" in trace.text
+        assert (await client.get(f"/api/conversations/{one['trace']}/trace", headers=ANN)).status_code == 404
+        assert (await client.get("/api/conversations")).json()["conversations"] == []
 
 
 async def test_without_a_file_there_is_nothing_to_change(file: Path):

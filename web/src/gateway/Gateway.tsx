@@ -3,8 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
 import { clock, count, dollars, seconds } from "../format";
 import { Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
+import { link } from "../state";
 
-interface Request { id: string; at: number; dialect?: string; asked?: string; key?: string; client?: string; rule?: string; why?: string; engine?: string; model?: string; attempts?: number; status?: number; outcome: string; error?: string; warnings?: string[]; dropped?: string[]; usage?: { tokens_in?: number; tokens_out?: number; cached_in?: number }; cost_nanousd?: number; first_token_s?: number; seconds?: number; streams?: boolean; relayed?: boolean }
+interface Request { id: string; at: number; dialect?: string; asked?: string; key?: string; client?: string; rule?: string; why?: string; engine?: string; model?: string; attempts?: number; status?: number; outcome: string; error?: string; warnings?: string[]; dropped?: string[]; usage?: { tokens_in?: number; tokens_out?: number; cached_in?: number }; cost_nanousd?: number; first_token_s?: number; seconds?: number; streams?: boolean; relayed?: boolean; trace?: string }
 
 export function Gateway() {
   const [requests, setRequests] = useState<Map<string, Request>>(new Map());
@@ -51,6 +52,9 @@ export function Gateway() {
                   .filter(([, value]) => value).map(([name, value]) => <><span>{name}</span><b>{value}</b></>)}
               </div>
               {chosen.error && <div class="note error">{chosen.error}</div>}
+              {chosen.trace
+                ? <a href={link("traces", chosen.trace)}>What was asked and answered</a>
+                : <p class="soft small">Its content was not stored. <code>gateway.trace</code> in the <a href="#/settings">settings</a> stores that of later requests.</p>}
             </section>
           )}
         </>

@@ -15,6 +15,7 @@ from ...errors import QuestionError, RondelError
 from ...events import Entry, HistoryGiven
 from ...machine.conversation import Conversation
 from ...machine.journal import Journal
+from ...machine.turn import caller_conversation
 from ...question import Question
 from ...values import Media, MediaKind, Message, Text, ToolResult, Value
 from ..export import export
@@ -183,7 +184,8 @@ async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
         mine = [info for info in found if owns(call, info)]
         return ConversationPage(tuple(mine[:limit]), False)
     found = await call.app.store.conversations(limit=limit + 1, before=before, person=person)
-    return ConversationPage(tuple(found[:limit]), len(found) > limit)
+    shown = [info for info in found[:limit] if not info.id.startswith(caller_conversation(""))]  # nobody talks there
+    return ConversationPage(tuple(shown), len(found) > limit)
 
 
 async def create(call: Call[NewConversation, Nothing]) -> Created:

@@ -275,12 +275,12 @@ async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
 
 
 class Setting(Value, frozen=True):
-    """`kind` says what a setting that can be changed now may be: an engine, a number, or one of the listed."""
+    """`kind` says what a setting that can be changed may be: an engine, a number, true or false, or one of these."""
 
     key: str
     value: str
     source: str
-    kind: Literal["engine", "number"] | tuple[str, ...] | None = None
+    kind: Literal["engine", "number", "switch"] | tuple[str, ...] | None = None
 
 
 class SettingChange(Value, frozen=True):
@@ -288,7 +288,7 @@ class SettingChange(Value, frozen=True):
 
     key: str
     was: str
-    value: str | int | float | None = None
+    value: str | int | float | bool | None = None
 
 
 class LintProblem(Value, frozen=True):
