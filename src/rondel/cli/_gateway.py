@@ -23,6 +23,7 @@ from ..contracts.download import Downloadable, Step
 from ..contracts.endpoint import PROVIDERS
 from ..engine import Engine, UnavailableEngine, close
 from ..errors import ConfigError, RondelError
+from ..files.private import state_folder
 from ..gateway.server.access import check_binding, is_loopback
 from ..gateway.server.app import Gateway
 from ..gateway.server.log import RequestLog
@@ -46,7 +47,7 @@ from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_pl
 from ..project.images import make_image_engine
 from ..project.knowledge import make_knowledge, make_tool_embedder, make_web_search
 from ..project.settings import SCENARIOS, Config
-from ..project.trust import state_folder, trust_list
+from ..project.trust import trust_list
 from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
 

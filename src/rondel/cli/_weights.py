@@ -13,9 +13,8 @@ from ..calling.threads import in_thread
 from ..engine import Engine
 from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
 from ..errors import ConfigError
-from ..files.private import private_folder, write_private
+from ..files.private import private_folder, state_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
-from ..project.trust import state_folder
 from ..surfaces.terminal.console import progress_bar
 from ._output import console, tell
 
@@ -100,7 +99,7 @@ async def _choose(picked: Picked) -> bool:
     tell(f"{picked.why[0].upper()}{picked.why[1:]}. A model can run on this computer:")
     tell(f"  1  {_about(RECOMMENDED)}")
     tell(f"  2  {_about(DEFAULT)}")
-    answer = await _line("Download which one? [1/2/n] ")
+    answer = await _line("Download which one? [1]/2/n ")
     chosen = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "2": DEFAULT}.get(answer)
     if chosen is None:
         raise ConfigError("no model was downloaded; set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama")

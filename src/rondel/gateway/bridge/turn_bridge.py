@@ -196,9 +196,11 @@ class TurnBridge:
 
     def asks(self, engine: Engine) -> None:
         """Count a round of the turn's own engine, which differs from the routed one if a plugin handed over."""
-        if self._asking is not None and self._asking.charged_engine is engine:
+        turn = self._asking
+        was_handed_over = turn is not None and turn.engine is engine
+        if was_handed_over or (turn is not None and turn.charged_engine is engine):
             self._rounds += 1
-            if engine.name not in self._decided:  # candidates note themselves when they are asked
+            if was_handed_over or engine.name not in self._decided:  # candidates note themselves when they are asked
                 self.note_engine(engine.name)
 
     def note_dropped(self, prompt: Prompt, engine: Engine) -> None:
@@ -250,11 +252,6 @@ class _CandidateEngine(Wrapper):
 
 class _Listener:
     """Listens to a turn's events and sends the caller what is meant for it."""
-
-    __slots__ = (
-        *("_begun", "_cut", "_feed", "_paragraphs", "_record", "_bridge", "_say", "_speed"),
-        *("builder", "merger"),
-    )
 
     def __init__(self, bridge: TurnBridge, merger: ReplyMerger) -> None:
         request = bridge.request

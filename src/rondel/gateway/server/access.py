@@ -56,13 +56,6 @@ class Access:
         self._hosts = {*LOOPBACK, host.strip("[]").lower(), *(name.lower() for name in hosts)}
         self._any_address = bool(keys)
 
-    def permit(self, key: str) -> Permit:
-        return self._permits.get(key, _ANYTHING)
-
-    def allows(self, key: str, name: str) -> bool:
-        """Whether the holder of a key may use an engine, as people write it, or an agent (`agent:name`)."""
-        return self.permit(key).allows(canonical_engine(name, self._engines))
-
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Raise Refused if the request is meant for another host, or comes from a web page of another site."""
         host = headers.get("host", "")
@@ -77,6 +70,18 @@ class Access:
 
     def allows_origin(self, origin: str) -> bool:
         return origin.rstrip("/").lower() in self._origins
+
+    def permit(self, key: str) -> Permit:
+        return self._permits.get(key, _ANYTHING)
+
+    def allows(self, key: str, name: str) -> bool:
+        """Whether a key may use an agent (`agent:name`), or an engine with its own fallbacks, as a person wrote it."""
+        if name.startswith(OTHERS):
+            return self.permit(key).allows(name)
+        name = canonical_engine(name, self._engines)
+        settings = self._engines.get(name.partition(":")[0], EngineSettings())
+        chain = (name, *(canonical_engine(other, self._engines) for other in settings.fallback))
+        return all(map(self.permit(key).allows, chain))
 
     def check_key(self, headers: Mapping[str, str], now: float) -> str:
         """Return the name of the caller's key; empty if no key is needed. Raises Refused."""
@@ -146,7 +151,7 @@ def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:
     if not keys and not is_loopback(host):
         raise RondelError(
             f"without a key the gateway listens on this machine only, and {host!r} is not; "
-            'add a key, `[gateway.keys.<name>] key = "${NAME}"`, or take host = "127.0.0.1"'
+            'add a key, `[gateway.keys.<name>] key = "${NAME}"`, or use host = "127.0.0.1"'
         )
 
 

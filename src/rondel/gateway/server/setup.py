@@ -140,7 +140,7 @@ class Setup:
         self.images = ImageGenerations(config, app.ledger, outages, make_image_engine)
         image = gateway.routes.image or ""
         image = canonical_engine(image, config.engines) if image not in SAME else ""
-        self._opening = Opening(image=image, engine=partial(self._for_plugin, Permit()))
+        self._opening = Opening(image=image, engine=partial(self._for_plugin, self.access.permit("")))
         self._open = 0
         self._retired = False
         self._life = contextlib.AsyncExitStack()

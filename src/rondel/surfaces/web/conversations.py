@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from ...contracts.store import ConversationInfo
@@ -68,7 +69,7 @@ class Shown(Value, frozen=True):
 
 
 class Range(Value, frozen=True):
-    after: int = 0
+    after: Annotated[int, Meta(lt=2**53)] = 0
     limit: int = ENTRIES_MAX
 
 
@@ -146,25 +147,22 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)
-    if info is None:
-        if not call.web.is_new(id, call.person):
-            raise _missing(id)
-    elif not owns(call, info):
+    if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
         raise _missing(id)
-    else:
-        call.web.forget_new(id)
     transcript = (await call.app.journals.open(id)).transcript
-    first = transcript.starting_agent
-    agent = call.web.new_agent(id) if info is None else first  # a conversation is new until its first turn has begun
+    if transcript.starting_agent:  # not earlier: until its first turn has begun, the store does not have it
+        call.web.forget_new(id)
+    agent = transcript.starting_agent or call.web.new_agent(id)
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
-async def find_to_run(call: Call[Any, Any]) -> Conversation:
-    """Return the conversation of the path, if the key may use its agent and its engine."""
+async def find_to_talk(call: Call[Any, Any]) -> Conversation:
+    """Return the conversation of the path. Raises if the caller's key may not use its agent or its engine."""
     conversation = await find(call)
-    call.agent(conversation.agent)
-    if engine := (await conversation.transcript()).engine:
-        call.check(engine)
+    transcript = await conversation.transcript()
+    call.check_agent(transcript.starting_agent or conversation.agent)
+    if transcript.engine:
+        call.check_engine(transcript.engine)
     return conversation
 
 
@@ -225,7 +223,7 @@ async def delete(call: Call[Nothing, Nothing]) -> Done:
 
 async def fork(call: Call[Fork, Nothing]) -> Created:
     """Start a new conversation with the messages up to one of this conversation."""
-    conversation = await find_to_run(call)
+    conversation = await find_to_talk(call)
     messages = list((await conversation.transcript()).messages)
     index = next((n for n, message in enumerate(messages) if message.id == call.body.message), None)
     if index is None:
@@ -243,6 +241,7 @@ async def continued(call: Call[Any, Any], agent: str, messages: tuple[Message, .
 
     if messages:
         await call.app.journals.change(new.id, give)
+    call.web.add_new(new.id, call.person, agent)
     return new
 
 
@@ -263,7 +262,7 @@ async def entries(call: Call[Nothing, Range]) -> Response:
 async def events(call: Call[Nothing, Range]) -> StreamingResponse:
     conversation = await find(call)
     last = call.request.headers.get("last-event-id", "")
-    after = int(last) if last.isdigit() and len(last) < 16 else max(0, call.query.after)
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else max(0, call.query.after)
 
     async def is_allowed() -> bool:
         return await call.web.still_allows(call)
@@ -275,11 +274,14 @@ async def events(call: Call[Nothing, Range]) -> StreamingResponse:
 async def media(call: Call[Nothing, Nothing]) -> Response:
     """Return an image or a file of a message, for download or for an <img>. Its type is told by its content."""
     conversation = await find(call)
-    wanted, index = call.path("message"), call.path("index")
+    wanted, given = call.path("message"), call.path("index")
+    if not (given.isascii() and given.isdigit() and len(given) < 6):
+        raise Problem(404, "there is no such file in this conversation")
+    index = int(given)
     for message in (await conversation.transcript()).messages:
         for owner, parts in _holders(message):
-            if owner == wanted and index.isdigit() and int(index) < len(parts):
-                part = parts[int(index)]
+            if owner == wanted and index < len(parts):
+                part = parts[index]
                 if isinstance(part, Media) and part.data:
                     return _file(part)
     raise Problem(404, "there is no such file in this conversation")
@@ -309,7 +311,7 @@ def _file(part: Media) -> Response:
 
 
 async def send(call: Call[NewMessage, Nothing]) -> Sent:
-    conversation = await find_to_run(call)
+    conversation = await find_to_talk(call)
     parts = read_parts(call.body.text, call.body.attachments)
     id = call.body.id[:ID_CHARS_MAX]
     journal = await call.app.journals.open(conversation.id)
@@ -317,9 +319,15 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     if call.body.mode == "steer" and await conversation.is_at_work():
         await conversation.steer(Message("user", parts), person=call.person)
         return Sent(journal.transcript.turn, seq)
+    await take_up(call, conversation)
     view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
     return Sent(view.id, seq)
+
+
+async def take_up(call: Call[Any, Any], conversation: Conversation) -> None:
+    """Run what a server that ended has left in this conversation, ahead of what is sent next."""
+    await call.app.runtime.recover(conversation.id)
 
 
 def read_parts(text: str, attachments: Sequence[Attachment]) -> tuple[Text | Media, ...]:
@@ -375,24 +383,24 @@ async def stop(call: Call[Nothing, Nothing]) -> Stopped:
 
 
 async def resume(call: Call[Nothing, Nothing]) -> Stopped:
-    view = await (await find_to_run(call)).resume()
+    view = await (await find_to_talk(call)).resume()
     if view is not None:
         view.close()
     return Stopped(view is not None)
 
 
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
-    conversation = await find_to_run(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.retry(person=call.person))
+    view = await _changed(conversation.retry(person=call.person, scope=call.scope))
     view.close()
     return Sent(view.id, seq)
 
 
 async def edit(call: Call[Edit, Nothing]) -> Sent:
-    conversation = await find_to_run(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.edit(call.body.text, person=call.person))
+    view = await _changed(conversation.edit(call.body.text, person=call.person, scope=call.scope))
     view.close()
     return Sent(view.id, seq)
 
@@ -414,7 +422,7 @@ async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
 
 
 async def answer(call: Call[Given, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     try:
         view = await conversation.answer(call.path("question"), call.body.text, by=call.person.id)
@@ -427,7 +435,7 @@ async def answer(call: Call[Given, Nothing]) -> Sent:
 async def use_engine(call: Call[Engine, Nothing]) -> Done:
     conversation = await find(call)
     if call.body.engine:
-        call.check(call.body.engine)
+        call.check_engine(call.body.engine)
     try:
         await conversation.use_engine(call.body.engine)
     except RondelError as error:

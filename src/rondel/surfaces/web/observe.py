@@ -23,7 +23,7 @@ from ...trace.redact import without_content, without_secrets
 from ...trace.request import RoundRequest, before_round, before_turn, first_message, request_of
 from ...values import Media, Text, Value, user
 from ..usage import UsageReport, report
-from .conversations import Created, continued, find, find_to_run, owns
+from .conversations import Created, continued, find, find_to_talk, owns
 from .feed import FIRST, PING, PING_S
 from .route import Call, Done, Nothing, Problem, Route, encode
 
@@ -96,7 +96,9 @@ async def request(call: Call[Nothing, RequestQuery]) -> RoundRequest:
 
 async def rerun(call: Call[Rerun, Nothing]) -> Created:
     """Start a conversation with what was said before a turn, and send its message again, to another engine."""
-    conversation = await find_to_run(call)
+    conversation = await find_to_talk(call)
+    if call.body.engine:
+        call.check_engine(call.body.engine)
     entries = await conversation.entries()
     try:
         kept = tuple(Transcript(before_turn(entries, call.body.turn)).messages)
@@ -104,7 +106,6 @@ async def rerun(call: Call[Rerun, Nothing]) -> Created:
         if message is None:
             raise Problem(409, "this turn did not start with a message of a person, so it cannot be run again")
         if call.body.engine:
-            call.check(call.body.engine)
             call.app.registry.engine(call.body.engine)  # raises for a wrong name
     except Problem:
         raise
@@ -191,7 +192,8 @@ def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
 
 
 async def agents(call: Call[Nothing, Nothing]) -> tuple[AgentInfo, ...]:
-    return tuple(_info(call, agent) for agent in call.app.registry.agents if call.allows(f"agent:{agent.name}"))
+    allowed = (agent for agent in call.app.registry.agents if call.web.gate.allows(call.key, f"agent:{agent.name}"))
+    return tuple(_info(call, agent) for agent in allowed)
 
 
 async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:

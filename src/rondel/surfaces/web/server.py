@@ -29,8 +29,8 @@ from .metrics import metrics
 from .models import Offer
 from .openapi import description
 from .page import PageFiles
-from .people import ADMIN, Gate, People
-from .route import Call, Nothing, Problem, Route, Visitor, encode, read_body, read_query, respond
+from .people import ADMIN, Caller, Gate, People
+from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
 from .work import Works
 
 log = logging.getLogger("rondel.web")
@@ -87,7 +87,7 @@ class WebApp:
         self.openapi = encode(description(ROUTES, about.version))
         self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
         self.busy_threads: set[str] = set()
-        """The conversations in which a run of a protocol is about to start or goes on."""
+        """The conversations in which a run of a protocol is about to start or is under way."""
         self._page = PageFiles()
         routes = [_starlette_route(self, path, group) for path, group in _by_path().items()]
         self._starlette = Starlette(routes=routes, exception_handlers={404: _no_route})
@@ -145,14 +145,14 @@ class WebApp:
 
     async def answer(self, route: Route, request: Request) -> Response:
         try:
-            who = Visitor(Person(""))
+            caller = Caller(Person(""))
             if route.rights != "public":
-                who = await self.people.who(self.gate, request)
-                if route.rights == "admin" and ADMIN not in who.person.roles:
+                caller = await self.people.who(self.gate, request)
+                if route.rights == "admin" and ADMIN not in caller.person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
             body = Nothing() if route.reads_body else await read_body(request, route.body)
-            call = Call[Any, Any](self.app, self, request, who, body, query)
+            call = Call[Any, Any](self.app, self, request, caller, body, query)
             return respond(await route.handler(call))
         except RondelError as error:
             return problem(error)
