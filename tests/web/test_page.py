@@ -185,7 +185,8 @@ async def test_people_log_in_and_out_and_a_revoked_key_ends_the_stream(
 
 
 async def test_everything_is_reached_by_the_keyboard(browser: Browser):
-    async with site(Agent("a", engine=Scripted("One.", "Two.", Pause("Three "))), Agent("zed", engine=Scripted())) as made:
+    model = Scripted("One.", "Two.", Pause("Three "))
+    async with site(Agent("a", engine=model), Agent("zed", engine=Scripted())) as made:
         id = await made.start()
         await made.say(id, "First message")
         await made.say(id, "Second message")
