@@ -147,12 +147,15 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)
-    if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
+    is_stored = info is not None and owns(call, info)
+    if not (is_stored or call.web.is_new(id, call.person)):
         raise _missing(id)
     transcript = (await call.app.journals.open(id)).transcript
     if transcript.starting_agent:  # not earlier: until its first turn has begun, the store does not have it
         call.web.forget_new(id)
     agent = transcript.starting_agent or call.web.new_agent(id)
+    if is_stored and transcript.starting_agent:  # a message that was just accepted is not in the store yet
+        call.web.forget_new(id)
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
