@@ -35,6 +35,7 @@ from .work import Works
 
 log = logging.getLogger("rondel.web")
 
+SAID_CHARS_MAX = 500
 NEW_MAX = 10_000  # conversations that were created and have no message yet
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
@@ -229,4 +230,6 @@ def problem(error: RondelError) -> Response:
     headers: dict[str, str] = {"cache-control": "no-store"}
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))
-    return Response(encode({"error": str(error)}), status, headers, "application/json")
+    said = str(error)  # it may repeat what was sent, and often ends with what to do
+    said = said if len(said) <= SAID_CHARS_MAX else f"{said[: SAID_CHARS_MAX // 2]}…{said[-SAID_CHARS_MAX // 2 :]}"
+    return Response(encode({"error": said}), status, headers, "application/json")
