@@ -267,6 +267,7 @@ def _setup(
         default=found,
         before=before,
         redactor=redactor,
+        traced=config.gateway.trace,
         hidden=hidden,
     )
 

@@ -20,7 +20,7 @@ from ...engines.http.headers import for_servers
 from ...errors import EngineError, LimitReached, PromptRejected, RondelError, TokenLimitError
 from ...events import CallFinished, Event, LimitHit, Outcome, QuestionAnswered, UsageRecorded, Warned
 from ...machine.loop import run_turn
-from ...machine.turn import Turn
+from ...machine.turn import Turn, caller_conversation
 from ...prompt import Prompt
 from ...question import Question
 from ...text.redaction import Redactor
@@ -114,6 +114,7 @@ class TurnBridge:
             kept=parts.traced,
             resumed=resumed,
         )
+        self.record.trace = caller_conversation(request.id) if parts.traced else ""
         listener = _Listener(self, ReplyMerger(turn.tools))
         given = len(turn.transcript.messages)
         turn.state[BEFORE_INJECTED] = self.outgoing.flush
