@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +130,15 @@ class Side:
         self._process.wait()
 
 
-def run(path: Path) -> list[Ratio]:
+def run(*names: str) -> Iterator[Ratio]:
+    for weights in map(find, names or (DEFAULT.name, RECOMMENDED.name)):
+        if is_present(weights):
+            yield from compared(path_of(weights))
+        else:
+            print(f"not measured: `rondel model pull {weights.name}` fetches it")
+
+
+def compared(path: Path) -> Iterator[Ratio]:
     sides = [Side(kind, str(path)) for kind in ("ours", "bare")]
     rounds, until = list[list[Measured]](), time.monotonic() + BUDGET_S
     try:
@@ -138,12 +147,10 @@ def run(path: Path) -> list[Ratio]:
     finally:
         for side in sides:
             side.close()
-    ratios = list[Ratio]()
     for index, what in enumerate(("prompt", "output")):
         mine, theirs = (min(pair[side][index] for pair in rounds) for side in (0, 1))
         shown = (f"{1 / each:.1f} tokens/CPU-s" for each in (mine, theirs))
-        ratios.append(Ratio(f"{path.name}, {what}, best of {len(rounds)}", mine / theirs, LIMIT, *shown))
-    return ratios
+        yield Ratio(f"{path.name}, {what}, best of {len(rounds)}", mine / theirs, LIMIT, *shown)
 
 
 def main() -> int:
@@ -151,13 +158,9 @@ def main() -> int:
         serve(*sys.argv[2:4])
         return 0
     ratios = list[Ratio]()
-    for weights in map(find, sys.argv[1:] or (DEFAULT.name, RECOMMENDED.name)):
-        if not is_present(weights):
-            print(f"not measured: `rondel model pull {weights.name}` fetches it")
-            continue
-        for ratio in run(path_of(weights)):
-            print(ratio, flush=True)
-            ratios.append(ratio)
+    for ratio in run(*sys.argv[1:]):
+        print(ratio, flush=True)
+        ratios.append(ratio)
     return 0 if ratios and all(ratio.holds for ratio in ratios) else 1
 
 
