@@ -132,8 +132,6 @@ class EngineInfo:
     So no call can miss the ledger: `Ledger.charge` returns the engine behind it, with every call charged.
     """
 
-    __slots__ = ("_engine", "dialect", "facts", "name")
-
     def __init__(self, name: str, facts: ModelFacts, dialect: str = "", engine: Engine | None = None) -> None:
         self.name, self.facts, self.dialect, self._engine = name, facts, dialect, engine
 

@@ -35,16 +35,12 @@ T = TypeVar("T")
 class Key(Generic[T]):
     """A typed key of `turn.state`."""
 
-    __slots__ = ("make", "name")
-
     def __init__(self, name: str, make: Callable[[], T]) -> None:
         self.name, self.make = name, make
 
 
 class State:
     """The values that plugins keep for one turn, by key."""
-
-    __slots__ = ("_values",)
 
     def __init__(self) -> None:
         self._values: dict[Key[Any], Any] = {}
@@ -167,8 +163,6 @@ HOOKS = ("on_turn_start", *EDITING, "on_turn_end", "on_event")
 
 class Chain:
     """Plugins in order. Only the hooks that a plugin overrides are called."""
-
-    __slots__ = ("_conditional", "_hooks", "_subsets", "holds_stream", "plugins", "watches")
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         self.plugins = tuple(plugins)

@@ -66,8 +66,6 @@ class Approval(Value, frozen=True):
 class CallContext:
     """A tool's view of its call. A parameter that is annotated with this class gets it."""
 
-    __slots__ = ("answer", "call", "turn")
-
     def __init__(self, call: ToolCall, turn: Turn, answer: Answer | None = None) -> None:
         self.call = call
         self.turn = turn

@@ -363,8 +363,6 @@ Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | MediaDelta | PartFin
 class ReplyBuilder:
     """Folds deltas into a Reply. `reply` can be called at any time: a stopped turn keeps what was received."""
 
-    __slots__ = ("_id", "_kinds", "_media", "_model", "_opaque", "_parts", "_pieces", "_stop", "_usage", "finished")
-
     def __init__(self) -> None:
         self._parts: dict[int, Part] = {}
         self._kinds: dict[int, Part] = {}

@@ -133,6 +133,20 @@ def everything_allowed() -> Iterator[None]:
         os.umask(before)
 
 
+def test_a_trace_in_a_file_has_no_known_secret(place: Place, server: ModelServer):
+    place.uses(server)
+    config = place.project / "rondel.toml"
+    config.write_text(config.read_text() + '[gateway.keys.ann]\nkey = "canary-4711-secret"\n')
+    config.chmod(0o600)
+    server.says("The key is canary-4711-secret.")
+    assert place.spawn("run", "rondel", "Say canary-4711-secret").code == 0
+    for form in ("--html", "--markdown", "--json"):
+        place.spawn("trace", "last", form, "--output", "shared")
+        shared = (place.project / "shared").read_text()
+        assert "The key is" in shared
+        assert "4711" not in shared, form
+
+
 def test_what_people_said_is_in_files_that_only_they_can_read(place: Place, server: ModelServer):
     """Trust 14: `trace --html` wrote files that others can read."""
     place.uses(server)

@@ -37,6 +37,26 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
         assert expected in shown.out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            '[[ledger.limits]]\nscope = {role = "100000000000000004"}\ntokens = 1\nmode = "block"\nmessage = "Enough."',
+            1,
+        ),
+        ("[[discord.rules]]\nrole = 100000000000000004\nenabled = false", 0),
+    ],
+)
+def test_bob_has_the_roles_of_rules_and_limits_in_the_sandbox(place: Place, rule: str, said: int):
+    place.write("rondel.toml", f'engine = "echo"\n{rule}\n')
+    shown = place.spawn("discord", "--sandbox", stdin=b"@bot hello\n/as bob\n@bot hello\n/quit\n")
+    assert shown.code == 0, shown.err
+    assert "Ann: hello" in shown.out
+    assert "Bob: hello" not in shown.out
+    assert shown.out.count("Enough.") == said
+
+
 def test_without_a_token_the_way_to_one_is_said(place: Place):
     place.env.pop("DISCORD_TOKEN", None)
     missing = place.rondel("discord")

@@ -89,6 +89,10 @@ def test_known_names_become_mentions_and_everything_else_stays():
     assert (names.label(PEOPLE[0][0]), names.label(PEOPLE[1][0])) == ("ann_b", "Bob Smith")
 
 
+def test_any_number_of_backticks_costs_no_time():
+    assert Names(PEOPLE).restore("@bob " + "`" * 100_000 + "@bob").startswith(f"<@{PEOPLE[1][0]}> `")
+
+
 @given(st.text(alphabet="abo@.`\n <>:", max_size=80))
 def test_what_a_model_reads_and_writes_back_is_what_was_there(text: str):
     """A03"""

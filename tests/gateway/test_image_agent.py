@@ -364,6 +364,7 @@ async def test_what_goes_wrong_is_a_sentence_for_the_model():
             "there is no [Image #7] in this conversation; the images here are [Image #1]",
         ),
         ({"imageId": ["cat"], "task": "?"}, "'cat' is not the number of an image; write \"1\" for [Image #1]"),
+        ({"imageId": [" " * 1_000 + "cat"], "task": "?"}, "is not the number of an image"),
         ({"imageId": [], "task": "?"}, "argument 'imageId' is empty"),
         ({"task": "?"}, "argument 'imageId' is empty"),
         ({"imageId": ["1"], "task": " "}, "argument 'task' is blank"),

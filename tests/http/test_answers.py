@@ -81,12 +81,7 @@ async def test_status_and_headers_are_told_with_names_in_lower_case_and_lines_jo
 
 @on_both_loops
 async def test_a_body_comes_in_pieces_as_it_arrives():
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED)
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(CHUNKED)) as (client, server):
         answer = await get(client)
         connection = server.lines[0]
         for word in (b"one", b"two"):
@@ -123,12 +118,7 @@ async def test_an_answer_that_breaks_off_is_an_error_after_what_came(answer: byt
 
 @on_both_loops
 async def test_a_reset_is_never_the_end_of_a_body_that_ends_with_its_connection():
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(b"HTTP/1.1 200 OK\r\n\r\nhello")
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(b"HTTP/1.1 200 OK\r\n\r\nhello")) as (client, server):
         answer = await get(client)
         assert await answer.read() == b"hello"
         server.lines[0].writer.get_extra_info("socket").setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # linger: reset
@@ -165,12 +155,7 @@ async def test_a_reset_is_never_the_end_of_a_body_that_ends_with_its_connection(
     ],
 )
 async def test_what_is_no_answer_is_one_error_and_the_connection_is_closed(answer: bytes):
-    async def script(line: Line) -> None:
-        await line.request()
-        line.writer.write(answer)
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(answer)) as (client, server):
         with pytest.raises(NotHttp) as raised:
             await get(client)
         assert "\n" not in str(raised.value)
@@ -191,12 +176,7 @@ async def test_what_is_no_answer_is_one_error_and_the_connection_is_closed(answe
     ],
 )
 async def test_chunks_that_are_none_are_one_error_and_the_connection_is_closed(rest: bytes):
-    async def script(line: Line) -> None:
-        await line.request()
-        line.writer.write(CHUNKED + rest)
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(CHUNKED + rest)) as (client, server):
         with pytest.raises(HttpError):
             await asked(client)
         await server.all_ended(1)

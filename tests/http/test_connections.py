@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
 from rondel.http import Answer, Broken, Client, ConnectTimeout, Head, HttpError, Refused, Silence
 from rondel.http.connection import BUFFERED_BYTES_MAX
 
+from ..engines.scripted_http import full_port
 from .raw_server import Line, Server, asked, get, ok, on_both_loops, playing, saying, serving, whole
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -310,12 +310,7 @@ async def test_a_request_that_is_cancelled_closes_its_connection(phase: str):
 
 @on_both_loops
 async def test_an_answer_that_is_closed_closes_its_connection_at_once():
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED + b"5\r\nhello\r\n")
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(CHUNKED + b"5\r\nhello\r\n")) as (client, server):
         answer = await get(client)
         assert await answer.read() == b"hello"
         answer.close()
@@ -365,12 +360,7 @@ async def test_an_answer_that_was_let_go_and_does_not_end_is_closed_soon(monkeyp
 
 @on_both_loops
 async def test_a_client_that_is_closed_closes_everything_and_tells_who_waits():
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED)
-        await line.left()
-
-    async with playing(script, silent) as (client, server):
+    async with playing(saying(CHUNKED), silent) as (client, server):
         outcomes: list[str] = []
 
         async def reads(answer: Answer) -> None:
@@ -409,12 +399,7 @@ async def test_a_client_that_is_closed_closes_everything_and_tells_who_waits():
     ids=["nothing", "half a head", "only continue"],
 )
 async def test_a_server_that_does_not_answer_is_given_up_in_time(said: bytes):
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(said)
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(said)) as (client, server):
         with pytest.raises(Silence):
             await get(client, wait_s=0.05)
         await server.all_ended(1)
@@ -422,12 +407,7 @@ async def test_a_server_that_does_not_answer_is_given_up_in_time(said: bytes):
 
 @on_both_loops
 async def test_a_silence_in_the_middle_is_given_up_in_time():
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED + b"5\r\nhello\r\n")
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(CHUNKED + b"5\r\nhello\r\n")) as (client, server):
         answer = await get(client, wait_s=60, idle_s=0.05)
         assert await answer.read() == b"hello"
         answer.expect_more()
@@ -438,12 +418,7 @@ async def test_a_silence_in_the_middle_is_given_up_in_time():
 
 @on_both_loops
 async def test_who_reads_late_is_not_taken_for_a_silent_server():
-    async def script(line: Line) -> None:
-        await line.request()
-        await line.say(CHUNKED + b"5\r\nhello\r\n")
-        await line.left()
-
-    async with playing(script) as (client, server):
+    async with playing(saying(CHUNKED + b"5\r\nhello\r\n")) as (client, server):
         answer = await get(client, wait_s=60, idle_s=60)
         answer.first_due = answer.idle_s = 0.0
         answer.expire()  # the time that is allowed has passed, and nobody waits for anything
@@ -468,19 +443,8 @@ async def test_a_place_where_nobody_listens_is_refused_in_words():
 
 @on_both_loops
 async def test_a_place_that_never_answers_is_given_up_in_time():
-    """A listening socket whose queue is full: the system answers nobody."""
-    import socket
-
-    with contextlib.ExitStack() as stack:
-        full = stack.enter_context(socket.socket())
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        for _ in range(4):
-            waits = stack.enter_context(socket.socket())
-            waits.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                waits.connect(full.getsockname())
-        client = Client(f"http://127.0.0.1:{full.getsockname()[1]}", connect_s=0.05)
+    with full_port() as port:
+        client = Client(f"http://127.0.0.1:{port}", connect_s=0.05)
         with pytest.raises(ConnectTimeout, match=r"0\.05 s"):
             await get(client)
         client.close()

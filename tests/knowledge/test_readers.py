@@ -143,6 +143,51 @@ def locked_pdf() -> bytes:
     return buffer.getvalue()
 
 
+def word(body: str) -> bytes:
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    return zipped(word__document_xml=f"<w:document {names}><w:body>{body}</w:body></w:document>")
+
+
+def test_tables_in_tables_are_read_once() -> None:
+    said = "<w:p><w:r><w:t>deep</w:t></w:r></w:p>"
+    nested = "<w:tbl><w:tr><w:tc>" * 300 + said + "</w:tc></w:tr></w:tbl>" * 300
+    assert sections(word(nested), "a.docx") == [("deep", (), None)]
+    row = f"<w:tr><w:tc>{said}</w:tc><w:tc>{said}</w:tc></w:tr>"
+    assert sections(word(f"<w:tbl>{row}<w:sdt><w:sdtContent>{row}</w:sdtContent></w:sdt></w:tbl>"), "a.docx") == [
+        ("deep | deep deep | deep", (), None)
+    ]
+
+
+def test_a_file_that_is_made_to_be_read_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for reader in ("html", "pdf"):
+        monkeypatch.setattr(f"rondel.knowledge.readers.{reader}.SECONDS_MAX", 0.1)
+    for name, data in (("a.html", b"<p>" + b"<!--" * 200_000), ("a.pdf", forms(12))):
+        with pytest.raises(Unreadable, match=r"took more than 0\.1 seconds to read"):
+            read(data, name)
+
+
+def forms(depth: int) -> bytes:
+    """A PDF of a few kilobytes whose page draws a form that draws ten forms, each of which draws ten, and so on."""
+    from pypdf import PdfWriter
+    from pypdf.generic import DictionaryObject, NameObject, StreamObject
+
+    writer, buffer = PdfWriter(), BytesIO()
+    page = writer.add_blank_page(9, 9)
+    inner = DictionaryObject()
+    for _ in range(depth):
+        form = StreamObject()
+        form.update({NameObject("/Subtype"): NameObject("/Form"), NameObject("/Resources"): inner})
+        form.set_data(b"/X Do " * 10)
+        inner = DictionaryObject(
+            {NameObject("/XObject"): DictionaryObject({NameObject("/X"): writer._add_object(form)})}
+        )
+    content = StreamObject()
+    content.set_data(b"/X Do")
+    page[NameObject("/Resources")], page[NameObject("/Contents")] = inner, writer._add_object(content)
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
 LAUGHS = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>'
 
 

@@ -173,7 +173,7 @@ def test_a_page_is_cut_at_a_bound_that_is_stated():
     ("data", "said"),
     [
         (b"plain <b", "plain <b"),
-        ("Käse".encode("latin-1"), "K�se"),
+        ("Käse".encode("latin-1"), "Käse"),
         (b'<html><meta charset="latin-1"><p>' + "Käse".encode("latin-1"), "Käse"),
         ("Käse".encode("utf-16"), "Käse"),
         (b'<html><meta charset="nonsense"><p>a', "a"),
@@ -183,6 +183,21 @@ def test_a_page_is_cut_at_a_bound_that_is_stated():
 )
 def test_pages_of_any_kind_are_read_as_well_as_they_can_be(data: bytes, said: str):
     assert read_page(data).text == said
+
+
+@pytest.mark.parametrize(
+    "data", [b"<p>" + b"<a" * 200_000, b"<p>" + b"<!--" * 200_000, b"<svg>" * 200_000 + b"</p>" * 200_000]
+)
+def test_a_page_that_is_made_to_be_read_slowly_is_given_up(data: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rondel.libraries.web.SECONDS_MAX", 0.1)
+    with pytest.raises(ToolError, match=r"the page took more than 0\.1 seconds to read"):
+        read_page(b"<html>" + data)
+
+
+def test_comments_before_a_page_cost_no_time():
+    """A pattern that tries every way to group them would never end."""
+    assert read_page(b"<!---->" * 280 + b"x").text.endswith("x")
+    assert read_page(b"<!-- a --> <!-- b -->\n<html><p>x").text == "x"
 
 
 def test_what_is_no_text_is_not_read():

@@ -32,8 +32,8 @@ class MemorySurface(Surface):
             self.lines.append(event.part.text)
         elif isinstance(event, CallFinished):
             self.lines.append(event.result.text)
-        elif isinstance(event, TurnFinished) and event.failure is not None:
-            self.lines.append(event.failure.message)
+        elif isinstance(event, TurnFinished):
+            self.lines.append(event.failure.message if event.failure is not None else event.reason)
 
     def show_output(self, output: Output) -> None:
         self.outputs.append(output)

@@ -1,329 +1,150 @@
-"""What every surface must do. A new one needs a row in `SURFACES`, and passes these tests unchanged."""
+"""What every surface must do, seen by a person who uses it. A new one needs a row in `FRONTS`, and passes these
+tests unchanged. What surfaces with a session also share is in `test_session.py`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
 
-import msgspec
 import pytest
 
-from rondel import Agent, App, Command, Plugin, RondelError
-from rondel.contracts.command import Chat, Choices, Clip, Document, Draft, Outline, Output, Table
-from rondel.contracts.surface import Surface
-from rondel.events import MessageQueued, QuestionAnswered
-from rondel.question import Question
-from rondel.surfaces.commands import COMMANDS, completions, run_command
-from rondel.surfaces.session import Session, answer_text
-from rondel.surfaces.terminal.chat import Terminal
-from rondel.testing import Pause, Scripted, call, say
+from rondel import Agent, Limits, RondelError, tool
+from rondel.events import QuestionAnswered
+from rondel.testing import Pause, Scripted, call
 from rondel.tools.ask_user import ask_user
-from rondel.tools.calculate import calculate
 from rondel.values import Media
-from tests.surfaces.memory import MemorySurface
+from tests.surfaces.fronts import Front, InMemory, InTerminal, OnDiscord, OnTheWeb
 
-WAIT_S = 20.0
-
-
-class Driven:
-    """A surface that is open, and all text that it has shown."""
-
-    def __init__(self, surface: Surface, session: Session, text: Callable[[], str]) -> None:
-        self.surface, self.session, self._text = surface, session, text
-
-    @property
-    def text(self) -> str:
-        return " ".join(self._text().split())
-
-    async def type(self, line: str) -> None:
-        """Type a line and wait until nothing is running."""
-        await self.session.handle(line)
-        await self.session.idle.wait()
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 
 
-def memory(app: App) -> Driven:
-    surface = MemorySurface(app)
-    return Driven(surface, surface.session, lambda: "\n".join(surface.lines))
+FRONTS: dict[str, type[Front]] = {"memory": InMemory, "terminal": InTerminal, "web": OnTheWeb, "discord": OnDiscord}
 
 
-def terminal(app: App) -> Driven:
-    target = io.StringIO()
-    surface = Terminal(app, source=io.StringIO(), target=target)
-    return Driven(surface, surface.session, target.getvalue)
+@pytest.fixture(params=FRONTS)
+def opened(request: pytest.FixtureRequest) -> type[Front]:
+    return FRONTS[request.param]
 
 
-SURFACES = {"memory": memory, "terminal": terminal}
+def helper(model: Scripted, limits: Limits | None = None) -> Agent:
+    booked.clear()
+    return Agent("helper", engine=model, tools=[ask_user, book], limits=limits or Limits())
 
 
-async def count(chat: Chat, rest: str) -> Output:
-    return f"{chat.person.id} typed {len(rest.split())} words"
+booked: list[str] = []
 
 
-class Counting(Plugin):
-    commands = [Command("words", "count words", count), Command("help", "never called", count)]
+@tool(approval="confirm")
+async def book(hotel: str) -> str:
+    "Book a room."
+    booked.append(hotel)
+    return f"booked {hotel}"
 
 
-class Bench:
-    """Opens the surface under test on an app with a scripted engine."""
-
-    def __init__(self, make: Callable[[App], Driven]) -> None:
-        self._make = make
-
-    @contextlib.asynccontextmanager
-    async def __call__(self, *steps: object) -> AsyncGenerator[Driven]:
-        agent = Agent(
-            "helper",
-            engine=Scripted(*steps),  # type: ignore[arg-type]
-            tools=[ask_user, calculate],
-            plugins=[Counting()],
-            description="Helps.",
-        )
-        async with App(agent) as app, asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-            driven = self._make(app)
-            await driven.session.start(group, app.conversation("c"))
-            yield driven
-            driven.session.close()
+async def answered(chat: Front) -> list[tuple[str, str]]:
+    """Who answered which question how."""
+    entries = await chat.conversation.entries()
+    return [(e.event.answer.text, e.event.answer.by) for e in entries if isinstance(e.event, QuestionAnswered)]
 
 
-@pytest.fixture(params=SURFACES)
-def bench(request: pytest.FixtureRequest) -> Bench:
-    return Bench(SURFACES[request.param])
+async def test_an_answer_is_shown(opened: type[Front]):
+    async with opened(helper(Scripted("The answer is here."))) as chat:
+        await chat.say("hello")
+        await chat.sees("The answer is here.")
 
 
-async def test_an_answer_is_shown(bench: Bench):
-    async with bench("The answer is here.") as chat:
-        await chat.type("hello")
-        assert "The answer is here." in chat.text
-        assert not chat.session.busy
+async def test_a_question_is_answered_in_the_person_s_name(opened: type[Front]):
+    question = call("ask_user", "q", question="Which colour?", options=["red", "blue"])
+    async with opened(helper(Scripted(question, "Blue it is."))) as chat:
+        await chat.say("paint")
+        await chat.sees("Which colour?")
+        await chat.answer("blue")
+        await chat.sees("Blue it is.")
+        assert await answered(chat) == [("blue", chat.person)]
 
 
-async def test_a_question_is_asked_and_the_next_line_answers_it_in_the_person_s_name(bench: Bench):
-    async with bench(call("ask_user", "q", question="Which colour?", options=["red", "blue"]), "Blue.") as chat:
-        await chat.type("paint")
-        assert "Which colour?" in chat.text
-        assert chat.session.question is not None
-        await chat.type("/tokens")  # a command is no answer
-        await chat.type("2")
-        assert chat.session.question is None
-        assert chat.text.endswith("Blue.")
-        entries = await chat.session.conversation.entries()
-        (answer,) = [e.event.answer for e in entries if isinstance(e.event, QuestionAnswered)]
-        assert (answer.text, answer.by) == ("blue", chat.surface.person.id)
+async def test_an_open_question_survives_a_restart(opened: type[Front]):
+    model = Scripted(call("ask_user", "q", question="Who are you?"), "Hello, Ann.")
+    async with opened(helper(model)) as chat:
+        await chat.say("hi")
+        await chat.sees("Who are you?")
+        await chat.restart()
+        await chat.sees("Who are you?")
+        await chat.answer("Ann")
+        await chat.sees("Hello, Ann.")
+        assert await answered(chat) == [("Ann", chat.person)]
 
 
-async def test_an_open_question_is_asked_again_when_its_conversation_is_opened(bench: Bench):
-    async with bench(call("ask_user", "q", question="Who are you?"), "Hello.") as chat:
-        await chat.type("hi")
-        await chat.type("/new")
-        await chat.type("/resume c")
-        assert chat.text.count("Who are you?") == 2
-        await chat.type("Ann")
-        assert chat.text.endswith("Hello.")
+@pytest.mark.parametrize("said", ["yes", "no"])
+async def test_what_needs_approval_runs_only_after_a_yes(opened: type[Front], said: str):
+    async with opened(helper(Scripted(call("book", "c", hotel="Ritz"), "That is it."))) as chat:
+        await chat.say("book")
+        await chat.sees("Ritz")
+        assert booked == []
+        while not await chat.conversation.questions():
+            await asyncio.sleep(0.002)
+        await chat.answer(said)
+        await chat.sees("That is it.")
+        assert booked == (["Ritz"] if said == "yes" else [])
 
 
-async def test_a_line_that_is_typed_while_it_works_steers_it(bench: Bench):
+async def test_the_person_steers_what_is_being_answered(opened: type[Front]):
     pause = Pause("Let me think. ")
-    async with bench(pause, "By train, then.") as chat:
-        await chat.session.handle("How do I get to Porto?")
+    model = Scripted(pause, "By train, then.")
+    async with opened(helper(model)) as chat:
+        await chat.say("How do I get to Porto?")
         await pause.reached.wait()
-        await chat.session.handle("I do not fly.")
+        await chat.steer("How do I get to Porto without flying?")
+        while not (await chat.conversation.transcript()).inbox:
+            await asyncio.sleep(0.002)
         pause.release()
-        await chat.session.idle.wait()
-        entries = await chat.session.conversation.entries()
-        assert any(isinstance(e.event, MessageQueued) for e in entries)
-        assert chat.text.endswith("By train, then.")
+        await chat.sees("By train, then.")
+        assert "without flying" in model.prompts[-1].messages[-1].text
 
 
-async def test_stop_ends_the_turn_and_keeps_the_chat(bench: Bench):
+async def test_stop_ends_the_answer_and_the_chat_goes_on(opened: type[Front]):
     pause = Pause("I begin and never ")
-    async with bench(pause, "Here I am.") as chat:
-        await chat.session.handle("talk for ever")
+    async with opened(helper(Scripted(pause, "Here I am."))) as chat:
+        await chat.say("talk for ever")
         await pause.reached.wait()
-        await chat.type("/stop")
-        await chat.type("/stop")
-        assert "Nothing is running." in chat.text
-        await chat.type("and now?")
-        assert chat.text.endswith("Here I am.")
+        await chat.stop()
+        while (await chat.conversation.transcript()).outcome is None:
+            await asyncio.sleep(0.002)
+        await chat.say("and now?")
+        await chat.sees("Here I am.")
 
 
-async def test_a_failure_is_shown_and_the_chat_goes_on(bench: Bench):
-    async with bench(RondelError("the model is on fire"), "Better now.") as chat:
-        await chat.type("hi")
-        assert "the model is on fire" in chat.text
-        await chat.type("and now?")
-        assert chat.text.endswith("Better now.")
+async def test_a_failure_is_shown_and_the_chat_goes_on(opened: type[Front]):
+    async with opened(helper(Scripted(RondelError("the model is on fire"), "Better now."))) as chat:
+        before = chat.text
+        await chat.say("hi")
+        while (await chat.conversation.transcript()).outcome is None or chat.text == before:
+            await asyncio.sleep(0.002)
+        await chat.say("and now?")
+        await chat.sees("Better now.")
 
 
-async def test_what_the_person_says_in_another_process_is_shown(bench: Bench):
-    async with bench("Noted.") as chat:
-        await (await chat.session.app.conversation("c").send("typed elsewhere")).result()
-        await chat.session.idle.wait()
-        while "Noted." not in chat.text:
-            await asyncio.sleep(0)
-        assert "typed elsewhere" in chat.text
+async def test_a_limit_that_ends_an_answer_is_named(opened: type[Front]):
+    async with opened(helper(Scripted(call("ask_user", "q", question="Who?")), Limits(rounds=1))) as chat:
+        await chat.say("hi")
+        await chat.sees("Who?")
+        await chat.answer("Ann")
+        await chat.sees("limits.rounds")
 
 
-async def test_the_ledger_and_the_transcript_know_who_spoke(bench: Bench):
-    pause = Pause("Let me think. ")
-    async with bench(pause, "By train, then.") as chat:
-        person = chat.surface.person
-        await chat.session.handle("How do I get to Porto?")
-        await pause.reached.wait()
-        await chat.session.handle("I do not fly.")
-        pause.release()
-        await chat.session.idle.wait()
-        transcript = await chat.session.conversation.transcript()
-        assert person.id
-        assert transcript.person == person
-        said = [(message.author, message.text) for message in transcript.messages if message.role == "user"]
-        assert said == [(person.id, "How do I get to Porto?"), (person.id, "I do not fly.")]
-        totals = await chat.session.app.ledger.totals(by="person", value=person.id, window="day")
-        assert totals.calls == 2
-        assert f"{person.id}: " not in chat.text  # one's own messages are not shown a second time
+async def test_the_transcript_and_the_ledger_know_who_spoke(opened: type[Front]):
+    async with opened(helper(Scripted("Hello."))) as chat:
+        await chat.say("hi")
+        await chat.sees("Hello.")
+        transcript = await chat.conversation.transcript()
+        assert transcript.person.id == chat.person
+        assert [m.author for m in transcript.messages if m.role == "user"] == [chat.person]
+        assert (await chat.conversation.app.ledger.totals(by="person", value=chat.person, window="day")).calls == 1
 
 
-async def test_what_the_same_person_says_in_another_process_is_shown_as_their_own_message(bench: Bench):
-    async with bench("Noted.") as chat:
-        person = chat.surface.person
-        await (await chat.session.app.conversation("c").send("typed elsewhere", person=person)).result()
-        await chat.session.idle.wait()
-        while "Noted." not in chat.text:
-            await asyncio.sleep(0)
-        assert "typed elsewhere" in chat.text
-        assert f"{person.id}: " not in chat.text
-
-
-async def test_the_history_of_a_conversation_is_shown_when_it_is_opened(bench: Bench):
-    async with bench("A long time ago.") as chat:
-        await chat.type("when?")
-        await chat.type("/new")
-        before = chat.text.count("A long time ago.")
-        await chat.type("/resume c")
-        assert chat.text.count("A long time ago.") == before + 1
-        assert chat.text.endswith("Nothing to resume in this conversation.")
-
-
-async def test_help_lists_shared_commands_the_surface_s_own_the_plugins_and_its_tips(bench: Bench):
-    async with bench() as chat:
-        await chat.type("/help")
-        names = [f"/{command.name}" for command in (*COMMANDS, *chat.surface.commands)]
-        for shown in (*names, "/words", *(tip for tip, _ in chat.surface.tips)):
-            assert shown in chat.text
-        assert "never called" not in chat.text  # a plugin cannot replace a shared command
-        await chat.type("/words one two")
-        assert f"{chat.surface.person.id} typed 2 words" in chat.text
-
-
-async def test_every_shared_command_returns_plain_values_that_the_surface_shows(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)  # a surface may save a document
-    async with bench(call("calculate", "k", expression="6*7"), say("42")) as chat:
-        await chat.type("six times seven")
-        kinds: dict[str, type] = {}
-        for command in COMMANDS:
-            if command.name in ("new", "resume", "stop", "retry", "undo"):
-                continue  # other tests have them: they change something
-            output = await run_command(chat.session, f"/{command.name}")
-            assert output is not None
-            chat.surface.show_output(output)
-            assert msgspec.json.decode(msgspec.json.encode(output), type=Output) == output
-            kinds[command.name] = type(output)
-        assert {kinds[name] for name in ("help", "conversations", "tools", "plugins")} == {Table}
-        assert (kinds["agent"], kinds["model"], kinds["trace"]) == (Choices, Choices, Outline)
-        assert (kinds["copy"], kinds["export"], kinds["edit"]) == (Clip, Document, Draft)
-        assert chat.text.count("calculate") >= 2  # among the tools, and in the trace
-
-
-async def test_retry_undo_and_edit(bench: Bench):
-    async with bench("Bad.", "Good.", "Better.") as chat:
-        with pytest.raises(RondelError, match="nothing has been said"):
-            await chat.type("/undo")
-        await chat.type("How is Paris?")
-        await chat.type("/retry")
-        assert chat.text.endswith("Good.")
-        assert await run_command(chat.session, "/edit") == Draft("/edit How is Paris?")
-        await chat.type("/edit How is Porto?\nAnd Lisbon?")
-        assert chat.text.endswith("Better.")
-        assert await run_command(chat.session, "/copy") == Clip("Better.")
-        messages = (await chat.session.conversation.transcript()).messages
-        assert [message.text for message in messages] == ["How is Porto?\nAnd Lisbon?", "Better."]
-        for wrong in ("/undo x", "/undo 0", "/undo 2", "/retry now", "/copy all", "/export pdf"):
-            with pytest.raises(RondelError):
-                await chat.type(wrong)
-        await chat.type("/undo")
-        assert "The last turn no longer counts: How is Porto? And Lisbon?" in chat.text
-        assert not (await chat.session.conversation.transcript()).messages
-
-
-async def test_while_it_works_nothing_can_be_retried(bench: Bench):
-    pause = Pause("I begin and never ")
-    async with bench(pause, "Again.") as chat:
-        await chat.session.handle("talk")
-        await pause.reached.wait()
-        for line in ("/retry", "/edit other", "/undo"):
-            with pytest.raises(RondelError, match="stop"):
-                await chat.session.handle(line)
-        await chat.type("/stop")
-        await chat.type("/retry")
-        assert chat.text.endswith("Again.")
-
-
-async def test_what_is_attached_goes_with_the_next_message_only(bench: Bench):
-    async with bench("Seen.", "Yes.") as chat:
-        picture = Media("image", "image/png", b"png", name="a.png")
-        chat.session.attach(picture)
-        await chat.type("look")
-        await chat.type("thanks")
-        first, _, second, _ = (await chat.session.conversation.transcript()).messages
-        assert picture in first.parts
-        assert picture not in second.parts
-
-
-async def test_a_conversation_is_exported_as_markdown_and_json(bench: Bench):
-    async with bench(call("calculate", "k", expression="6*7"), say("It is **42**.")) as chat:
-        await chat.type("six times seven")
-        markdown = await run_command(chat.session, "/export")
-        assert isinstance(markdown, Document)
-        assert markdown.text.startswith("# six times seven\n")
-        assert "It is **42**." in markdown.text
-        assert '"expression": "6*7"' in markdown.text
-        exported = await run_command(chat.session, "/export json")
-        assert isinstance(exported, Document)
-        assert msgspec.json.decode(exported.text)["messages"][0]["role"] == "user"
-
-
-async def test_an_unknown_command_names_the_nearest_and_a_path_is_a_message(bench: Bench):
-    async with bench("It is.") as chat:
-        with pytest.raises(RondelError, match="did you mean '/help'"):
-            await chat.type("/halp")
-        await chat.type("/etc/hosts is wrong")
-        assert chat.text.endswith("It is.")
-
-
-async def test_commands_complete(bench: Bench):
-    async with bench() as chat:
-        assert list(completions(chat.session, "/to")) == [
-            (f"/{c.name}", c.description) for c in COMMANDS if c.name.startswith("to")
-        ]
-        assert list(completions(chat.session, "/agent h")) == [("/agent helper", "Helps.")]
-        assert list(completions(chat.session, "hello")) == []
-
-
-async def test_a_surface_gets_the_events_that_it_shows_and_no_others():
-    async with Bench(memory)("Hi.") as chat:
-        await chat.type("hello")
-        assert isinstance(chat.surface, MemorySurface)
-        assert chat.surface.events
-        assert all(isinstance(event, chat.surface.shows) for event in chat.surface.events)
-        assert not chat.surface.working
-
-
-def test_a_number_picks_an_option_and_a_letter_answers_an_approval():
-    question = Question("q", "ask", "Which?", options=("red", "blue"))
-    assert [answer_text(question, text) for text in ("2", "3", "y")] == ["blue", "3", "y"]
-    approval = Question("q", "approve", "May it?", options=("yes", "no"))
-    assert [answer_text(approval, text) for text in ("y", "n", "2")] == ["yes", "no", "no"]
+async def test_a_picture_that_the_person_attaches_reaches_the_model(opened: type[Front]):
+    model = Scripted("A cat.")
+    async with opened(helper(model)) as chat:
+        await chat.say("look", Media("image", "image/png", PNG, name="cat.png"))
+        await chat.sees("A cat.")
+        parts = model.prompts[-1].messages[-1].parts
+        assert [(part.mime, part.data) for part in parts if isinstance(part, Media)] == [("image/png", PNG)]

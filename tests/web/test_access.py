@@ -29,6 +29,7 @@ def test_the_rights_of_every_route():
         ("GET", "/api/usage"),
         ("GET", "/api/usage.csv"),
         ("GET", "/api/settings"),
+        ("PATCH", "/api/settings"),
         ("GET", "/api/problems"),
         ("GET", "/api/requests"),
         ("GET", "/api/requests/events"),
@@ -152,3 +153,92 @@ async def test_the_page_and_its_files_have_a_strict_policy():
         assert "default-src 'none'" in policy
         for path in ("/assets/../server.py", "/assets/..%2fserver.py", "/assets/nothing.js"):
             assert (await made.client.get(path)).status_code == 404
+
+
+LIMITED = {
+    "guest": KeySettings(key="guest-secret", models=("agent:helper", "small")),
+    "engines": KeySettings(key="engines-secret", models=("small",)),
+}
+GUEST, ENGINES = ({"authorization": f"Bearer {name}-secret"} for name in LIMITED)
+
+
+def asked_over_every_door(agent: str) -> list[tuple[str, str, dict[str, object]]]:
+    """Requests that begin a turn of an agent."""
+    message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "Hi"}]}
+    said = {"id": "1", "role": "user", "content": "Hi"}
+    return [
+        ("POST", "/api/conversations", {"agent": agent}),
+        ("POST", "/api/chat", {"agent": agent, "messages": [{"role": "user", "content": "Hi"}]}),
+        ("POST", f"/api/agents/{agent}/prompt", {"text": "Hi"}),
+        ("POST", f"/agui/{agent}", {"threadId": "t", "runId": "1", "messages": [said]}),
+        ("POST", f"/a2a/{agent}", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}),
+    ]
+
+
+async def test_no_door_leads_to_an_agent_or_a_model_that_a_key_may_not_use():
+    big, small = Scripted(name="big"), Scripted(*["Fine."] * 9, name="small")
+    agents = Agent("boss", engine=big), Agent("helper", engine=small)
+    async with site(*agents, keys=LIMITED, make_engine={"big": big, "small": small}.__getitem__) as made:
+        headers = {**GUEST, "a2a-version": "1.0"}
+        assert [one["name"] for one in await made.json("GET", "/api/agents", headers=GUEST)] == ["helper"]
+        for agent, status in (("boss", 403), ("helper", 200)):
+            for method, path, body in asked_over_every_door(agent):
+                answer = await made.client.request(method, path, json=body, headers=headers)
+                assert (answer.status_code, path) == (status, path), answer.text
+        assert (await made.client.get("/.well-known/agent-card.json", headers=headers)).status_code == 403
+        for method, path, body in asked_over_every_door("helper"):
+            assert (await made.client.request(method, path, json=body, headers=ENGINES)).status_code == 403
+        id = await made.start("helper", headers=GUEST)
+        turn = (await made.json("POST", f"/api/conversations/{id}/messages", {"text": "Hello"}, headers=GUEST))["turn"]
+        await made.ended(id, turn, headers=GUEST)
+        for engine, status in (("big", 403), ("Big", 403), ("small", 200)):
+            for path, body in (("engine", {"engine": engine}), ("rerun", {"engine": engine, "turn": turn})):
+                answer = await made.client.post(f"/api/conversations/{id}/{path}", json=body, headers=GUEST)
+                assert answer.status_code == status, answer.text
+        made.set_keys({"guest": KeySettings(key="guest-secret", models=("agent:boss",))})
+        for path, body in (
+            ("messages", {"text": "More"}),
+            ("regenerate", {}),
+            ("edit", {"text": "More"}),
+            ("resume", {}),
+        ):
+            answer = await made.client.post(f"/api/conversations/{id}/{path}", json=body, headers=GUEST)
+            assert answer.status_code == 403, path
+        assert (await made.client.get(f"/api/conversations/{id}", headers=GUEST)).status_code == 200
+    assert big.prompts == []
+
+
+async def test_what_is_said_through_any_door_counts_for_the_key():
+    async with site(Agent("a", engine=Scripted(*["Fine."] * 9)), keys=KEYS) as made:
+        headers = {**BOB, "a2a-version": "1.0"}
+        for method, path, body in asked_over_every_door("a"):
+            await made.client.request(method, path, json=body, headers=headers)
+        id = await made.start(headers=BOB)
+        await made.say(id, "Hello", headers=BOB)
+        sent = await made.json("POST", f"/api/conversations/{id}/edit", {"text": "Hello again"}, headers=BOB)
+        await made.ended(id, sent["turn"], headers=BOB)
+        report = await made.json("GET", "/api/usage?by=key", headers=ROOT)
+        assert [(row["value"], row["totals"]["calls"]) for row in report["rows"]] == [("bob", 5)]
+
+
+async def test_a_conversation_whose_engine_was_chosen_first_stays_with_its_person():
+    engine = Scripted("Fine.", name="e")
+    async with site(Agent("a", engine=engine), keys=KEYS, make_engine=lambda name: engine) as made:
+        id = await made.start(headers=BOB)
+        await made.json("POST", f"/api/conversations/{id}/engine", {"engine": "e"}, headers=BOB)
+        assert (await made.client.get(f"/api/conversations/{id}", headers=ANN)).status_code == 404
+        await made.say(id, "Hello", headers=BOB)
+        (info,) = (await made.json("GET", "/api/conversations", headers=BOB))["conversations"]
+        assert info["id"] == id
+
+
+async def test_a_fork_is_answered_by_the_same_agent():
+    agents = Agent("a", engine=Scripted("I am a.")), Agent("b", engine=Scripted("I am b.", "Still b."))
+    async with site(*agents, keys=KEYS) as made:
+        id = await made.start("b", headers=BOB)
+        await made.say(id, "Hello", headers=BOB)
+        messages = (await made.json("GET", f"/api/conversations/{id}/export?format=json", headers=BOB))["messages"]
+        body = {"message": messages[-1]["id"]}
+        other = (await made.json("POST", f"/api/conversations/{id}/fork", body, headers=BOB))["id"]
+        await made.say(other, "And now?", headers=BOB)
+        assert "Still b." in (await made.client.get(f"/api/conversations/{other}/export", headers=BOB)).text

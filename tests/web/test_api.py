@@ -366,3 +366,22 @@ def test_the_keys_of_the_page_are_in_the_documentation():
     rows = {f"| {key} | {does} |" for key, does in re.findall(r'\["([^"]+)", "([^"]+)"\]', keys[1])}
     page = (root / "docs" / "page.md").read_text(encoding="utf-8").partition("## Keyboard")[2]
     assert rows == {line for line in page.splitlines() if line.startswith("| ")} - {"| key | does |"}
+
+
+async def test_odd_numbers_and_names_are_one_sentence_and_no_failure():
+    async with site(Agent("a", engine=Scripted("Hi."))) as made:
+        id = await made.start()
+        await made.say(id, "Hello")
+        message = (await made.json("GET", f"/api/conversations/{id}/export?format=json"))["messages"][0]["id"]
+        here = f"/api/conversations/{id}"
+        for path, status in (
+            (f"{here}/media/{message}/²", 404),
+            (f"{here}/media/{message}/{'9' * 5_000}", 404),
+            (f"{here}/entries?after={10**20}", 400),
+            (f"{here}/events?after={10**20}", 400),
+        ):
+            assert (await made.client.get(path)).status_code == status, path
+        async with made.client.stream("GET", f"{here}/events", headers={"last-event-id": b"\xb2"}) as answer:
+            assert answer.status_code == 200
+        for engine in ("big:" + "x" * 600, "big:a\nb"):
+            assert (await made.client.post(f"{here}/engine", json={"engine": engine})).status_code == 400

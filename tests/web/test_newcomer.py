@@ -39,8 +39,7 @@ async def test_it_starts_without_a_model_and_uses_one_that_was_downloaded_withou
         path.parent.mkdir(parents=True)
         with path.open("wb") as file:
             file.truncate(RECOMMENDED.size_bytes)  # the model itself is not needed for the choice
-        assert running.choose_again is not None
-        await running.choose_again()
+        await running.updates.choose_again()
         assert running.default.name == f"local:{RECOMMENDED.name}"
         resolved = running.app.registry.resolve("rondel")
         assert (resolved.engine.name, "calculate" in resolved.tools) == (f"local:{RECOMMENDED.name}", True)

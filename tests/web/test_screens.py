@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 from playwright.async_api import Browser, expect
@@ -24,6 +25,7 @@ from rondel.mcp.spec import ServerSpec
 from rondel.stores.sqlite.knowledge import SqliteKnowledge
 from rondel.testing import Scripted, ScriptedImages, call, say
 from rondel.values import Usage
+from tests.gateway.served import Served
 from tests.mcp.helpers import raw
 from tests.web.served import WAIT_S, Site, site
 from tests.web.visit import message, sees, send, visit
@@ -37,6 +39,20 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
 
 
 # --- knowledge --------------------------------------------------------------------------------------------------------
+
+
+async def test_rondel_serve_syncs_a_base(tmp_path: Path):
+    """The page is part of the gateway's process there, not a server of its own."""
+    config = 'engine = "echo"\n[knowledge.docs]\nfolders = ["docs"]\nembedder = "none"\n'
+    with Served(tmp_path / "here", config, files={"docs/a.md": "# Kettles\n"}) as served:
+        async with httpx2.AsyncClient(base_url=served.base_url, timeout=WAIT_S) as client:
+            assert (await client.post("/api/knowledge/docs/sync", json={})).status_code == 200
+
+            async def is_done() -> bool:
+                (base,) = (await client.get("/api/knowledge")).json()
+                return base["sync"]["state"] == "done" and base["documents"] == 1
+
+            await until(is_done)
 
 
 def vector(text: str) -> Vector:

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,7 @@ from ..contracts.download import Downloadable, Step
 from ..contracts.endpoint import PROVIDERS
 from ..engine import Engine, UnavailableEngine, close
 from ..errors import ConfigError, RondelError
+from ..files.private import state_folder
 from ..gateway.server.access import check_binding, is_loopback
 from ..gateway.server.app import Gateway
 from ..gateway.server.log import RequestLog
@@ -33,6 +34,7 @@ from ..project.config import (
     SAME,
     canonical_engine,
     configure_ledger,
+    edited,
     make_ledger,
     money_warnings,
     process_environment,
@@ -45,7 +47,7 @@ from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_pl
 from ..project.images import make_image_engine
 from ..project.knowledge import make_knowledge, make_tool_embedder, make_web_search
 from ..project.settings import SCENARIOS, Config
-from ..project.trust import state_folder, trust_list
+from ..project.trust import trust_list
 from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
 
@@ -72,13 +74,15 @@ class Running(msgspec.Struct):
     gateway: Gateway
     log: RequestLog
     address: str
-    default: Default
     config: Config
-    reload: Callable[[], Coroutine[Any, Any, None]]  # read the configuration again, and report the result
+    updates: ConfigUpdates
     project: Project
     engines: tuple[str, ...] = ()
     """Engines in use that the configuration does not list: the default that was found, and the agents'."""
-    choose_again: Callable[[], Coroutine[Any, Any, None]] | None = None  # look for a default engine again, and use it
+
+    @property
+    def default(self) -> Default:
+        return self.updates.default
 
     @property
     def open_requests(self) -> int:
@@ -116,13 +120,14 @@ async def open_gateway(
         if not has_page or config.engine or config.engines:
             raise
         default = Default(NO_ENGINE, str(error), named=False)
+    in_use = [config]
     store = open_store(config)
     app = App(
         *with_plugins(await _agents(project, config, default, env), config),
         engine=default.name,
         store=store,
         ledger=make_ledger(store.ledger_store, config),
-        make_engine=lambda name: _engine(name, config, env, default),
+        make_engine=lambda name: _engine(name, in_use[-1], env, default),
         recover=False,
         environment=process_environment(config, os.environ),
         knowledge=make_knowledge(config, env=env),
@@ -137,9 +142,8 @@ async def open_gateway(
         gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env, hidden=hidden)))
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
-        updates = _ConfigUpdates(app, gateway, log, config, reloader, say, engines, hidden)
-        running = Running(app, gateway, log, address_of(listening), default, config, updates.again, project, engines)
-        running.choose_again = lambda: _choose_again(running, gateway.setup.config, env, hidden)
+        updates = ConfigUpdates(app, gateway, log, project, default, reloader, say, engines, hidden, in_use)
+        running = Running(app, gateway, log, address_of(listening), config, updates, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)
@@ -157,7 +161,7 @@ async def open_page(running: Running) -> AsyncGenerator[Application]:
 
 def _web(running: Running) -> WebApp:
     from ..project.agents import agent_files
-    from ..project.config import explain
+    from ..project.config import explain, kind_of
     from ..project.lint import lint
     from ..surfaces.web.server import About, WebApp
 
@@ -167,21 +171,22 @@ def _web(running: Running) -> WebApp:
         engine=running.default.name,
         why=running.default.why,
         hints=running.default.hints,
-        offer=_ModelOffer(running, lambda: web),
+        offer=_ModelOffer(running),
         hide=lambda text: running.log.redactor.text(text),
         files=agent_files(project.config),
-        settings=lambda: explain(gateway.setup.config),
+        settings=lambda: [(*row, kind_of(row[0])) for row in explain(gateway.setup.config)],
+        change=running.updates.change,
         lint=lambda: lint((), trusts=trust_list().trusts).problems,
     )
-    web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
+    web = running.updates.web = WebApp(running.app, lambda: gateway.setup.access, gateway.records, about)
     return web
 
 
 class _ModelOffer:
     """The embedded models that the page offers while the default engine is one of them and none is good."""
 
-    def __init__(self, running: Running, web: Callable[[], WebApp]) -> None:
-        self._running, self._web = running, web
+    def __init__(self, running: Running) -> None:
+        self._running = running
         self._file = state_folder() / "declined-model"
 
     def is_present(self, model: Downloadable) -> bool:
@@ -214,31 +219,7 @@ class _ModelOffer:
         decline(self._file)
 
     async def downloaded(self) -> None:
-        assert self._running.choose_again is not None, "the gateway is open"
-        await self._running.choose_again()
-        default, web = self._running.default, self._web()
-        web.about = msgspec.structs.replace(web.about, engine=default.name, why=default.why, hints=default.hints)
-
-
-async def _choose_again(running: Running, config: Config, env: Mapping[str, str], hidden: Collection[str]) -> None:
-    """Use a default engine that was not there before: in the app, for callers, and in what the page says."""
-    default = await _default(config, env)
-    if default.name == running.default.name:
-        return
-    made = await _agents(running.project, config, default, env)
-    registry = running.app.registry
-    known = {agent.name: agent for agent in registry.agents}
-    # Plugins have started already: only what the built-in agent is given for its model changes.
-    changed = [
-        msgspec.structs.replace(agent, plugins=(*known[agent.name].plugins, *agent.plugins))
-        for agent in made
-        if agent.name == BUILTIN and agent not in running.project.agents and agent.name in known
-    ]
-    registry.use_engine(default.name, *changed)
-    setup = _setup(running.app, config, default, env, running.gateway.setup, hidden=hidden)
-    await running.gateway.adopt(setup)
-    running.default = default
-    running.log.say("changed", f"the default engine is {default.name}")
+        await self._running.updates.choose_again()
 
 
 def _engine(name: str, config: Config, env: Mapping[str, str], default: Default, *, alone: bool = False) -> Engine:
@@ -342,7 +323,7 @@ def unusable(config: Config) -> Iterator[str]:
 # --- a configuration that changes -------------------------------------------------------------------------------------
 
 
-class _ConfigUpdates:
+class ConfigUpdates:
     """Applies changes of the configuration file, and reports those that cannot be applied."""
 
     def __init__(
@@ -350,24 +331,26 @@ class _ConfigUpdates:
         app: App,
         gateway: Gateway,
         log: RequestLog,
-        config: Config,
+        project: Project,
+        default: Default,
         reloader: Reloader,
         say: Callable[[str], None],
         engines: tuple[str, ...],
         hidden: Collection[str],
+        in_use: list[Config],
     ) -> None:
-        self._app, self._gateway, self._log, self._say = app, gateway, log, say
+        self._app, self._gateway, self._log, self._project, self._say = app, gateway, log, project, say
         self._engines, self._hidden = engines, hidden
-        self._host, self._port = config.gateway.host, config.gateway.port
-        self._reloader, self._in_force = reloader, reloader.config
+        self._reloader, self._in_force, self._in_use = reloader, reloader.config, in_use
+        self.default = default
+        self.web: WebApp | None = None  # when somebody has asked for the page
 
     async def changed(self, config: Config) -> None:
-        new = with_address(config, self._host, self._port)
+        here = self._in_use[-1].gateway
+        new = with_address(config, here.host, here.port)
         check_address(new)
         try:
-            env = without_itself(new, os.environ)
-            setup = _setup(self._app, new, await _default(new, env), env, self._gateway.setup, hidden=self._hidden)
-            await self._gateway.adopt(setup)
+            await self._use(new)
         except ConfigError:
             raise
         except Exception as error:  # a plugin that does not start is a mistake in the file
@@ -380,6 +363,37 @@ class _ConfigUpdates:
         self._tell("changed", f"{config.path} was reloaded{late}")
         for warning in money_warnings(new, self._engines):
             self._say(f"Warning: {warning}")
+
+    async def change(self, key: str, value: str | float | None, was: str) -> None:
+        """Change a setting in the file. Raises ConfigError if it cannot be changed, or not to this value."""
+        await self._reloader.change(lambda text, config: edited(text, config, key, value, was), self.changed)
+
+    async def choose_again(self) -> None:
+        """Use a default engine that was not there before."""
+        await self._use(self._in_use[-1])
+
+    async def _use(self, config: Config) -> None:
+        """Use a configuration and its default engine: in the app, for callers, and in what the page says."""
+        env, before = without_itself(config, os.environ), self.default
+        default = await _default(config, env)
+        await self._gateway.adopt(_setup(self._app, config, default, env, self._gateway.setup, hidden=self._hidden))
+        self._in_use[:] = [config]
+        if default.name != before.name:
+            made = await _agents(self._project, config, default, env)
+            registry = self._app.registry
+            known = {agent.name: agent for agent in registry.agents}
+            # Plugins have started already: only what the built-in agent is given for its model changes.
+            changed = [
+                msgspec.structs.replace(agent, plugins=(*known[agent.name].plugins, *agent.plugins))
+                for agent in made
+                if agent.name == BUILTIN and agent not in self._project.agents and agent.name in known
+            ]
+            registry.use_engine(default.name, *changed)
+            self._log.say("changed", f"the default engine is {default.name}")
+        self.default = default
+        if self.web is not None:
+            about = msgspec.structs.replace(self.web.about, engine=default.name, why=default.why, hints=default.hints)
+            self.web.about = about
 
     def refused(self, text: str) -> None:
         self._tell("refused", text)

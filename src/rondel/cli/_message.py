@@ -49,7 +49,7 @@ def read_input(agent: Agent, text: str, inputs: Sequence[str], files: Sequence[s
         text = _text_of(agent, text, _named(agent, inputs))
         return Input((Text(text), *media), True)
     if piped and data is not None:
-        text = f"{text}\n\n{fenced('Standard input', data)}"
+        text = f"{text}\n\n{fenced('Attached text', data)}"
     elif piped:
         media = (*media, media_of(piped, "stdin", "stdin"))
     if not text.strip() and not media:

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 
 from ..errors import ConfigError
-from ..files.private import private_folder, write_private
+from ..files.private import private_folder, state_folder, write_private
 from ..files.regular import read_regular
 from ..project.settings import Config
-from ..project.trust import state_folder
 from ._client import is_gateway, local_address
 
 FOLDER = "gateways"

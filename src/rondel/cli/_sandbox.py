@@ -39,7 +39,7 @@ HELP = (
     ("some text", "say it in this channel; @bot mentions the bot"),
     ("/ai …", "a slash command: /ai chat message=hello private=true, /ai usage, /ai mode, /ai stop"),
     ("/go NAME", "go to another channel: general, help (the bot answers everything there) or dm"),
-    ("/as NAME", "be somebody else: ann (owns the server) or bob"),
+    ("/as NAME", "be somebody else: ann (owns the server) or bob (has the roles that rondel.toml names)"),
     ("/reply TEXT", "reply to the last message of the bot"),
     ("/click LABEL", "click a button of the last message that has it"),
     ("/file PATH TEXT", "send a file"),
@@ -49,14 +49,15 @@ HELP = (
 COMMANDS = ("/help", "/go", "/dm", "/as", "/reply", "/click", "/file", "/edit", "/delete", "/quit")
 
 
-async def play(opened: Opened, settings: DiscordSettings) -> None:
+async def play(opened: Opened, settings: DiscordSettings, roles: Iterable[int]) -> None:
+    """Run the sandbox until the person leaves. Bob has the roles, so that rules and limits of roles can be tried."""
     from ..surfaces.discord.mounting import RondelClient, attach, connect
     from ..testing.discord import LoopbackDiscord
 
     async with LoopbackDiscord() as discord:
-        sandbox = Sandbox(discord, opened)
+        sandbox = Sandbox(discord, opened, roles)
         opens = (*settings.whitelist, sandbox.help.id)
-        own = msgspec.structs.replace(settings, token="", whitelist=opens, restrict=(), rules=())
+        own = msgspec.structs.replace(settings, token="", whitelist=opens, restrict=())
         client = RondelClient(
             extensions=settings.extensions, connector=discord.connector(), guild_ready_timeout=0.05, shard_count=1
         )
@@ -73,12 +74,14 @@ async def play(opened: Opened, settings: DiscordSettings) -> None:
 class Sandbox:
     """A person at a terminal in the loopback Discord."""
 
-    def __init__(self, discord: LoopbackDiscord, opened: Opened) -> None:
+    def __init__(self, discord: LoopbackDiscord, opened: Opened, roles: Iterable[int]) -> None:
         self._discord, self._opened = discord, opened
         self.bot: DiscordBot | None = None
         ann, bob = discord.person("ann", "Ann"), discord.person("bob", "Bob")
         self._people: dict[str, User] = {"ann": ann, "bob": bob}
         self._guild = discord.guild("Sandbox", ann, bob)
+        for role in roles:
+            discord.role(self._guild, f"role {role}", bob, id=role)
         self._general, self.help = discord.channel(self._guild, "general"), discord.channel(self._guild, "help")
         self._me, self._here = ann, self._general
         self._printed: dict[int, str] = {}
@@ -93,7 +96,7 @@ class Sandbox:
     async def run(self, group: asyncio.TaskGroup) -> None:
         self._reader.start(group)
         self._print(Text(f"{self._opened.model_line}", "dim"))
-        self._print(Text("A Discord on this machine: nothing leaves it but what the model is asked.", "dim"))
+        self._print(Text("A Discord on this machine: only the requests to the model leave it.", "dim"))
         self._print(
             Text("Say something to the bot with @bot, or go to the channel where it answers all: /go help", "dim")
         )

@@ -13,9 +13,8 @@ from ..calling.threads import in_thread
 from ..engine import Engine
 from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
 from ..errors import ConfigError
-from ..files.private import private_folder, write_private
+from ..files.private import private_folder, state_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
-from ..project.trust import state_folder
 from ..surfaces.terminal.console import progress_bar
 from ._output import console, tell
 

@@ -9,9 +9,9 @@ import click
 from ..contracts.command import Models
 from ..contracts.store import ConversationInfo
 from ..errors import ConfigError, RondelError
+from ..files.private import state_folder
 from ..machine.conversation import Conversation
 from ..project.engines import check_engine
-from ..project.trust import state_folder
 from ..surfaces.commands import find_conversation, model_line, open_conversation
 from ..surfaces.terminal.chat import Terminal
 from ..surfaces.views import short_id

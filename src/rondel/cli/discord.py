@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from ..project.config.ledger import rules_of
 from ..surfaces.terminal.signals import signals
 from ._discord import Bot, allow_extensions, check_installed, log_to_stderr, settings_of, token_of
 from ._options import CommandGroup, engine, flag, string
@@ -38,7 +39,11 @@ def discord(context: click.Context, agent: str, engine: str, sandbox: bool) -> i
 def run(agent: str, engine: str, sandbox: bool) -> int:
     """Run the bot until a signal stops it; `rondel discord` does the same."""
     log_to_stderr()
-    return asyncio.run(_sandbox(agent, engine) if sandbox else _run(agent, engine))
+    if sandbox:
+        return asyncio.run(_sandbox(agent, engine))
+    from ..gateway.server.serving import run_fast
+
+    return run_fast(_run(agent, engine))
 
 
 @discord.command()
@@ -70,6 +75,8 @@ async def _sandbox(agent: str, engine: str) -> int:
     project = load_project()
     settings = settings_of(project.config)
     allow_extensions(project.config)
+    limited = (rule.scope.get("role", "") for rule in rules_of(project.config))
+    named = {*settings.approvers, *(rule.role for rule in settings.rules), *limited}
     async with open_app(project, agent or settings.agent, engine, is_public=True) as opened:
-        await play(opened, settings)
+        await play(opened, settings, sorted(int(role) for role in named if str(role).isdecimal()))
     return 0

@@ -16,8 +16,8 @@ import msgspec
 
 from ..contracts.clock import Clock, SystemClock
 from ..errors import RondelError
+from ..files.private import state_folder
 from ..gateway.server.log import NAME, log_names, open_log, read_line
-from ..project.trust import state_folder
 from ..text.printable import one_line
 from ._options import as_json, flag, limit
 from ._output import tell, write_json

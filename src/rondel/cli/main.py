@@ -160,5 +160,5 @@ def _quiet_logs() -> None:
         log.addHandler(logging.NullHandler())
         log.propagate = False
         if logging.lastResort is not None:  # errors that happen when no turn is left to report them
-            for name in ("rondel.telemetry", "rondel.store.charges"):
+            for name in ("rondel.telemetry", "rondel.store.charges", "rondel.web"):
                 logging.getLogger(name).addHandler(logging.lastResort)

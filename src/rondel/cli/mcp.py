@@ -117,7 +117,7 @@ def login(name: str) -> None:
     config = load_config()
     spec = _with_url(_find(config, name))
     module = _login_module()
-    tokens = module.TokenFile(state_folder(os.environ) / "mcp", spec)
+    tokens = module.TokenFile(state_folder() / "mcp", spec)
     asyncio.run(module.login(spec, tokens, _show_link(name)))
     tell(f"Logged in to {name}.")
 
@@ -127,7 +127,7 @@ def login(name: str) -> None:
 def logout(name: str) -> None:
     """Delete the stored login of a server."""
     spec = _with_url(_find(load_config(), name))
-    deleted = _login_module().TokenFile(state_folder(os.environ) / "mcp", spec).delete()
+    deleted = _login_module().TokenFile(state_folder() / "mcp", spec).delete()
     tell(f"Logged out of {name}." if deleted else f"There is no login to {name}.")
 
 
@@ -217,7 +217,7 @@ async def _connected(config: Config, specs: list[ServerSpec]) -> AsyncGenerator[
     from ..stores.memory import MemoryStore
 
     env = process_environment(config, os.environ)
-    logins = state_folder(os.environ) / "mcp"
+    logins = state_folder() / "mcp"
     async with Hub().connect(specs, store=MemoryStore(), env=env, folder=config.project, logins=logins) as links:
         yield links
 

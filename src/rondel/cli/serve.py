@@ -186,7 +186,7 @@ class _Ending:
         if self._had_terminal and _terminal_is_gone():
             self.stop(number)
         else:
-            self._group.create_task(self._running.reload())
+            self._group.create_task(self._running.updates.again())
 
 
 def _terminal_is_gone() -> bool:

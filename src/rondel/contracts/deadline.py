@@ -58,8 +58,6 @@ class Deadlines:
 
 
 class Deadline:
-    __slots__ = ("_cancelling", "_deadlines", "_task", "at", "expired")
-
     def __init__(self, deadlines: Deadlines, at: float | None) -> None:
         self._deadlines = deadlines
         self._task: asyncio.Task[object] | None = None

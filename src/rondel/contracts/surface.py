@@ -1,10 +1,10 @@
 """The contract of a surface, a front end such as the terminal. It does IO only: it runs no tool and decides nothing.
 
-A surface makes a `Session` (surfaces/session.py) and passes it each line that its person types. The session sends,
-steers, answers and runs commands, and calls the methods below to show what happens. None of them may wait.
-
-A session is one person's chat. Where many people share a conversation, as in Discord, a surface works directly with
-conversations (machine/conversation.py), and this contract is not for it.
+What a person can do on every surface, and what they must see, is in tests/surfaces/test_contract.py: the terminal, the
+web and Discord pass the same tests. They are built differently. Where many people share a conversation, as on the web
+and in Discord, a surface works directly with conversations (machine/conversation.py). Where one person types lines, it
+makes a `Session` (surfaces/session.py) and implements the protocol below. The session sends, steers, answers and runs
+commands, and calls these methods to show what happens. None of them may wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 
 
 class Surface(Protocol):
-    """A front end, such as the terminal: it shows what a session tells it. None of its methods may wait."""
+    """A front end with a session, such as the terminal: it shows what the session tells it."""
 
     person: Person  # who types here
     shows: tuple[type[Event], ...]  # the events that it wants to see

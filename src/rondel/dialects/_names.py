@@ -48,8 +48,6 @@ def _named(part: Part, names: Mapping[str, str]) -> Part:
 class _OwnNames:
     """A reader that restores the names of tools in calls."""
 
-    __slots__ = ("_names", "_reader")
-
     def __init__(self, reader: ReplyReader, names: Mapping[str, str]) -> None:
         self._reader, self._names = reader, names
 

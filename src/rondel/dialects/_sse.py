@@ -17,8 +17,6 @@ class SseDecoder:
     """Reads the data of events from bytes: the data itself says what it is, so names and ids are skipped. What is not a
     whole event yet is kept, up to `bytes_max`."""
 
-    __slots__ = ("_after_cr", "_bytes_max", "_last_byte", "_pending", "_size", "_started")
-
     def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._pending: list[bytes] = []

@@ -183,9 +183,9 @@ def strings(raw: Json, key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def as_object(value: object, where: str = "") -> Json:
+def as_object(value: object) -> Json:
     if not isinstance(value, dict):
-        raise WireError(where, f"must be an object, got {shown(value)}")
+        raise WireError("", f"must be an object, got {shown(value)}")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -336,8 +336,6 @@ class PartsInOrder:
 
     The part that started first passes at once; the deltas of the others wait until it has finished.
     """
-
-    __slots__ = ("_waiting", "current")
 
     def __init__(self) -> None:
         self.current: int | None = None  # the part that passes at once

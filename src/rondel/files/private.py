@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 
 
-def state_folder(env: Mapping[str, str]) -> Path:
+def state_folder() -> Path:
     """Return `rondel` in the user's state folder: for history, logs, logins and the list of trusted folders."""
-    xdg = env.get("XDG_STATE_HOME", "")
+    xdg = os.environ.get("XDG_STATE_HOME", "")
     return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
 
 

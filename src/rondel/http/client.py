@@ -26,8 +26,6 @@ ADDRESSES_S = 60.0  # how long resolved addresses are used
 class Head:
     """Headers as bytes on the wire, encoded once for many requests. Raises HttpError for an invalid header."""
 
-    __slots__ = ("lines",)
-
     def __init__(self, headers: Mapping[str, str]) -> None:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:

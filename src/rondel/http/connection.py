@@ -30,24 +30,6 @@ class Answer:
     two holds.
     """
 
-    __slots__ = (
-        "_bytes_seen",
-        "_connection",
-        "_failure",
-        "_held_back",
-        "_pieces",
-        "_size",
-        "_waiter",
-        "at",
-        "begun",
-        "ended",
-        "first_due",
-        "headers",
-        "idle_s",
-        "status",
-        "waiting_since",
-    )
-
     def __init__(self, connection: Connection, first_due: float, idle_s: float) -> None:
         self._connection = connection
         self.first_due, self.idle_s = first_due, idle_s

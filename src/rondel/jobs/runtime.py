@@ -36,8 +36,6 @@ class Work:
     `running`: its claim was granted. `cancelled`: it is deleted at its end, not kept for a restart.
     """
 
-    __slots__ = ("cancelled", "job", "running", "task")
-
     def __init__(self, job: Job) -> None:
         self.job = job
         self.task: asyncio.Task[bool] | None = None

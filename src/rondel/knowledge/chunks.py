@@ -54,10 +54,13 @@ def _pieces(sections: Iterable[Section], tokens_max: int) -> Iterator[tuple[str,
     """Yield paragraphs with the line at which each begins, none longer than the limit."""
     for section in sections:
         at, text = 0, section.text
+        line, counted = section.line, 0  # the line of the character at `counted`
         for found in (*_PARAGRAPH.finditer(text), None):
             end = len(text) if found is None else found.start()
             for piece, start in _split(text[at:end], tokens_max):
-                line = None if section.line is None else section.line + text.count("\n", 0, at + start)
+                if line is not None:
+                    line += text.count("\n", counted, at + start)
+                    counted = at + start
                 yield piece, line
             at = end if found is None else found.end()
 

@@ -13,8 +13,6 @@ from ..contracts.window import day_of
 class Reservation:
     """An admitted call in progress. It is settled or voided once; what comes later does nothing."""
 
-    __slots__ = ("at", "more", "over", "reserved", "scope", "tell")
-
     def __init__(self, at: float, scope: Scope, tell: Tell | None = None) -> None:
         self.at, self.scope, self.tell = at, scope, tell
         self.reserved: Reserved | None = None  # what the store holds for the call; None if no rule blocks
@@ -60,8 +58,6 @@ _NO_PLAN = Plan((), (), (), (), False)
 
 class AppliedRules:
     """The rules that apply to the calls of one scope, and the scope in texts that can be stored."""
-
-    __slots__ = ("_day", "_plan", "blocks", "provider", "rules", "scope", "warns")
 
     def __init__(self, scope: Scope, rules: Sequence[Rule]) -> None:
         self.scope = scope.cleaned()

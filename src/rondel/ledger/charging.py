@@ -42,8 +42,6 @@ _history = PrefixCache(0, lambda total, messages: total + sum(map(message_tokens
 class _Call:
     """A call in progress: how long its reply may become, and what it is charged in the end."""
 
-    __slots__ = ("_expected", "_ledger", "_most", "_reservation", "_setting")
-
     def __init__(
         self,
         ledger: Ledger,

@@ -145,7 +145,7 @@ class Ledger:
         self, embedder: Embedder, scope: Scope | Callable[[], Scope], tell: Tell | None = None
     ) -> Embedder:
         """Return the embedder with every call charged to the scope, as a call of the kind `embedding`."""
-        from .embedding import ChargedEmbedder
+        from .whole import ChargedEmbedder
 
         return ChargedEmbedder(embedder, self, scope, tell)
 
@@ -153,7 +153,7 @@ class Ledger:
         self, engine: ImageEngine, scope: Scope | Callable[[], Scope], tell: Tell | None = None
     ) -> ImageEngine:
         """Return the image engine with every call charged to the scope, as a call of the kind `image`."""
-        from .images import ChargedImageEngine
+        from .whole import ChargedImageEngine
 
         return ChargedImageEngine(engine, self, scope, tell)
 

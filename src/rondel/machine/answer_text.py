@@ -18,8 +18,6 @@ class AnswerText:
     text is returned at the end of its round.
     """
 
-    __slots__ = ("_chars", "_gap", "_lagged", "_reply")
-
     def __init__(self) -> None:
         self._chars: dict[int, int] = {}  # the characters returned of each text part of this reply, by the part's index
         self._reply = ""  # the text returned of this reply

@@ -188,17 +188,17 @@ class Conversation:
         await self.app.journals.change(self.id, change)
         return undone
 
-    async def retry(self, *, person: Person | None = None) -> TurnView:
+    async def retry(self, *, person: Person | None = None, scope: Scope | None = None) -> TurnView:
         """Undo the last turn and send its message again."""
-        return await self._send_instead(None, person)
+        return await self._send_instead(None, person, scope)
 
-    async def edit(self, text: str, *, person: Person | None = None) -> TurnView:
+    async def edit(self, text: str, *, person: Person | None = None, scope: Scope | None = None) -> TurnView:
         """Undo the last turn and send its message again with another text; what was attached stays."""
         if not text.strip():
             raise RondelError("the new text is empty; `undo` takes the message back")
-        return await self._send_instead(text, person)
+        return await self._send_instead(text, person, scope)
 
-    async def _send_instead(self, text: str | None, person: Person | None) -> TurnView:
+    async def _send_instead(self, text: str | None, person: Person | None, scope: Scope | None) -> TurnView:
         journal = await self.app.journals.current(self.id)
         undo, undone = self._undoing(journal, 1, person.id if person else "")
         said = undone[0] if undone else Message("system")
@@ -209,7 +209,7 @@ class Conversation:
             parts = (Text(text), *(part for part in parts if not isinstance(part, Text)))
         message = msgspec.structs.replace(said, parts=parts, id=self.app.new_id("msg"))
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
-        scope, who = journal.transcript.scope, person or journal.transcript.person
+        scope, who = scope or journal.transcript.scope, person or journal.transcript.person
         await self._start_turn(journal, message, turn=view.id, scope=scope, person=who, undo=undo)
         return view
 

@@ -30,8 +30,6 @@ class Lifetime:
     is appended, and the transcript says how to resume.
     """
 
-    __slots__ = ("_turn",)
-
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
 

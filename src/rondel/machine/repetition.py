@@ -17,8 +17,6 @@ class Repetition:
     """The calls of one turn. A call with a new result resets all counts: tests that fail again after each edit are
     progress. Several calls of one round count once."""
 
-    __slots__ = ("_last", "_news", "_seen", "counts")
-
     def __init__(self) -> None:
         self._seen: dict[_Key, tuple[int, int, int]] = {}
         """For each call and result: how often, in which round last, and how many results were new by then."""

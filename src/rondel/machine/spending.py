@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 class Budget:
     """What a tree of agents has used: one for the turn that a person sees and all turns that work for it."""
 
-    __slots__ = ("began_at", "limits", "spent")
-
     def __init__(self, limits: Limits, began_at: float) -> None:
         self.limits, self.began_at, self.spent = limits, began_at, Spent()
 

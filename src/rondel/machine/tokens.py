@@ -94,14 +94,14 @@ def tools_tokens(tools: Sequence[ToolSpec], estimate: Estimate = estimate_tokens
     )
 
 
-def breakdown(prompt: Prompt, window_tokens: int | None = None, estimate: Estimate = estimate_tokens) -> TokenBreakdown:
+def breakdown(prompt: Prompt, window_tokens: int | None = None) -> TokenBreakdown:
     """Return the estimated tokens of a prompt by kind."""
     spent = {"system": 0, "user": 0, "assistant": 0, "results": 0}
     for message in prompt.messages:
         kind = message.role if message.role in spent else "results"
         for part in message.parts:
-            spent["results" if isinstance(part, ToolResult) else kind] += part_tokens(part, estimate)
-    tools = tools_tokens(prompt.tools, estimate)
+            spent["results" if isinstance(part, ToolResult) else kind] += part_tokens(part)
+    tools = tools_tokens(prompt.tools)
     return TokenBreakdown(**spent, tools=tools, total=sum(spent.values()) + tools, limit=window_tokens)
 
 
@@ -117,8 +117,6 @@ class ReplySize:
     Text, thinking and arguments of calls count alike. A delta without text counts, too, because it takes time and
     memory; a part takes more of both, and counts as `PART_DELTAS` deltas.
     """
-
-    __slots__ = ("_check_at", "_finished", "_media", "_quarters", "bytes", "bytes_max", "deltas", "deltas_max")
 
     def __init__(self, deltas_max: int, bytes_max: int) -> None:
         self.deltas, self.deltas_max = 0, deltas_max

@@ -44,7 +44,8 @@ def caller_conversation(request: str) -> str:
 class Turn:
     """One turn of a conversation: what plugins and tools may ask of it."""
 
-    # An object with more than 30 attributes and no slots has a dict of its own, which is built anew for each one.
+    # Without slots, an object of more than 30 attributes builds a dict of its own: 10 % of a small turn. Pyright names
+    # an attribute that is missing here.
     __slots__ = (
         *("_given_agent", "_given_person", "_given_scope", "_left_out", "_offered", "_starting_agent"),
         *("_warned", "agent", "agents_at_work", "below", "budget", "builder", "call", "caller"),

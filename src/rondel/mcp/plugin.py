@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -80,7 +79,7 @@ class McpServers(Plugin):
         specs, self.warnings = read_block(servers or {})
         self.specs: tuple[ServerSpec, ...] = tuple(specs)
         self._share, self._project = share, project
-        self._logins = Path(logins) if logins else state_folder(os.environ) / "mcp"
+        self._logins = Path(logins) if logins else state_folder() / "mcp"
         self._links: list[Link] = []
         self._catalogs: tuple[tuple[object, ...], Catalog, Tool] | None = None
         self._meanings = Meanings()

@@ -400,15 +400,15 @@ def _picked(name: str, why: str, config: Config, env: Mapping[str, str], hints: 
     return Picked(engine, name, why, hints, needs)
 
 
-async def default_engine(*, env: Mapping[str, str] | None = None) -> Engine:
+async def default_engine() -> Engine:
     """Return the engine that the command line would choose in this folder."""
-    config = load(env=env, trusts=trust_list().trusts)
+    config = load(trusts=trust_list().trusts)
     if not config.is_trusted:
         raise NotTrusted(
             f"the project in {str(config.project)!r} chooses the engine here, and it is not trusted; review its files "
             "and run `rondel trust` there, or give the agent an engine"
         )
-    picked = await pick(config, env=env)
+    picked = await pick(config)
     refuse_download(picked)
     return picked.engine
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..contracts.clock import Clock
 from ..contracts.embedder import Embedder
 from ..knowledge.base import KnowledgeBase
 from ..knowledge.bases import Knowledge
@@ -57,9 +56,7 @@ def make_tool_embedder(config: Config) -> Embedder | None:
     return make_embedder(name, config)
 
 
-def make_knowledge(
-    config: Config, *, env: Mapping[str, str] | None = None, clock: Clock | None = None
-) -> Knowledge | None:
+def make_knowledge(config: Config, *, env: Mapping[str, str] | None = None) -> Knowledge | None:
     """Return the bases of a project with the store that they share; None if it has none. Nothing is opened yet."""
     settings = bases_of(config)
     if not settings:
@@ -73,15 +70,7 @@ def make_knowledge(
     for name, given in settings.items():
         embedder = embedder_of(given)
         if embedder and embedder not in embedders:
-            embedders[embedder] = make_embedder(embedder, config, env=os.environ if env is None else env)
-        bases.append(
-            KnowledgeBase(
-                name,
-                given,
-                store,
-                project=os.path.realpath(config.project or "."),
-                embedder=embedders.get(embedder),
-                clock=clock,
-            )
-        )
+            embedders[embedder] = make_embedder(embedder, config, env=env)
+        project = os.path.realpath(config.project or ".")
+        bases.append(KnowledgeBase(name, given, store, project=project, embedder=embedders.get(embedder)))
     return Knowledge(bases, store)

@@ -92,12 +92,8 @@ class TrustList:
             return None
 
 
-def state_folder() -> Path:
-    return private.state_folder(os.environ)
-
-
 def trust_list() -> TrustList:
-    return TrustList(state_folder(), os.environ)
+    return TrustList(private.state_folder(), os.environ)
 
 
 def _given(env: Mapping[str, str]) -> list[Path]:

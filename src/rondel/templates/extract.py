@@ -35,13 +35,12 @@ async def extract(
     text: str,
     *,
     task: str = "Read these values out of the text.",
-    options: Options | None = None,
 ) -> Extraction:
     """Return the values of these fields in a text. `fields` are the properties of a JSON schema. Raises the engine's
     own error if it cannot be called, and EngineGarbled after two answers that are not JSON."""
     usage, model, problem = Usage(), "", ""
     for _ in range(TRIES):
-        prompt = _prompt(fields, text, task, problem, options or Options())
+        prompt = _prompt(fields, text, task, problem)
         reply = await ask(engine, prompt)
         usage, model = usage + reply.usage, reply.model
         try:
@@ -51,7 +50,7 @@ async def extract(
     raise EngineGarbled(f"{engine.name} was asked for values and gave none, twice: {problem}", model=model)
 
 
-def _prompt(fields: Mapping[str, Mapping[str, Any]], text: str, task: str, problem: str, options: Options) -> Prompt:
+def _prompt(fields: Mapping[str, Mapping[str, Any]], text: str, task: str, problem: str) -> Prompt:
     properties = {name: _nullable(field) for name, field in fields.items()}
     schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
     told = (
@@ -61,15 +60,8 @@ def _prompt(fields: Mapping[str, Mapping[str, Any]], text: str, task: str, probl
     if problem:
         told += f"\nYour last answer could not be used: {problem}."
     shown = text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[... the rest is left out]"
-    asked = msgspec.structs.replace(
-        options,
-        temperature=0.0,
-        tokens_max=TOKENS_MAX,
-        tool_choice=None,
-        output=OutputSchema(schema, name="values"),
-        stop=(),
-    )
-    return Prompt.of(system(told), user(shown), options=asked)
+    options = Options(temperature=0.0, tokens_max=TOKENS_MAX, output=OutputSchema(schema, name="values"))
+    return Prompt.of(system(told), user(shown), options=options)
 
 
 def _described(fields: Mapping[str, Mapping[str, Any]]) -> str:

@@ -149,8 +149,6 @@ class _Unreadable(Exception):
 class _Open:
     """An unfinished object or array, and what must come next."""
 
-    __slots__ = ("closing", "items", "key", "wants")
-
     def __init__(self, items: Object | list[Any]) -> None:
         self.items = items
         self.closing = "}" if isinstance(items, dict) else "]"

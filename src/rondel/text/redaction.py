@@ -48,8 +48,6 @@ def looks_secret(text: str) -> bool:
 class Redactor:
     """Removes secrets from texts. Without secrets it costs nothing."""
 
-    __slots__ = ("_data", "_texts", "secrets")
-
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = frozenset(secret for secret in secrets if len(secret) >= KEY_CHARS_MIN)
         forms = {form for secret in self.secrets for form in _forms(secret)}

@@ -1,11 +1,13 @@
-"""Reads TOML with the line of every key: tomllib parses the values, and a small scanner finds the lines."""
+"""Reads TOML with the line of every key, and changes single values: tomllib parses them, a small scanner finds them."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from bisect import bisect_right
 from pathlib import Path
+from typing import Any
 
 from ..errors import ConfigError
 from .document import DEPTH_MAX, Document, KeyPath, read_text
@@ -47,14 +49,59 @@ def _syntax_error(said: str, text: str, path: Path) -> ConfigError:
     return ConfigError(f"is not TOML: {what[:1].lower()}{what[1:]}", path=str(path), line=line)
 
 
+def with_value(text: str, path: KeyPath, value: str | float | None) -> str:
+    """Return the text with this value at this path; None removes the key. All else stays as it is, with its comments.
+
+    Raises ValueError if that is not possible without writing more of the file anew, as in an inline table.
+    """
+    expected, scanned = tomllib.loads(text), _Scanner(text)
+    _assign(expected, path, value)
+    written = json.dumps(value, ensure_ascii=False)
+    line = f"{path[-1]} = {written}\n"
+    header = scanned.headers.get(path[:-1])
+    if (span := scanned.spans.get(path)) is not None:
+        start, begin, end = span
+        if value is None:
+            start = text.rfind("\n", 0, start) + 1
+            new = text[:start] + text[text.find("\n", end) + 1 or len(text) :]
+        else:
+            new = text[:begin] + written + text[end:]
+    elif value is None:
+        return text
+    elif header is not None:
+        new = text[:header].rstrip("\n") + "\n" + line + text[header:]
+    elif len(path) == 1:
+        new = line + text
+    else:
+        new = f"{text.rstrip()}\n\n[{'.'.join(map(str, path[:-1]))}]\n{line}"
+    try:
+        if tomllib.loads(new) == expected:
+            return new
+    except tomllib.TOMLDecodeError:
+        pass
+    raise ValueError("this cannot be changed without changing more of the file")
+
+
+def _assign(data: Any, path: KeyPath, value: Any) -> None:
+    for step in path[:-1]:
+        data = data[step] if isinstance(step, int) else data.setdefault(step, {})
+    if value is None:
+        data.pop(path[-1], None)
+    else:
+        data[path[-1]] = value
+
+
 class _Scanner:
-    """Scans the text once and records the line of each key, table and list item."""
+    """Scans the text once and records the line of each key, table and list item, where each value is, and where the
+    header of each table ends."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
         self._line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
         self._tables_in: dict[KeyPath, int] = {}
         self.lines: dict[KeyPath, int] = {}
+        self.spans: dict[KeyPath, tuple[int, int, int]] = {}  # where the key starts, and where its value does and ends
+        self.headers: dict[KeyPath, int] = {}
         table: KeyPath = ()
         while self._skip(_BLANK):
             if self._text[self._at] == "[":
@@ -90,6 +137,7 @@ class _Scanner:
         else:
             path = self._newest(path)
         self.lines[path] = line
+        self.headers[path] = self._text.find("\n", self._at) + 1 or len(self._text)
         return path
 
     def _newest(self, path: KeyPath) -> KeyPath:
@@ -97,13 +145,16 @@ class _Scanner:
         return (*path, self._tables_in[path] - 1) if path in self._tables_in else path
 
     def _pair(self, table: KeyPath) -> None:
-        line, path = self._line, table
+        start, line, path = self._at, self._line, table
         for name in self._key():
             path = (*path, name)
             self.lines.setdefault(path, line)
         self._skip(_SPACE)
         self._at += 1  # the equals sign
+        self._skip(_SPACE)
+        begin = self._at
         self._value(path)
+        self.spans[path] = (start, begin, begin + len(self._text[begin : self._at].rstrip()))
 
     def _key(self) -> list[str]:
         names: list[str] = []

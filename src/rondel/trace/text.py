@@ -55,9 +55,8 @@ def shown(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def arguments_text(arguments: Mapping[str, Any], chars_max: int | None = None) -> str:
-    text = msgspec.json.encode(dict(arguments), enc_hook=str).decode()
-    return text if chars_max is None or len(text) <= chars_max else text[: chars_max - 1] + "…"
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(dict(arguments), enc_hook=str).decode()
 
 
 def tokens_text(usage: Usage) -> str:

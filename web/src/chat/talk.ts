@@ -7,6 +7,8 @@ import { watch } from "../events";
 import { applyEntry, applyLive, dropLive, empty, isWorking } from "../fold";
 import { announcement, conversations, go, loadConversations, online } from "../state";
 
+const DRAW_MS = 50; // between two drawings
+
 export class Talk {
   readonly version = signal(0);
   readonly error = signal("");
@@ -20,7 +22,8 @@ export class Talk {
   readonly waiting = signal<ReadonlyMap<string, string>>(new Map());
   fold = empty();
   private watching?: Watch;
-  private frame = 0;
+  private timer?: ReturnType<typeof setTimeout>;
+  private drawn = 0;
   private closed = false;
 
   constructor(readonly id: string) {}
@@ -64,13 +67,15 @@ export class Talk {
   close(): void {
     this.closed = true;
     this.watching?.close();
-    cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
   }
 
-  /** At most one drawing for each frame, however fast tokens come. */
+  /** Draws with the next frame, but not more often than people can read, however fast tokens come. */
   private changed(): void {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => { this.frame = 0; this.version.value++; });
+    if (this.timer) return;
+    this.timer = setTimeout(() => {
+      requestAnimationFrame(() => { this.timer = undefined; this.drawn = performance.now(); this.version.value++; });
+    }, Math.max(0, this.drawn + DRAW_MS - performance.now()));
   }
 
   private noteEntry(entry: Entry): void {

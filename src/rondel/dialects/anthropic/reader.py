@@ -25,8 +25,6 @@ _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta
 class _Block:
     """A block while it streams: what it started with, and the pieces since."""
 
-    __slots__ = ("pieces", "raw")
-
     def __init__(self, raw: Json) -> None:
         self.raw = raw
         self.pieces: list[str] = []

@@ -47,8 +47,6 @@ Kind: TypeAlias = Literal["thinking", "text", "refusal"]
 class _Prose:
     """A text, a refusal or a thought while it streams."""
 
-    __slots__ = ("annotations", "base", "details", "index", "kind", "name", "pieces")
-
     def __init__(self, kind: Kind, index: int, name: str, base: int) -> None:
         self.kind, self.index, self.name, self.base = kind, index, name, base
         self.pieces: list[str] = []
@@ -64,8 +62,6 @@ class _Prose:
 
 class _Call:
     """A call while it streams."""
-
-    __slots__ = ("id", "index", "name", "pieces", "raw")
 
     def __init__(self, index: int, id: str, name: str) -> None:
         self.index, self.id, self.name = index, id, name

@@ -16,8 +16,6 @@ ERROR_BYTES_MAX = 64 * 1024
 class Body:
     """The body of an answer. Its owner calls `close` or `let_go`."""
 
-    __slots__ = ("_answer", "_faults", "_size", "close", "expect_tokens", "let_go")
-
     def __init__(self, answer: Answer, faults: Faults) -> None:
         self._answer, self._faults = answer, faults
         self._size = 0

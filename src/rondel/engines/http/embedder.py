@@ -45,10 +45,9 @@ class _Answer(msgspec.Struct):
 class HttpEmbedder:
     """An embedding model behind an engine that relays to a server with OpenAI's API."""
 
-    def __init__(self, engine: Engine, *, dimensions: int | None = None) -> None:
-        """`dimensions` asks for shorter vectors; only some models can do that."""
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._asked_dimensions = self._dimensions = dimensions
+        self._dimensions: int | None = None
 
     @property
     def name(self) -> str:
@@ -63,8 +62,6 @@ class HttpEmbedder:
             return Embedded([])
         # Base64 is a third of the size of decimal numbers; servers that do not know the field send numbers.
         body: dict[str, Any] = {"model": "", "input": list(texts), "encoding_format": "base64"}
-        if self._asked_dimensions:
-            body["dimensions"] = self._asked_dimensions
         fields = {name: msgspec.Raw(_encode(value)) for name, value in body.items()}
         relayed = await cast(Relays, self._engine).relay(fields, {}, path=PATH)
         try:

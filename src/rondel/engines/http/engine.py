@@ -367,8 +367,6 @@ class HttpEngine:
 class _Lines:
     """Splits chunks into whole lines."""
 
-    __slots__ = ("_held",)
-
     def __init__(self) -> None:
         self._held: list[bytes] = []
 

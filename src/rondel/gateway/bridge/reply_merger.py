@@ -28,19 +28,6 @@ from ...values import (
 class ReplyMerger:
     """Takes the deltas of every round and returns those that the caller sees."""
 
-    __slots__ = (
-        "_calls_shown",
-        "_indexes",
-        "_interrupted",
-        "_last",
-        "_next",
-        "_plain",
-        "_started",
-        "injected",
-        "rounds",
-        "usage",
-    )
-
     def __init__(self, injected: Container[str]) -> None:
         self.injected = injected
         self.rounds = 0
@@ -141,8 +128,6 @@ PARAGRAPH = "\n\n"
 
 class Paragraphs:
     """Makes the text of each round a paragraph, for a dialect that has one text for all rounds."""
-
-    __slots__ = ("_due", "_ends", "gaps")
 
     def __init__(self) -> None:
         self._ends = ""  # the last characters of the text so far

@@ -250,11 +250,6 @@ class _CandidateEngine(Wrapper):
 class _Listener:
     """Listens to a turn's events and sends the caller what is meant for it."""
 
-    __slots__ = (
-        *("_begun", "_cut", "_feed", "_paragraphs", "_record", "_bridge", "_say", "_speed"),
-        *("builder", "merger"),
-    )
-
     def __init__(self, bridge: TurnBridge, merger: ReplyMerger) -> None:
         request = bridge.request
         self._bridge, self.merger, self._record = bridge, merger, bridge.record

@@ -22,11 +22,6 @@ STREAM_HEADERS: Headers = [
 class Outgoing:
     """One answer. `head` returns headers to add when it begins; `upstream` are headers of the model's server."""
 
-    __slots__ = (
-        *("_buffer", "_busy", "_send", "ended", "head", "last_write", "ping", "started", "status", "time"),
-        "upstream",
-    )
-
     def __init__(self, send: Send, time: Callable[[], float]) -> None:
         """`time` is the event loop's clock."""
         self._send, self.time = send, time
@@ -47,8 +42,8 @@ class Outgoing:
         self.ended = True
         await self._send({"type": "http.response.body", "body": body})
 
-    async def begin_stream(self, status: int = 200, headers: Headers = STREAM_HEADERS) -> None:
-        await self._send(self._start(status, headers))
+    async def begin_stream(self) -> None:
+        await self._send(self._start(200, STREAM_HEADERS))
 
     def _start(self, status: int, headers: Headers) -> dict[str, Any]:
         self.started, self.status = True, status

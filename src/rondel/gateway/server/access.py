@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ...contracts.endpoint import PROVIDERS, Provider
 from ...errors import RondelError
-from ...project.config import BUILTIN_ENGINES
+from ...project.config import BUILTIN_ENGINES, canonical_engine
 from ...project.settings import EngineSettings, KeySettings
 from ..routing.routes import AGENT
 
@@ -44,8 +44,11 @@ class Access:
         port: int = 0,
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
+        engines: Mapping[str, EngineSettings] | None = None,
     ) -> None:
         self.keys = keys
+        self._engines = engines or {}
+        self._permits = {name: Permit(key.models, self._engines) for name, key in keys.items()}
         self._keys = [(name, _data(key.key), key) for name, key in keys.items()]
         own = {f"http://{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")}
         self._origins = own | {origin.rstrip("/").lower() for origin in origins}
@@ -66,6 +69,18 @@ class Access:
 
     def allows_origin(self, origin: str) -> bool:
         return origin.rstrip("/").lower() in self._origins
+
+    def permit(self, key: str) -> Permit:
+        return self._permits.get(key, _ANYTHING)
+
+    def allows(self, key: str, name: str) -> bool:
+        """Whether a key may use an agent (`agent:name`), or an engine with its own fallbacks, as a person wrote it."""
+        if name.startswith(AGENT):
+            return self.permit(key).allows(name)
+        name = canonical_engine(name, self._engines)
+        settings = self._engines.get(name.partition(":")[0], EngineSettings())
+        chain = (name, *(canonical_engine(other, self._engines) for other in settings.fallback))
+        return all(map(self.permit(key).allows, chain))
 
     def check_key(self, headers: Mapping[str, str], now: float) -> str:
         """Return the name of the caller's key; empty if no key is needed. Raises Refused."""
@@ -128,6 +143,9 @@ class Permit:
             return True
         is_hosted = bool(provider.base_url) and not provider.is_local and not settings.base_url
         return pattern not in self._heads and (is_configured or is_hosted) and fnmatchcase(model, pattern)
+
+
+_ANYTHING = Permit()
 
 
 def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:

@@ -1,7 +1,7 @@
 """Reloads a configuration file that changes while it is in use.
 
 The file is checked every second. If it is invalid, the error is reported and the previous configuration stays active.
-Nothing is written, and there is no thread. Knows no server: `follow` calls back.
+It is written only by `change`. There is no thread. Knows no server: `follow` calls back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -17,9 +18,15 @@ from ...errors import ConfigError
 from ...files.regular import read_regular
 from ...project.config import load, refuse_exposed
 from ...project.settings import Config
-from ...text.document import BYTES_MAX
+from ...text.document import BYTES_MAX, read_text
 
 PERIOD_S = 1.0
+
+
+class FileChanged(ConfigError):
+    """Somebody else wrote the file at the same time."""
+
+    status = 409
 
 
 class Reloader:
@@ -44,7 +51,7 @@ class Reloader:
             return None
         self._content = content
         try:
-            config = self._load()
+            config = self._load(self._path)
         except ConfigError as error:
             self.refused = str(error)
             raise
@@ -79,13 +86,50 @@ class Reloader:
                 refused(f"{error}; the previous settings stay active")
             return True
 
-    def _load(self) -> Config:
-        assert self._path is not None
-        if not self._path.is_file():
-            raise ConfigError("is no longer there; put it back, or stop the gateway", path=str(self._path))
-        config = load(
-            self._path.parent, {**(os.environ if self._env is None else self._env), "RONDEL_CONFIG": str(self._path)}
-        )
+    async def change(self, edit: Callable[[str, Config], str], changed: Callable[[Config], Awaitable[None]]) -> None:
+        """Edit the file, and use it. Raises ConfigError if the result is wrong; then the file is as it was."""
+        if self._path is None:
+            raise ConfigError("there is no rondel.toml to change; `rondel init` writes one")
+        if self.refused:
+            raise ConfigError(f"{self.refused}; correct this first")
+        async with self._lock:
+            path, before, stamp = self._path.resolve(), self.config, self._stamp()
+            if stamp != self._seen:
+                raise FileChanged(f"{path.name} was changed a moment ago; look at it again")
+            try:
+                old = path.read_bytes()
+                self._replace(path, _as_in(old, edit(read_text(path), before)), stamp)
+                try:
+                    if (config := self.look()) is not None:
+                        await changed(config)
+                except ConfigError:
+                    self._replace(path, old, self._stamp())
+                    self._seen, self._content = self._stamp(), self._digest()
+                    self.config, self.refused = before, ""
+                    raise
+            except OSError as error:
+                raise ConfigError(f"cannot be written: {error.strerror}; change it yourself", path=str(path)) from None
+
+    def _replace(self, path: Path, data: bytes, stamp: tuple[int, ...]) -> None:
+        """Replace the file by a valid one, unless it is no longer the one with this stamp."""
+        draft = path.with_name(f".{path.name}.new")
+        try:
+            draft.touch(mode=0o600)
+            shutil.copymode(path, draft)  # before anything is in it: there may be secrets
+            draft.write_bytes(data)
+            self._load(draft)
+            if self._stamp() != stamp:
+                raise FileChanged(f"{path.name} was changed a moment ago; look at it again")
+            draft.replace(path)
+        except ConfigError as error:
+            raise type(error)(str(error).replace(str(draft), str(path))) from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _load(self, path: Path) -> Config:
+        if not path.is_file():
+            raise ConfigError("is no longer there; put it back, or stop the gateway", path=str(path))
+        config = load(path.parent, {**(os.environ if self._env is None else self._env), "RONDEL_CONFIG": str(path)})
         refuse_exposed(config)
         return config
 
@@ -105,3 +149,9 @@ class Reloader:
             return hashlib.sha256(data + str(self._path.stat().st_mode).encode()).digest()
         except (ConfigError, OSError):
             return b""
+
+
+def _as_in(old: bytes, text: str) -> bytes:
+    """Return a text as bytes, with the line ends and the byte order mark of the old file."""
+    text = text.replace("\n", "\r\n") if b"\r\n" in old else text
+    return (b"\xef\xbb\xbf" if old.startswith(b"\xef\xbb\xbf") else b"") + text.encode()

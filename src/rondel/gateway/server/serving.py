@@ -153,8 +153,6 @@ class _HeadWithBody:
     """Stands in for the transport of a request until its answer has begun: it sends the head of the answer together
     with the first piece of the body, in one packet."""
 
-    __slots__ = ("_cycle", "_head", "_transport", "close", "is_closing")
-
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle, self._transport = cycle, cycle.transport
         self._head = b""

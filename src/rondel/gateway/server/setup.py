@@ -44,7 +44,6 @@ ENGINES_MAX = 256
 OTHER_MODELS = frozenset(("models", "fallbacks", "preset"))
 """Fields with which some servers choose another model than the one in `model`."""
 MODEL = "model"
-_ANYTHING = Permit()
 
 
 class Pool:
@@ -112,7 +111,12 @@ class Setup:
         self.body_bytes_max = int(gateway.body_mb_max * 1e6)
         self.ping_s = gateway.ping_s
         self.access = Access(
-            gateway.keys, host=gateway.host, port=gateway.port, hosts=gateway.hosts, origins=gateway.origins
+            gateway.keys,
+            host=gateway.host,
+            port=gateway.port,
+            hosts=gateway.hosts,
+            origins=gateway.origins,
+            engines=config.engines,
         )
         self._app = app
         self._agents = tuple(agent for agent in app.registry.agents if agent.name not in hidden)
@@ -127,7 +131,6 @@ class Setup:
             calibration=before._router.calibration if before else None,
         )
         turns = RequestTurns(app, self.plugins, limits=config.limits)
-        self._permits = {name: Permit(key.models, config.engines) for name, key in gateway.keys.items()}
         outages = before.parts.outages if before else Outages(app.clock.now)
         outages.base_s = gateway.cool_down_s
         self.parts = SharedState(app, turns, outages, traced=traced, redactor=redactor)
@@ -137,7 +140,7 @@ class Setup:
         self.images = ImageGenerations(config, app.ledger, outages, make_image_engine)
         image = gateway.routes.image or ""
         image = canonical_engine(image, config.engines) if image not in SAME else ""
-        self._opening = Opening(image=image, engine=partial(self._for_plugin, _ANYTHING))
+        self._opening = Opening(image=image, engine=partial(self._for_plugin, self.access.permit("")))
         self._open = 0
         self._retired = False
         self._life = contextlib.AsyncExitStack()
@@ -173,7 +176,7 @@ class Setup:
     # --- for a request ------------------------------------------------------------------------------------------------
 
     def permit(self, key: str) -> Permit:
-        return self._permits.get(key, _ANYTHING)
+        return self.access.permit(key)
 
     async def decide(self, request: Request) -> Decision:
         decision = await self._router.decide(request)

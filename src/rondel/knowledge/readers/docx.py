@@ -84,7 +84,7 @@ def _sections(body: ElementTree.Element, levels: dict[str, int]) -> tuple[list[S
 
     for block in body.find(f"{_W}body") or ():
         if block.tag == f"{_W}tbl":
-            lines += (" | ".join(_text(cell) for cell in row.iter(f"{_W}tc")) for row in block.iter(f"{_W}tr"))
+            lines += (" | ".join(_text(cell) for cell in _outer(row, "tc")) for row in _outer(block, "tr"))
             continue
         if not (text := _text(block)):
             continue
@@ -100,6 +100,15 @@ def _sections(body: ElementTree.Element, levels: dict[str, int]) -> tuple[list[S
             lines.append(text)
     close()
     return sections, first
+
+
+def _outer(block: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+    """Yield the elements of a name that are in no other of that name: a table inside a cell is text of the cell."""
+    for element in block:
+        if element.tag == f"{_W}{name}":
+            yield element
+        else:
+            yield from _outer(element, name)
 
 
 def _text(block: ElementTree.Element) -> str:

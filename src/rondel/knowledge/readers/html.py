@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
-from ...contracts.knowledge import Document, Section
+from ...contracts.knowledge import Document, Section, Unreadable
+from ...text.html import HtmlReader, TooSlow
 from ._decode import decoded
 
+SECONDS_MAX = 120.0
 _HIDDEN = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object", "nav", "head"))
 _HIDDEN_ROLES = frozenset(("navigation", "search"))
 _BLOCK = frozenset(
@@ -21,13 +22,17 @@ _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?\s*([A-Za-z0-9_.:-]{1,4
 
 
 def read(data: bytes, name: str) -> Document:
-    parser = _Sections()
-    parser.feed(_text(data))
-    parser.close()
+    parser = _Sections(SECONDS_MAX)
+    try:
+        parser.feed(page_text(data))
+        parser.close()
+    except TooSlow as error:
+        raise Unreadable(str(error)) from None
     return parser.document()
 
 
-def _text(data: bytes) -> str:
+def page_text(data: bytes) -> str:
+    """Return the text of a page in the encoding that it names. Raises Unreadable for bytes that are not text."""
     if (found := _CHARSET.search(data[:2_048])) and found[1].lower() not in (b"utf-8", b"utf8"):
         try:
             return data.decode(found[1].decode("ascii"))
@@ -36,9 +41,9 @@ def _text(data: bytes) -> str:
     return decoded(data)
 
 
-class _Sections(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
+class _Sections(HtmlReader):
+    def __init__(self, seconds_max: float) -> None:
+        super().__init__(seconds_max)
         self._title = ""
         self._headings: list[tuple[int, str]] = []
         self._sections: list[Section] = []

@@ -44,13 +44,18 @@ def _pages(reader: object) -> list[Section]:
         raise Unreadable(f"has {count:,} pages; a PDF may have {PAGES_MAX:,}")
     sections: list[Section] = []
     chars, deadline = 0, time.monotonic() + SECONDS_MAX
+
+    def check_time(*_: object) -> None:
+        if time.monotonic() > deadline:
+            raise Unreadable(f"took more than {SECONDS_MAX:g} seconds to read")
+
     for number, page in enumerate(reader.pages, 1):
-        text = page.extract_text().replace("\0", "")
+        # Before each operation: a page may draw a form that draws others, and so on, each of them many times.
+        text = page.extract_text(visitor_operand_before=check_time).replace("\0", "")
         chars += len(text)
         if text.strip():
             sections.append(Section(text, page=number))
         if chars > CHARS_MAX:
             raise Unreadable(f"has more than {CHARS_MAX:,} characters of text")
-        if time.monotonic() > deadline:
-            raise Unreadable(f"took more than {SECONDS_MAX:.0f} seconds to read")
+        check_time()
     return sections

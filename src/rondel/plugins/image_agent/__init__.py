@@ -52,8 +52,6 @@ CALL_S = 120.0
 class _View:
     """A turn's images by number, and its rewritten messages, so that each message is rewritten once."""
 
-    __slots__ = ("_numbers", "album", "handed_to", "images", "messages")
-
     def __init__(self) -> None:
         self.handed_to = ""  # the agent for which the vision engine answers this turn
         self.album: Album | None = None

@@ -31,8 +31,6 @@ def digest_of(image: Media) -> str:
 class Album:
     """The numbers of one conversation's images, by their content."""
 
-    __slots__ = ("changed", "conversation", "kept", "numbers")
-
     def __init__(self, conversation: str, numbers: dict[str, int] | None = None, *, kept: bool = False) -> None:
         self.conversation, self.numbers, self.kept = conversation, numbers or {}, kept
         self.changed = False

@@ -13,7 +13,7 @@ from ...values import Value
 NAME = "analyzeImage"
 IMAGES_MAX, REGIONS_MAX, TASK_CHARS_MAX = 20, 50, 10_000
 
-_NUMBER = re.compile(r"\s*\[?\s*(?:image)?\s*(?:id)?\s*#?\s*(\d{1,9})\s*\]?\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*+\[?\s*+(?:image)?\s*+(?:id)?\s*+#?\s*+(\d{1,9})\s*+\]?\s*+", re.IGNORECASE)
 _SIDE = {"type": "number"}
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""Reads `rondel.toml` (docs/configuration.md), and finds where each effective value came from. Writes nothing.
+"""Reads `rondel.toml` (docs/configuration.md), and finds where each effective value came from.
 
 Any text may contain `${VAR}` and `${VAR:-default}`; `$${` is `${` itself. RONDEL_CONFIG names the file; RONDEL_ENGINE,
 RONDEL_AGENT and RONDEL_STORE override it.
@@ -32,6 +32,7 @@ from ..settings import (
     ToolSettings,
 )
 from ..trust import UntrustedFolder
+from .change import edited, kind_of
 from .discord import check_discord
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
@@ -49,9 +50,11 @@ __all__ = [
     "SAME",
     "canonical_engine",
     "configure_ledger",
+    "edited",
     "engine_problem",
     "explain",
     "find_plugin",
+    "kind_of",
     "load",
     "make_ledger",
     "mcp_plugin",

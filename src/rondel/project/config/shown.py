@@ -55,7 +55,7 @@ def explain(config: Config) -> list[tuple[str, str, str]]:
     """Return every effective value: its key, the value without secrets, and where it came from."""
     return [
         (dotted(path), _shown(path, value, config.source(dotted(path)).variables), str(config.source(dotted(path))))
-        for path, value in _leaves(config)
+        for path, value in leaves(config)
     ]
 
 
@@ -63,7 +63,7 @@ def secrets_in(config: Config, env: Mapping[str, str]) -> frozenset[str]:
     """Return every secret: keys, headers, passwords in addresses, values of variables with a secret's name, the
     providers' keys in the environment, and the passwords of its proxies."""
     found: set[str] = set()
-    for path, value in _leaves(config):
+    for path, value in leaves(config):
         for text in cast("list[Any]", value) if isinstance(value, (list, tuple)) else [value]:
             if not isinstance(text, str):
                 continue
@@ -95,7 +95,7 @@ def _shown(path: KeyPath, value: Any, variables: tuple[str, ...]) -> str:
 def sources_of(document: Document, config: Config, overrides: Mapping[str, str]) -> dict[str, Source]:
     by_key = {path: variable for variable, path in OVERRIDES.items() if variable in overrides}
     sources: dict[str, Source] = {}
-    for path, _ in _leaves(config):
+    for path, _ in leaves(config):
         at, seen = path, document
         if path[0] == "plugins":
             at, seen = path[2:], config.plugins[cast(int, path[1])].lines
@@ -110,7 +110,7 @@ def sources_of(document: Document, config: Config, overrides: Mapping[str, str])
     return sources
 
 
-def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
+def leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
     """Yield every effective value and its key; of engines only what is set: the rest comes from the provider."""
     yield ("engine",), config.engine
     yield ("agent",), config.agent
@@ -129,7 +129,7 @@ def _leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
             yield ("knowledge", name, *path), value
     for path, value in _scalars(msgspec.structs.asdict(config.web_search)):
         yield ("web_search", *path), value
-    for path, value in _scalars(msgspec.to_builtins(config.ledger)):
+    for path, value in _scalars(_with_defaults(config.ledger)):
         yield ("ledger", *path), value
     for path, value in _scalars(msgspec.to_builtins(config.discord)) if config.discord is not None else ():
         yield ("discord", *path), value
@@ -143,8 +143,17 @@ def _gateway_leaves(gateway: GatewaySettings) -> Iterator[tuple[KeyPath, Any]]:
     for name in GatewaySettings.__struct_fields__:
         if name == "plugins":
             yield from _plugin_leaves(gateway.plugins)
+        elif name == "routes":
+            yield from _scalars(_with_defaults(gateway.routes), (name,))
         else:
             yield from _scalars(msgspec.to_builtins(getattr(gateway, name)), (name,))
+
+
+def _with_defaults(value: Any) -> Any:
+    """Return structs as tables that also have what is not set: people can change it."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _with_defaults(item) for name, item in msgspec.structs.asdict(value).items()}
+    return [_with_defaults(item) for item in cast("tuple[Any, ...]", value)] if isinstance(value, tuple) else value
 
 
 def _plugin_leaves(plugins: tuple[PluginSettings, ...]) -> Iterator[tuple[KeyPath, Any]]:

@@ -29,8 +29,6 @@ class Worker:
 class Held:
     """A pending job, the worker that holds it, and its state."""
 
-    __slots__ = ("claimed", "in_line", "job", "worker")
-
     def __init__(self, job: Job, worker: Worker) -> None:
         self.job, self.worker = job, worker
         self.in_line, self.claimed = not job.at, False

@@ -15,8 +15,6 @@ from .store_thread import Request
 
 
 class Append(Request):
-    __slots__ = ("awaited", "conversation", "entries", "rows")
-
     def __init__(
         self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
     ) -> None:
@@ -27,8 +25,6 @@ class Append(Request):
 class FinishJob(Request):
     """A finished job to delete. It is `late` if that has failed before."""
 
-    __slots__ = ("id", "late")
-
     def __init__(self, id: str) -> None:
         super().__init__()
         self.id, self.late = id, False
@@ -36,8 +32,6 @@ class FinishJob(Request):
 
 class Charged(Request):
     """A charge to write, a reservation to release, and accounts whose balances are wanted after that."""
-
-    __slots__ = ("accounts", "charge", "origin", "reserved")
 
     def __init__(
         self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = CALL
@@ -49,8 +43,6 @@ class Charged(Request):
 class Call(Request):
     """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
     transaction of its group; one that is not `small` or may wait is left to the writer thread."""
-
-    __slots__ = ("awaited", "call", "small")
 
     def __init__(
         self, call: Callable[[sqlite3.Connection], object], *, small: bool = False, awaited: bool = True

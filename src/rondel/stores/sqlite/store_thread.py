@@ -23,8 +23,6 @@ class Request:
     A request that is served later is marked as `deferred`, and added to the group with which it is done.
     """
 
-    __slots__ = ("deferred", "error", "result", "settled", "waiter")
-
     def __init__(self) -> None:
         self.result: Any = None
         self.error: Exception | None = None

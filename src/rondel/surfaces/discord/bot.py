@@ -71,7 +71,7 @@ class DiscordBot:
         self.settings = settings or DiscordSettings()
         self.gate = Gate(self.settings)
         self.hooks = Hooks()
-        self.pace = Pace(self.settings.edit_s)
+        self.pace = Pace(self.settings.edit_s, client.http)
         self.questions = Questions(self)
         self.bridge: CommandBridge | None = None
         self._talk = Talk(self)

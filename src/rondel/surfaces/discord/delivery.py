@@ -231,7 +231,9 @@ class Delivery:
                         await self._show_picture(key, piece)
         if final:
             self.is_shown.set()
-        self._due_at = asyncio.get_running_loop().time() + self.bot.pace.wait_s(self.channel.id)
+            self._due_at = 0.0
+        else:
+            self._due_at = asyncio.get_running_loop().time() + self.bot.pace.wait_s(self.channel.id)
 
     async def _show_said(self, key: str, piece: Said, *, final: bool) -> None:
         if not final and self.bot.hooks.has_reply:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 _INCOMING = re.compile(r"<(@!?|@&|#)(\d{15,20})>|<a?:(\w{1,32}):\d{15,20}>")
-_CODE = re.compile(r"(`+)(?:.|\n)*?\1|`{3,}(?:.|\n)*\Z")
+_CODE = re.compile(r"(`++)(?:.|\n)*?\1|`{3,}+(?:.|\n)*\Z")
 _NEVER = frozenset(("everyone", "here"))
 NAME_CHARS_MAX = 80
 

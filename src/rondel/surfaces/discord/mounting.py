@@ -101,8 +101,6 @@ def mount(bot: DiscordBot) -> None:
     if tree is not None and bot.settings.commands:
         bot.bridge = CommandBridge(bot, tree)
         bot.app.registry.add_plugin(bot.bridge)
-    if bot.client.http.http_trace is None:
-        bot.client.http.http_trace = bot.pace.trace()
 
 
 def tree_of(client: discord.Client) -> app_commands.CommandTree[Any] | None:

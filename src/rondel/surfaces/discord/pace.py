@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from typing import Any
 
 import aiohttp
 import discord
+from discord.http import HTTPClient, Route
 
 from ...contracts.clock import Clock
 
 TYPING_S = 7.0  # Discord shows it for ten
 AT_ONCE_S = 0.05  # an answer that is there by then needs no indicator: nobody would see it
 EDIT_S_MAX = 10.0
-CHANNELS_MAX = 10_000
-
-_EDIT = re.compile(r"/channels/(\d+)/messages/\d+\Z")
 
 
 class Pace:
-    """The time between two edits in a channel: what is left of the rate limit, spread over the time until its reset."""
+    """The time between two edits in a channel, by the rate limit that discord.py has read from the last headers."""
 
-    def __init__(self, edit_s: float) -> None:
-        self._edit_s = edit_s
-        self._learned: dict[int, float] = {}
+    def __init__(self, edit_s: float, http: HTTPClient) -> None:
+        self._edit_s, self._http = edit_s, http
 
     def wait_s(self, channel: int) -> float:
-        return max(self._edit_s, self._learned.get(channel, 0.0))
+        route = Route("PATCH", "/channels/{channel_id}/messages/{message_id}", channel_id=channel, message_id=0)
+        bucket: str = self._http._bucket_hashes.get(route.key, route.key)  # pyright: ignore[reportPrivateUsage]
+        limit = self._http.get_ratelimit(f"{bucket}:{route.major_parameters}")
+        return edit_wait_s(self._edit_s, limit.remaining, limit.reset_after)
 
-    def learn(self, channel: int, remaining: float, reset_after_s: float) -> None:
-        if len(self._learned) >= CHANNELS_MAX:
-            self._learned.clear()
-        self._learned[channel] = min(reset_after_s / max(remaining, 1.0), EDIT_S_MAX)
 
-    def trace(self) -> aiohttp.TraceConfig:
-        """Return a hook for the library's HTTP client that reads the headers of every edit."""
-        config = aiohttp.TraceConfig()
-        config.on_request_end.append(self._on_end)
-        return config
-
-    async def _on_end(self, session: Any, context: Any, done: aiohttp.TraceRequestEndParams) -> None:
-        if done.method != "PATCH" or (found := _EDIT.search(done.url.path)) is None:
-            return
-        headers = done.response.headers
-        with contextlib.suppress(KeyError, ValueError):
-            remaining, reset = headers["X-RateLimit-Remaining"], headers["X-RateLimit-Reset-After"]
-            self.learn(int(found[1]), float(remaining), float(reset))
+def edit_wait_s(edit_s: float, remaining: int, reset_after_s: float) -> float:
+    """Spread the edits that are left over the time until the rate limit is reset."""
+    return max(edit_s, min(reset_after_s / max(remaining, 1), EDIT_S_MAX))
 
 
 class Typing:

@@ -43,6 +43,6 @@ async def summarize(app: App, engine: str, digest: Digest, scope: Scope) -> str:
     return first_sentences(text) or raw
 
 
-def first_sentences(text: str, most: int = SENTENCES_MAX) -> str:
+def first_sentences(text: str) -> str:
     parts = re.split(r"(?<=[.!?…])\s+", text.strip())
-    return " ".join(parts[:most])
+    return " ".join(parts[:SENTENCES_MAX])

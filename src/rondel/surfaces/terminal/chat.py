@@ -141,9 +141,9 @@ class Terminal(Surface):
             self._echo(text)
             await self.session.handle(text)
 
-    def _echo(self, text: str, mark: str = "›") -> None:
+    def _echo(self, text: str) -> None:
         if not self._reader.waits_for_rest:  # plain lines were echoed by the terminal
-            self.screen.echo(text, mark)
+            self.screen.echo(text)
 
     # --- what the session shows ---------------------------------------------------------------------------------------
 

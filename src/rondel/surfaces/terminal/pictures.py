@@ -70,9 +70,9 @@ def can_show(data: bytes, protocol: Protocol) -> bool:
     return len(data) <= SHOWN_BYTES_MAX and (kind == "image/png" or (protocol == "iterm2" and bool(kind)))
 
 
-def save_picture(picture: Media, env: Mapping[str, str] | None = None) -> Path:
+def save_picture(picture: Media) -> Path:
     """Save a picture for this user only, and return its path. The same picture is saved once."""
-    folder = state_folder(os.environ if env is None else env) / "pictures"
+    folder = state_folder() / "pictures"
     private_folder(folder)
     stem, _, suffix = image_name(picture.name.rpartition(".")[0], image_type(picture.data)).rpartition(".")
     path = folder / f"{stem}-{sha256(picture.data).hexdigest()[:12]}.{suffix}"

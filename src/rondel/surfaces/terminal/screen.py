@@ -394,10 +394,10 @@ class Screen:
         self._gap("note")
         self.console.print(Text(clean(text), style))
 
-    def echo(self, text: str, mark: str = "›") -> None:
+    def echo(self, text: str) -> None:
         self._end_line()
         self._gap("person")
-        self.console.print(Text.assemble((f"{mark} ", "bold cyan"), (clean(text), "bold")))
+        self.console.print(Text.assemble(("› ", "bold cyan"), (clean(text), "bold")))
 
     def print(self, renderable: RenderableType) -> None:
         self._end_line()

@@ -114,7 +114,9 @@ Streaming: TypeAlias = Callable[[Call[Any, Any], str, Any], AsyncGenerator[Wire]
 
 
 async def default_card(call: Call[Nothing, Nothing]) -> Response:
-    return _card(call, call.app.registry.agent().name)
+    name = call.app.registry.agent().name
+    call.check_agent(name)
+    return _card(call, name)
 
 
 async def agent_card(call: Call[Nothing, Nothing]) -> Response:
@@ -146,6 +148,7 @@ def _agent(call: Call[Any, Any]) -> str:
     name = call.path("agent")
     if not call.app.registry.knows_agent(name):
         raise Problem(404, f"there is no agent {name[:80]!r}")
+    call.check_agent(name)
     return name
 
 
@@ -353,7 +356,7 @@ async def _begin(call: Call[Any, Any], agent: str, params: SendParams) -> Begun:
             raise A2AError(UNSUPPORTED, f"the task {waiting.id!r} of this context waits for input; answer it first")
     else:
         conversation = call.app.conversation(agent=agent)
-    view = await conversation.send(message, person=call.person, id=given.message_id)
+    view = await conversation.send(message, person=call.person, id=given.message_id, scope=call.scope)
     return Begun(conversation, view.id, view)
 
 
@@ -363,6 +366,7 @@ async def _continue(call: Call[Any, Any], given: GivenMessage) -> Begun:
     if given.context_id and given.context_id != conversation.id:
         raise A2AError(PARAMS, f"the task {given.task_id!r} is not in the context {given.context_id[:80]!r}")
     task = await _task(call, conversation, turn)
+    call.check_agent(task.agent or conversation.agent)
     if task.is_over:
         raise A2AError(UNSUPPORTED, f"the task {task.id!r} has ended; leave taskId out to begin another in its context")
     if task.state != INPUT_REQUIRED:

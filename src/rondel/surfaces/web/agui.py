@@ -124,6 +124,7 @@ async def agui(call: Call[RunInput, Nothing]) -> StreamingResponse:
     given, agent = call.body, call.path("agent")
     if not call.app.registry.knows_agent(agent):
         raise Problem(404, f"there is no agent {agent[:80]!r}")
+    call.check_agent(agent)
     for what, id in (("threadId", given.thread_id), ("runId", given.run_id)):
         if not 0 < len(id) <= ID_CHARS_MAX:
             raise Problem(400, f"{what} must have 1 to {ID_CHARS_MAX} characters")
@@ -212,7 +213,8 @@ async def _begin(
             await journal.append(HistoryGiven(history, owed=False, person=call.person))
 
         await call.app.journals.change(conversation.id, give)
-    view = await conversation.send(new.message, person=call.person, id=new.message.id, before=before)
+    message = new.message
+    view = await conversation.send(message, person=call.person, id=message.id, before=before, scope=call.scope)
     view.close()
     return view.id
 

@@ -36,7 +36,7 @@ async def beside(make_web: Callable[[], WebApp], gateway: Asgi) -> AsyncGenerato
             await in_thread(import_module, ".server", __package__)  # not here: it would hold up every other request
         if web is None:
             web = make_web()
-            web.feeds.group = group
+            web.start(group)
         await web(scope, receive, send)
 
     async with asyncio.TaskGroup() as group:
@@ -44,7 +44,7 @@ async def beside(make_web: Callable[[], WebApp], gateway: Asgi) -> AsyncGenerato
             yield application
         finally:
             if web is not None:
-                web.feeds.close_all()
+                web.close()
 
 
 def is_ours(scope: Any) -> bool:

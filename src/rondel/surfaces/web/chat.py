@@ -40,6 +40,7 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
     if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
         raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
     conversation = call.app.conversation(agent=call.body.agent)
+    call.check_agent(conversation.agent)
     history = tuple(Message(one.role, (Text(one.content),), id=call.app.new_id("msg")) for one in given[:-1])
     if history:
 
@@ -48,7 +49,7 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
 
         await call.app.journals.change(conversation.id, give)
     try:
-        view = await conversation.send(given[-1].content, person=call.person)
+        view = await conversation.send(given[-1].content, person=call.person, scope=call.scope)
         result = await view.result()
     except RondelError as error:
         raise Problem(502, str(error)) from None

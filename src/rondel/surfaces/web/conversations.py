@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from ...contracts.store import ConversationInfo
@@ -67,7 +68,7 @@ class Shown(Value, frozen=True):
 
 
 class Range(Value, frozen=True):
-    after: int = 0
+    after: Annotated[int, Meta(lt=2**53)] = 0
     limit: int = ENTRIES_MAX
 
 
@@ -145,15 +146,18 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)
-    if info is None:
-        if not call.web.is_new(id, call.person):
-            raise _missing(id)
-    elif not owns(call, info):
+    if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
         raise _missing(id)
     transcript = (await call.app.journals.open(id)).transcript
-    first = transcript.starting_agent
-    agent = call.web.new_agent(id) if info is None else first
+    agent = transcript.starting_agent or call.web.new_agent(id)
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
+
+
+async def find_to_talk(call: Call[Any, Any]) -> Conversation:
+    """Return the conversation of the path. Raises if the caller's key may not use its agent."""
+    conversation = await find(call)
+    call.check_agent((await conversation.transcript()).starting_agent or conversation.agent)
+    return conversation
 
 
 def _missing(id: str) -> Problem:
@@ -179,6 +183,7 @@ async def create(call: Call[NewConversation, Nothing]) -> Created:
     if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
         raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
     conversation = call.app.conversation(agent=call.body.agent)
+    call.check_agent(conversation.agent)
     call.web.add_new(conversation.id, call.person, call.body.agent)
     return Created(conversation.id, conversation.agent, conversation.engine.name)
 
@@ -231,6 +236,7 @@ async def continued(call: Call[Any, Any], agent: str, messages: tuple[Message, .
 
     if messages:
         await call.app.journals.change(new.id, give)
+    call.web.add_new(new.id, call.person, agent)
     return new
 
 
@@ -251,7 +257,7 @@ async def entries(call: Call[Nothing, Range]) -> Response:
 async def events(call: Call[Nothing, Range]) -> StreamingResponse:
     conversation = await find(call)
     last = call.request.headers.get("last-event-id", "")
-    after = int(last) if last.isdigit() and len(last) < 16 else max(0, call.query.after)
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else max(0, call.query.after)
 
     async def is_allowed() -> bool:
         return await call.web.still_allows(call)
@@ -263,11 +269,14 @@ async def events(call: Call[Nothing, Range]) -> StreamingResponse:
 async def media(call: Call[Nothing, Nothing]) -> Response:
     """Return an image or a file of a message, for download or for an <img>. Its type is told by its content."""
     conversation = await find(call)
-    wanted, index = call.path("message"), call.path("index")
+    wanted, given = call.path("message"), call.path("index")
+    if not (given.isascii() and given.isdigit() and len(given) < 6):
+        raise Problem(404, "there is no such file in this conversation")
+    index = int(given)
     for message in (await conversation.transcript()).messages:
         for owner, parts in _holders(message):
-            if owner == wanted and index.isdigit() and int(index) < len(parts):
-                part = parts[int(index)]
+            if owner == wanted and index < len(parts):
+                part = parts[index]
                 if isinstance(part, Media) and part.data:
                     return _file(part)
     raise Problem(404, "there is no such file in this conversation")
@@ -297,7 +306,7 @@ def _file(part: Media) -> Response:
 
 
 async def send(call: Call[NewMessage, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     parts = read_parts(call.body.text, call.body.attachments)
     id = call.body.id[:ID_CHARS_MAX]
     journal = await call.app.journals.open(conversation.id)
@@ -305,7 +314,7 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     if call.body.mode == "steer" and await conversation.is_at_work():
         await conversation.steer(Message("user", parts), person=call.person)
         return Sent(journal.transcript.turn, seq)
-    view = await conversation.send(parts, person=call.person, id=id)
+    view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
     call.web.forget_new(conversation.id)
     return Sent(view.id, seq)
@@ -364,24 +373,24 @@ async def stop(call: Call[Nothing, Nothing]) -> Stopped:
 
 
 async def resume(call: Call[Nothing, Nothing]) -> Stopped:
-    view = await (await find(call)).resume()
+    view = await (await find_to_talk(call)).resume()
     if view is not None:
         view.close()
     return Stopped(view is not None)
 
 
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.retry(person=call.person))
+    view = await _changed(conversation.retry(person=call.person, scope=call.scope))
     view.close()
     return Sent(view.id, seq)
 
 
 async def edit(call: Call[Edit, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.edit(call.body.text, person=call.person))
+    view = await _changed(conversation.edit(call.body.text, person=call.person, scope=call.scope))
     view.close()
     return Sent(view.id, seq)
 
@@ -403,7 +412,7 @@ async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
 
 
 async def answer(call: Call[Given, Nothing]) -> Sent:
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     try:
         view = await conversation.answer(call.path("question"), call.body.text, by=call.person.id)
@@ -414,8 +423,11 @@ async def answer(call: Call[Given, Nothing]) -> Sent:
 
 
 async def use_engine(call: Call[Engine, Nothing]) -> Done:
+    conversation = await find(call)
+    if call.body.engine:
+        call.check_engine(call.body.engine)
     try:
-        await (await find(call)).use_engine(call.body.engine)
+        await conversation.use_engine(call.body.engine)
     except RondelError as error:
         raise Problem(400, str(error)) from None
     return Done()

@@ -115,7 +115,7 @@ async def sync(call: Call[SyncOptions, Nothing]) -> WorkInfo:
             f"the embedding model {missing.title} is not downloaded ({missing.size}, {missing.licence}); "
             'agree with {"download": true}',
         )
-    options, scope = call.body, Scope("embedding", person=call.person.id)
+    options, scope = call.body, Scope("embedding", person=call.person.id, key=call.key)
 
     async def run(work: Work) -> str:
         embedder: Embedder | None = base.embedder
@@ -145,7 +145,7 @@ async def search(call: Call[Nothing, SearchQuery]) -> tuple[Passage, ...]:
     query = call.query
     if not query.query.strip():
         raise Problem(400, "the query is empty; say what to look for")
-    scope, charge = Scope("embedding", person=call.person.id), call.app.charge_embedder
+    scope, charge = Scope("embedding", person=call.person.id, key=call.key), call.app.charge_embedder
     try:
         found = await call.app.knowledge.search(
             query.query,

@@ -23,7 +23,7 @@ from ...trace.redact import without_content, without_secrets
 from ...trace.request import RoundRequest, before_round, before_turn, first_message, request_of
 from ...values import Media, Text, Value, user
 from ..usage import UsageReport, report
-from .conversations import Created, continued, find, owns
+from .conversations import Created, continued, find, find_to_talk, owns
 from .feed import FIRST, PING, PING_S
 from .route import Call, Done, Nothing, Problem, Route, encode
 
@@ -96,7 +96,9 @@ async def request(call: Call[Nothing, RequestQuery]) -> RoundRequest:
 
 async def rerun(call: Call[Rerun, Nothing]) -> Created:
     """Start a conversation with what was said before a turn, and send its message again, to another engine."""
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
+    if call.body.engine:
+        call.check_engine(call.body.engine)
     entries = await conversation.entries()
     try:
         kept = tuple(Transcript(before_turn(entries, call.body.turn)).messages)
@@ -113,7 +115,7 @@ async def rerun(call: Call[Rerun, Nothing]) -> Created:
     if call.body.engine:
         await new.use_engine(call.body.engine)
     parts = [part for part in message.parts if isinstance(part, Text | Media)]
-    (await new.send(parts, person=call.person)).close()
+    (await new.send(parts, person=call.person, scope=call.scope)).close()
     return Created(new.id, new.agent, new.engine.name)
 
 
@@ -190,7 +192,8 @@ def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
 
 
 async def agents(call: Call[Nothing, Nothing]) -> tuple[AgentInfo, ...]:
-    return tuple(_info(call, agent) for agent in call.app.registry.agents)
+    allowed = (agent for agent in call.app.registry.agents if call.web.gate.allows(call.key, f"agent:{agent.name}"))
+    return tuple(_info(call, agent) for agent in allowed)
 
 
 async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
@@ -198,6 +201,7 @@ async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
     name = call.path("agent")
     if not call.app.registry.knows_agent(name):
         raise Problem(404, f"there is no agent {name[:80]!r}")
+    call.check_agent(name)
     text = call.body.text[:PREVIEW_CHARS_MAX]
     if not text.strip():
         raise Problem(400, "the message is empty; type what a person would say")
@@ -263,9 +267,20 @@ async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
 
 
 class Setting(Value, frozen=True):
+    """`kind` says what a setting that can be changed now may be: an engine, a number, or one of the listed."""
+
     key: str
     value: str
     source: str
+    kind: Literal["engine", "number"] | tuple[str, ...] | None = None
+
+
+class SettingChange(Value, frozen=True):
+    """`was` is the value as it was shown. Without a value, the default holds."""
+
+    key: str
+    was: str
+    value: str | int | float | None = None
 
 
 class LintProblem(Value, frozen=True):
@@ -275,8 +290,16 @@ class LintProblem(Value, frozen=True):
     message: str
 
 
-async def settings(call: Call[Nothing, Nothing]) -> tuple[Setting, ...]:
+async def settings(call: Call[Any, Nothing]) -> tuple[Setting, ...]:
     return tuple(Setting(*row) for row in call.web.about.settings())
+
+
+async def change_setting(call: Call[SettingChange, Nothing]) -> Setting:
+    """Change a setting in rondel.toml, where its comments stay, and use it."""
+    if call.web.about.change is None:
+        raise Problem(409, "this server's settings cannot be changed while it runs")
+    await call.web.about.change(call.body.key, call.body.value, call.body.was)
+    return next(one for one in await settings(call) if one.key == call.body.key)
 
 
 async def problems(call: Call[Nothing, Nothing]) -> tuple[LintProblem, ...]:
@@ -348,6 +371,8 @@ ROUTES = (
     Route("POST", "/api/jobs/{job}/retry", retry_job, "Run a job that is over once more.", returns=Retried),
     Route("GET", "/api/settings", settings, "Show the effective settings and where each comes from.", "admin",
           returns=tuple[Setting, ...]),
+    Route("PATCH", "/api/settings", change_setting, "Change a setting that can be changed at run time.", "admin",
+          body=SettingChange, returns=Setting),
     Route("GET", "/api/problems", problems, "Check the project's files.", "admin", returns=tuple[LintProblem, ...]),
     Route("GET", "/api/requests", requests, "List the newest requests of the gateway, without content.", "admin"),
     Route("GET", "/api/requests/events", request_events, "Watch requests of the gateway.", "admin",

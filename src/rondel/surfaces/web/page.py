@@ -27,9 +27,8 @@ MISSING = """<!doctype html><meta charset="utf-8"><title>Rondel</title>
 class PageFiles:
     """Finds the file for a request: the page itself, or an asset by its exact name."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        self._folder = folder
-        found = folder.iterdir() if folder.is_dir() else ()
+    def __init__(self) -> None:
+        found = FOLDER.iterdir() if FOLDER.is_dir() else ()
         self._assets = {path.name: path for path in found if path.is_file()}
 
     def find(self, request: Request) -> Response | None:

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -40,6 +40,16 @@ class Gate(Protocol):
 
     def check_key(self, headers: Mapping[str, str], now: float) -> str: ...
 
+    def allows(self, key: str, name: str) -> bool: ...
+
+
+class Caller(NamedTuple):
+    """Who asks, with the name of the key and the id of the session, if there is one."""
+
+    person: Person
+    key: str = ""
+    session: str = ""
+
 
 class SessionInfo(Value, frozen=True):
     """An open log-in, as its owner sees it. `id` ends it."""
@@ -64,18 +74,19 @@ class People:
         self._store, self._clock = store, clock
         self._wrong: deque[float] = deque(maxlen=LOG_INS_MAX)
 
-    async def who(self, gate: Gate, request: Request) -> tuple[Person, str]:
-        """Return who asks, and the id of the session, if there is one. Raises for strangers."""
+    async def who(self, gate: Gate, request: Request) -> Caller:
+        """Return who asks. Raises for strangers."""
         if not gate.keys:
-            return LOCAL, ""
+            return Caller(LOCAL)
         headers = dict(request.headers)
         if headers.get("authorization") or headers.get("x-api-key"):
-            return person_of(gate, gate.check_key(headers, self._clock.now())), ""
+            key = gate.check_key(headers, self._clock.now())
+            return Caller(person_of(gate, key), key)
         token = request.cookies.get(COOKIE, "")
         if token:
             session = await self._read(_hash(token))
             if session is not None and self._is_valid(gate, session):
-                return person_of(gate, session.key), _hash(token)
+                return Caller(person_of(gate, session.key), session.key, _hash(token))
         raise Problem(401, "log in first: POST /api/session with a key, or send the key as a bearer token")
 
     async def log_in(self, gate: Gate, key: str, browser: str) -> tuple[Person, str]:

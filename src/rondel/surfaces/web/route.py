@@ -13,14 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...app.app import App
+from ...charge import Scope
 from ...errors import RondelError
-from ...values import Person, Value
+from ...values import Value
 
 if TYPE_CHECKING:
+    from .people import Caller
     from .server import WebApp
 
 BODY_BYTES_MAX = 48_000_000  # attachments come in the body, in Base64
 QUERY_CHARS_MAX = 4_000
+NAME_CHARS_MAX = 512  # of an agent, or of an engine with its model
 
 Rights: TypeAlias = Literal["public", "person", "admin"]
 """Who may call a route: everyone, everyone with a key or a session, or only admins."""
@@ -56,20 +59,33 @@ class Problem(RondelError):
 class Call(Generic[B, Q]):
     """A request, after access and shape were checked."""
 
-    def __init__(
-        self, app: App, web: WebApp, request: Request, person: Person, body: B, query: Q, *, session: str = ""
-    ) -> None:
+    def __init__(self, app: App, web: WebApp, request: Request, caller: Caller, body: B, query: Q) -> None:
         self.app = app
         self.web = web
         self.request = request
-        self.person = person
+        self.person, self.key, self.session = caller
         self.body = body
         self.query = query
-        self.session = session
 
     @property
     def is_admin(self) -> bool:
         return "admin" in self.person.roles
+
+    @property
+    def scope(self) -> Scope:
+        """What is spent for this request counts for its key."""
+        return Scope(key=self.key)
+
+    def check_agent(self, name: str) -> None:
+        """Raise if the caller's key may not use this agent."""
+        self.check_engine(f"agent:{name}")
+
+    def check_engine(self, name: str) -> None:
+        """Raise if this is no name, or if the caller's key may not use this engine."""
+        if len(name) > NAME_CHARS_MAX or not name.isprintable():
+            raise Problem(400, f"{name[:80]!r} is not a name: it may have {NAME_CHARS_MAX} characters on one line")
+        if not self.web.gate.allows(self.key, name):
+            raise Problem(403, f"the key {self.key!r} may not use {name[:80]!r}; ask the person who gave it to you")
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -100,20 +116,21 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     return _convert(dict(request.query_params), kind, "the query", strict=False)
 
 
-async def read_body(request: Request, kind: type[B], bytes_max: int = BODY_BYTES_MAX) -> B:
+async def read_body(request: Request, kind: type[B]) -> B:
     """Read and check the JSON body."""
     if kind is Nothing:
         return kind()
+    too_large = Problem(413, f"the body is larger than {BODY_BYTES_MAX // 1_000_000} MB; send less")
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > bytes_max:
-        raise _too_large(bytes_max)
+    if length.isdigit() and int(length) > BODY_BYTES_MAX:
+        raise too_large
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, "the body must be JSON: send it with content-type application/json")
     pieces, size = list[bytes](), 0
     async for piece in request.stream():
         size += len(piece)
-        if size > bytes_max:
-            raise _too_large(bytes_max)
+        if size > BODY_BYTES_MAX:
+            raise too_large
         pieces.append(piece)
     try:
         raw = msgspec.json.decode(b"".join(pieces))
@@ -132,10 +149,6 @@ def _convert(raw: Any, kind: type[Q], what: str, *, strict: bool) -> Q:
         return msgspec.convert(raw, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise Problem(400, f"{what} is wrong: {error}") from None
-
-
-def _too_large(bytes_max: int) -> Problem:
-    return Problem(413, f"the body is larger than {bytes_max // 1_000_000} MB; send less")
 
 
 def encode(value: Any) -> bytes:

@@ -7,10 +7,9 @@ it needs. Host and Origin are checked on every request, and a change must come f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,7 +20,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from ...app.app import App
-from ...errors import RondelError
+from ...errors import EngineError, RondelError
 from ...values import Person
 from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
 from .beside import PROTOCOLS
@@ -30,7 +29,7 @@ from .metrics import metrics
 from .models import Offer
 from .openapi import description
 from .page import PageFiles
-from .people import ADMIN, Gate, People
+from .people import ADMIN, Caller, Gate, People
 from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
 from .work import Works
 
@@ -67,7 +66,9 @@ class About(msgspec.Struct, frozen=True):
     why: str
     hints: tuple[str, ...] = ()
     files: dict[str, str] = {}
-    settings: Callable[[], Iterable[Sequence[str]]] = tuple
+    settings: Callable[[], Iterable[Sequence[Any]]] = tuple
+    change: Callable[[str, str | float | None, str], Awaitable[None]] | None = None
+    """Changes a setting: its key, the value or None for the default, and the value that the person saw."""
     lint: Callable[[], Iterable[Any]] = tuple
     offer: Offer | None = None
     hide: Callable[[str], str] = str
@@ -75,7 +76,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class WebApp:
-    """`async with WebApp(...) as web:`; then a server calls it. Or `beside` makes it, and owns its tasks."""
+    """`beside` makes it, owns its tasks, and calls it."""
 
     def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
         self.app, self.records, self.about = app, records, about
@@ -89,18 +90,14 @@ class WebApp:
         """The conversations in which a run of a protocol is about to start or goes on."""
         self._page = PageFiles()
         self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
-        self._life = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> WebApp:
-        async with contextlib.AsyncExitStack() as life:
-            self.feeds.group = self.works.group = await life.enter_async_context(asyncio.TaskGroup())
-            life.callback(self.feeds.close_all)
-            life.callback(self.works.close)
-            self._life = life.pop_all()
-        return self
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Say who owns the tasks that outlive a request."""
+        self.feeds.group = self.works.group = group
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._life.aclose()
+    def close(self) -> None:
+        self.feeds.close_all()
+        self.works.close()
 
     @property
     def gate(self) -> Gate:
@@ -146,14 +143,14 @@ class WebApp:
 
     async def answer(self, route: Route, request: Request) -> Response:
         try:
-            person, id = Person(""), ""
+            caller = Caller(Person(""))
             if route.rights != "public":
-                person, id = await self.people.who(self.gate, request)
-                if route.rights == "admin" and ADMIN not in person.roles:
+                caller = await self.people.who(self.gate, request)
+                if route.rights == "admin" and ADMIN not in caller.person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
             body = Nothing() if route.reads_body else await read_body(request, route.body)
-            call = Call[Any, Any](self.app, self, request, person, body, query, session=id)
+            call = Call[Any, Any](self.app, self, request, caller, body, query)
             return respond(await route.handler(call))
         except RondelError as error:
             return problem(error)
@@ -164,7 +161,7 @@ class WebApp:
     async def still_allows(self, call: Call[Any, Any]) -> bool:
         """Whether a stream may go on: its key or session may have been revoked."""
         try:
-            person, _ = await self.people.who(self.gate, call.request)
+            person = (await self.people.who(self.gate, call.request)).person
         except RondelError:
             return False
         return person.id == call.person.id and set(call.person.roles) <= set(person.roles)
@@ -221,7 +218,8 @@ def _with_headers(send: Send, headers: dict[str, str]) -> Send:
 
 
 def problem(error: RondelError) -> Response:
-    status = getattr(error, "status", 400)
+    # A provider's status is not ours: its 401 would log people out of the page.
+    status = 502 if isinstance(error, EngineError) else getattr(error, "status", 400)
     headers: dict[str, str] = {"cache-control": "no-store"}
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))

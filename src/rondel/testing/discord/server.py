@@ -254,8 +254,8 @@ class LoopbackDiscord:
     def channel(self, guild: Guild, name: str, *, forum: bool = False, nsfw: bool = False) -> Channel:
         return self.world.channel(guild, name, FORUM if forum else TEXT, nsfw=nsfw)
 
-    def role(self, guild: Guild, name: str, *members: User, permissions: int = 0) -> Role:
-        role = Role(self.world.new_id(), name, permissions)
+    def role(self, guild: Guild, name: str, *members: User, permissions: int = 0, id: int = 0) -> Role:
+        role = Role(id or self.world.new_id(), name, permissions)
         guild.roles.append(role)
         for member in members:
             guild.members[member.id].roles.append(role)
