@@ -247,6 +247,7 @@ def test_a_model_calls_a_tool_in_the_format_of_its_template(weights_path: Path, 
     asyncio.run(engine.aclose())
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 @pytest.mark.parametrize("template", [LLAMA, MISTRAL, GRANITE])
 def test_the_templates_of_other_families_take_a_conversation_with_calls(

@@ -9,6 +9,7 @@ import click
 
 from ..engines.local import background
 from ..engines.local.frames import Status
+from ..engines.local.prefix import states_of
 from ..engines.local.weights import (
     DEFAULT,
     EMBEDDERS,
@@ -113,7 +114,7 @@ def remove(name: str) -> None:
     weights = find(name)
     path = path_of(weights)
     beside = [path.with_name(f"{path.name}{suffix}") for suffix in (".part", ".part.version", ".json")]
-    removed = [file for file in (path, *beside) if file.exists()]
+    removed = [file for file in (path, *beside, *states_of(path)) if file.exists()]
     if not removed:
         raise RondelError(f"the model {name!r} is not downloaded, so there is nothing to remove")
     try:

@@ -31,6 +31,7 @@ from .llama import ModelSettings, usable_threads
 from .model import SharedModel, acquire, release
 from .question import Question, question_of
 from .request import Request
+from .schema import must_call
 from .weights import Card, ToolFormat, card_of_file, check_unchanged, known_file, tool_format_of
 
 log = logging.getLogger("rondel.engines.local.engine")
@@ -95,7 +96,8 @@ class LocalEngine:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         check_attachments(prompt.newest_first(), lambda media: text_in(media) is not None, self._name)
-        card, reply = await in_thread(self._checked_card, bool(prompt.tools)), _Answered()
+        with_tools = bool(prompt.tools) and not must_call(prompt.options)
+        card, reply = await in_thread(self._checked_card, with_tools), _Answered()
         async for delta in self._ask(question_of(prompt, card), reply):
             yield delta
         if reply.repeated or reply.silent:

@@ -21,7 +21,7 @@ from .examples import example_turns
 from .schema import document_schema, must_call, union_schema
 from .steps import Steps, steps_of, with_reminders
 from .weights import Card
-from .words import chat_messages, native_messages, native_tools, note_on_tools
+from .words import chat_messages, native_messages, native_tools, note_on_tools, split
 
 TOKENS_MAX = 512
 NO_LOOPS: Json = {"dry_multiplier": 2.0, "dry_base": 1.75, "dry_allowed_length": 20, "dry_penalty_last_n": 64}
@@ -67,7 +67,10 @@ def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Ques
     steps = steps_of(messages) if card.small and not must_call(options) else Steps("", ())
     may_call = must_call(options) or (steps.may_call and not answer_now)
     said = with_reminders(messages) if card.small else messages
-    words = {"messages": chat_messages(said, note_on_tools(tools, options), with_reminders(examples))}
+    note, shown = note_on_tools(tools, options), with_reminders(examples)
+    words: Json = {"messages": chat_messages(said, note, shown)}
+    if shown:  # not for the runtime, which ignores it
+        words["constant_messages"] = len(chat_messages(split(said)[0], note, shown))
     schema = union_schema(tools if may_call else (), options)
     return Question(body | words, schema, UnionReader(options.stop), steps)
 

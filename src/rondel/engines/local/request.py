@@ -56,7 +56,9 @@ class Request:
                 body = self._body
                 if self._schema is not None:
                     body = body | {"grammar": import_runtime().json_schema_to_grammar(self._schema)}
-                model.server().handle_chat_completions(msgspec.json.encode(body), self._take)
+                server = model.server(body, lambda _: self._unwanted())
+                if not self._unwanted():
+                    server.handle_chat_completions(msgspec.json.encode(body), self._take)
         except EngineError as failed:
             error = failed
         except ValueError as failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,7 @@ def _type(schema: Any) -> str:
 def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Message] = ()) -> list[Json]:
     """What every chat template knows: one system message first, then user and assistant in turns."""
     instructions, rest, names = list[str](), list[tuple[str, str]](), dict[str, str]()
-    leading, conversation = _split(with_remarks(messages))
+    leading, conversation = split(with_remarks(messages))
     for message in (*leading, *examples, *conversation):
         names |= {call.id: call.name for call in message.calls}
         role = "assistant" if message.role == "assistant" else "user"
@@ -69,7 +69,7 @@ def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Mes
 
 def native_messages(messages: Iterable[Message]) -> list[Json]:
     """The conversation with its calls and results, which the runtime writes as the model's own template does."""
-    leading, conversation = _split(with_remarks(messages))
+    leading, conversation = split(with_remarks(messages))
     system = "\n\n".join(message.text for message in leading)
     made: list[Json] = [{"role": "system", "content": system}] if system else []
     ids = dict[str, str]()  # some templates only take ids of nine letters and digits
@@ -123,7 +123,7 @@ def remark(text: str) -> str:
     return f"[{text}]"
 
 
-def _split(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+def split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
     """The instructions at the beginning, and the conversation after them."""
     at = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     return messages[:at], messages[at:]
