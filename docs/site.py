@@ -59,6 +59,7 @@ NAV: dict[str, tuple[str, ...]] = {
         "project/architecture",
         "stores",
         "security",
+        "invariants",
         "performance",
         "project/contributing",
         "project/style",

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpcore2
@@ -27,6 +28,12 @@ LONG = ("web", "cli", "engines_local", "docs", "mcp", "discord", "distribution")
 settings.register_profile("default", deadline=None, max_examples=15)
 settings.register_profile("all", deadline=None, max_examples=100)
 settings.load_profile("default")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store can be: nothing is there yet."""
+    return tmp_path / "rondel.db"
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])

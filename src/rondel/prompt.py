@@ -350,7 +350,7 @@ def _grown(child: Child, children: tuple[Child, ...]) -> Child:
 def with_sources(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Give each node without a source the path of ids to what its author wrote; insertions do not change ids."""
     if (depth := _depth(nodes)) > DEPTH_MAX:
-        raise RondelError(f"a prompt is nested {depth:,} levels deep; write it with {DEPTH_MAX} at the most")
+        raise RondelError(f"a prompt is nested {depth:,} levels deep; use at most {DEPTH_MAX}")
     return tuple(cast("list[Node]", _sourced(nodes, ("prompts",))))
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,12 @@ class Place:
             columns=columns,
             rows=rows,
         )
+
+    def chat(self, *arguments: str, **options: Any) -> PtyScreen:
+        """A terminal with a chat that waits for its first line."""
+        terminal = self.terminal(*arguments, **options)
+        terminal.wait_for_rest()
+        return terminal
 
 
 @pytest.fixture

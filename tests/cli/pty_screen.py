@@ -95,11 +95,14 @@ class PtyScreen:
         self._stream.feed(data)
         return True
 
-    def press(self, keys: str) -> None:
+    def press(self, keys: str, *, until: str = "") -> None:
+        """Press keys; then read until a text is there."""
         self._child.send(keys)
+        if until:
+            self.wait_for(until)
 
-    def type(self, line: str) -> None:
-        self._child.send(f"{line}\r")
+    def type(self, line: str, *, until: str = "") -> None:
+        self.press(f"{line}\r", until=until)
 
     def resize(self, columns: int, rows: int) -> None:
         self._screen.resize(rows, columns)

@@ -28,13 +28,10 @@ def test_a_trace_in_the_chat_has_the_money_of_each_round_and_of_all(place: Place
     wanted = call("calculate", "one", expression="2 + 40")
     server.replies(msgspec.structs.replace(wanted, usage=Usage(1_000, 100)))
     server.replies(say("It is 42.", usage=Usage(2_000, 200)))
-    with place.terminal(ANTHROPIC_API_KEY="k") as terminal:
+    with place.chat(ANTHROPIC_API_KEY="k") as terminal:
+        terminal.type("2 + 40?", until="It is 42.")
         terminal.wait_for_rest()
-        terminal.type("2 + 40?")
-        terminal.wait_for("It is 42.")
-        terminal.wait_for_rest()
-        terminal.type("/trace")
-        terminal.wait_for("output: It is 42.")
+        terminal.type("/trace", until="output: It is 42.")
         shown = " ".join(terminal.all_text.split())
         assert "1,000 in, 100 out, $0.0045]" in shown
         assert "2,000 in, 200 out, $0.0090]" in shown
@@ -59,36 +56,24 @@ def models(server: ModelServer) -> list[str]:
 def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place: Place, server: ModelServer):
     two_models(place, server)
     server.says("I am small.", "I am large.", "Large once more.", "Small again.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("who?")
-        terminal.wait_for("I am small.")
-        terminal.type("/model othr")
-        terminal.wait_for("there is no engine 'othr'; did you mean 'other'?")
-        terminal.press("/model o")
-        terminal.wait_for("other:large")
-        terminal.press("\t\r")
-        terminal.wait_for("other:large answers from the next message on.")
+    with place.chat() as terminal:
+        terminal.type("who?", until="I am small.")
+        terminal.type("/model othr", until="there is no engine 'othr'; did you mean 'other'?")
+        terminal.press("/model o", until="other:large")
+        terminal.press("\t\r", until="other:large answers from the next message on.")
         terminal.wait_for("rondel · other:large")
-        terminal.type("and now?")
-        terminal.wait_for("I am large.")
-        terminal.type("/model")
-        terminal.wait_for("rondel uses other:large, chosen for this conversation.")
-        terminal.type("/new")
-        terminal.wait_for("rondel · test:small")
+        terminal.type("and now?", until="I am large.")
+        terminal.type("/model", until="rondel uses other:large, chosen for this conversation.")
+        terminal.type("/new", until="rondel · test:small")
         terminal.type("/quit")
         terminal.wait_end()
     with place.terminal("resume", "last") as terminal:
         terminal.wait_for("rondel uses other:large, chosen for this conversation.")
         terminal.wait_for_rest()
-        terminal.type("still there?")
-        terminal.wait_for("Large once more.")
-        terminal.type("/model test:small")
-        terminal.wait_for("test:small answers from the next message on.")
-        terminal.type("and you?")
-        terminal.wait_for("Small again.")
-        terminal.type("/trace short")
-        terminal.wait_for("model changed: each agent uses its own engine again")
+        terminal.type("still there?", until="Large once more.")
+        terminal.type("/model test:small", until="test:small answers from the next message on.")
+        terminal.type("and you?", until="Small again.")
+        terminal.type("/trace short", until="model changed: each agent uses its own engine again")
     assert models(server) == ["small", "large", "large", "small"]
 
 
@@ -96,13 +81,10 @@ def test_another_model_answers_from_the_next_message_on_and_after_a_resume(place
 def test_a_model_chosen_before_anything_is_said_leaves_no_conversation_behind(place: Place, server: ModelServer):
     two_models(place, server)
     server.says("I am large.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("/model other")
-        terminal.wait_for("rondel · other:large")
+    with place.chat() as terminal:
+        terminal.type("/model other", until="rondel · other:large")
         assert "No conversations yet." in place.rondel("conversations").out
-        terminal.type("who?")
-        terminal.wait_for("I am large.")
+        terminal.type("who?", until="I am large.")
     assert models(server) == ["large"]
 
 
@@ -110,21 +92,14 @@ def test_a_setting_made_before_anything_is_said_leaves_no_conversation_behind(pl
     """P24: it counts from the first message on."""
     place.uses(server)
     server.says("Briefly.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("/set options.temperatur 0.5")
-        terminal.wait_for("did you mean 'temperature'?")
-        terminal.type("/set options.temperature 0.5")
-        terminal.wait_for("options.temperature is set for this conversation.")
-        terminal.type("/set options.top_p 0.9")
-        terminal.wait_for("options.top_p is set")
-        terminal.type("/set options.top_p")
-        terminal.wait_for("options.top_p is the agent's own again.")
+    with place.chat() as terminal:
+        terminal.type("/set options.temperatur 0.5", until="did you mean 'temperature'?")
+        terminal.type("/set options.temperature 0.5", until="options.temperature is set for this conversation.")
+        terminal.type("/set options.top_p 0.9", until="options.top_p is set")
+        terminal.type("/set options.top_p", until="options.top_p is the agent's own again.")
         assert "No conversations yet." in place.rondel("conversations").out
-        terminal.type("hello")
-        terminal.wait_for("Briefly.")
-        terminal.type("/set")
-        terminal.wait_for("options.temperature  0.5")
+        terminal.type("hello", until="Briefly.")
+        terminal.type("/set", until="options.temperature  0.5")
     assert server.requests[0]["temperature"] == 0.5
     assert "top_p" not in server.requests[0]
 
@@ -133,32 +108,22 @@ def test_a_turn_is_retried_edited_undone_copied_and_exported_on_a_real_terminal(
     place.uses(server)
     place.write("note.txt", "The key is under the mat.\n")
     server.says("First.", "Second.", "Third.")
-    with place.terminal() as terminal:
+    with place.chat() as terminal:
+        terminal.type("/file missing.txt", until="✗ ")
+        terminal.type("/file note.txt", until="note.txt (26 bytes) goes with the next message.")
+        terminal.type("Where is it?", until="First.")
         terminal.wait_for_rest()
-        terminal.type("/file missing.txt")
-        terminal.wait_for("✗ ")
-        terminal.type("/file note.txt")
-        terminal.wait_for("note.txt (26 bytes) goes with the next message.")
-        terminal.type("Where is it?")
-        terminal.wait_for("First.")
+        terminal.type("/retry", until="Second.")
         terminal.wait_for_rest()
-        terminal.type("/retry")
-        terminal.wait_for("Second.")
-        terminal.wait_for_rest()
-        terminal.type("/edit")
-        terminal.wait_for("› /edit Where is it?")
+        terminal.type("/edit", until="› /edit Where is it?")
         terminal.press("\x7f now?\r")  # the line can be changed
         terminal.wait_for("Third.")
         terminal.wait_for_rest()
-        terminal.type("/copy")
-        terminal.wait_for("Asked the terminal to copy 6 characters.")
+        terminal.type("/copy", until="Asked the terminal to copy 6 characters.")
         assert b"\x1b]52;c;VGhpcmQu\x07" in terminal.raw
-        terminal.type("/export")
-        terminal.wait_for("Saved as")
-        terminal.type("/undo")
-        terminal.wait_for("The last turn no longer counts: Where is it now?")
-        terminal.type("/copy")
-        terminal.wait_for("✗ there is no answer")
+        terminal.type("/export", until="Saved as")
+        terminal.type("/undo", until="The last turn no longer counts: Where is it now?")
+        terminal.type("/copy", until="✗ there is no answer")
         terminal.type("/quit")
         terminal.wait_end()
     asked = [request["messages"][-1]["content"] for request in server.requests]
@@ -184,10 +149,8 @@ def test_the_engine_of_the_command_line_answers_in_a_conversation_that_goes_on(p
 def test_leaving_with_a_question_open_says_how_to_answer_it(place: Place, server: ModelServer):
     place.uses(server)
     server.calls("ask_user", "q", question="What is your name?")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("ask me")
-        terminal.wait_for("type your answer")
+    with place.chat() as terminal:
+        terminal.type("ask me", until="type your answer")
         terminal.press("\x04")
         assert terminal.wait_end() == 0
         assert "A question is open; `rondel resume " in terminal.all_text

@@ -247,10 +247,8 @@ raise SystemExit(5)
 """
     with place.terminal("code", *_python(code)) as screen:
         screen.wait_for("ready")
-        screen.press("\x03")
-        screen.wait_for("^C")
-        screen.press("\r")
-        screen.wait_for("caught 1")
+        screen.press("\x03", until="^C")
+        screen.press("\r", until="caught 1")
         assert screen.wait_end() == 5
 
 

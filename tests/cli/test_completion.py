@@ -64,10 +64,8 @@ def test_bash_completes(place: Place, shell_env: dict[str, str], line: list[str]
 
 def test_bash_completes_a_name_with_a_colon_where_a_person_types_it(place: Place, shell_env: dict[str, str]):
     with PtyScreen(["bash", "--norc"], cwd=place.project, env=shell_env, columns=80, rows=24) as terminal:
-        terminal.type('PS1="% "; eval "$(rondel completion bash)"; echo rea""dy')
-        terminal.wait_for("ready")
-        terminal.press("rondel run -e mine:t\t")
-        terminal.wait_for("rondel run -e mine:tiny")
+        terminal.type('PS1="% "; eval "$(rondel completion bash)"; echo rea""dy', until="ready")
+        terminal.press("rondel run -e mine:t\t", until="rondel run -e mine:tiny")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
@@ -84,10 +82,8 @@ def test_zsh_completes(place: Place, shell_env: dict[str, str]):
     with PtyScreen(["zsh", "-f"], cwd=place.project, env=shell_env, columns=80, rows=24) as terminal:
         terminal.type("PS1='%% '; autoload -Uz compinit; compinit -u; eval \"$(rondel completion zsh)\"; echo rea''dy")
         terminal.wait_for("ready")
-        terminal.press("rondel conver\t")
-        terminal.wait_for("rondel conversations")
-        terminal.press("\x15rondel chat plan\t")
-        terminal.wait_for("rondel chat planner")
+        terminal.press("rondel conver\t", until="rondel conversations")
+        terminal.press("\x15rondel chat plan\t", until="rondel chat planner")
 
 
 def test_a_line_that_cannot_be_completed_prints_nothing(place: Place, shell_env: dict[str, str]):

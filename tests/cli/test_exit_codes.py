@@ -38,6 +38,7 @@ CASES: list[tuple[list[str], int]] = [
     (["chat", "nobody"], 2),
     (["init", "rondel.toml"], 2),
     (["logs", "../secret"], 1),
+    (["mcp"], 0),
     (["mcp", "list"], 0),
     (["mcp", "tools", "nonsense"], 2),
     (["imagine", "a fox"], 1),

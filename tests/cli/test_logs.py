@@ -148,7 +148,7 @@ def test_the_log_of_a_gateway_has_no_content_and_no_secret(place: Place, server:
     assert (done["outcome"], done["status"], done["key"], done["engine"]) == ("done", 200, "team", "test:model")
     assert (done["session"], done["rule"], done["attempts"], done["relayed"]) == ("s-7", "default", 1, True)
     assert (failed["outcome"], failed["status"]) == ("failed", 500)
-    assert failed["error"].startswith("test failed with an error of its own (status 500)")
+    assert failed["error"].startswith("test had an internal error (status 500)")
     for word in ("PURPLE", "ORANGE", "upstream-key", "team-key"):
         assert word not in text
     mode = (_folder(place) / "gateway.jsonl").stat().st_mode

@@ -158,10 +158,8 @@ def test_what_people_said_is_in_files_that_only_they_can_read(place: Place, serv
     before.add(old)
     with everything_allowed():
         assert place.spawn("run", "rondel", "Hi").code == 0
-        with place.terminal() as terminal:
-            terminal.wait_for_rest()
-            terminal.type("Hi there")
-            terminal.wait_for("Hello again.")
+        with place.chat() as terminal:
+            terminal.type("Hi there", until="Hello again.")
             held = _private_files(place.folder, before)  # with the database in use
             terminal.press("\x04")
             terminal.wait_end()

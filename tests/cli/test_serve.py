@@ -197,7 +197,7 @@ def test_watch_prints_a_line_for_each_request_where_nobody_has_a_terminal(place:
         server.fails(500)
         serving.ask("Hi.", key="team-secret-1", model="\x1b[31mred").rest()
         line = serving.wait_said(r".* red → test:model .*")[0]
-        assert re.search(r"\d\d:\d\d:\d\d 500 team red → test:model .* – test failed with an error of its own", line)
+        assert re.search(r"\d\d:\d\d:\d\d 500 team red → test:model .* – test had an internal error", line)
         assert serving.ask("Hi.", key="wrong-key-1").end() == 401
         serving.wait_said(r"\d\d:\d\d:\d\d 401 .*– Invalid API key")
         assert serving.ask("Hi.", key="team-secret-1", model=7).end() == 400

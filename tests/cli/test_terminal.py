@@ -22,8 +22,7 @@ def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: 
         terminal.wait_for("/help lists the commands")
         assert "Using test:model" in terminal.text
         assert "set in rondel.toml:1" in terminal.all_text.replace("\n", "")
-        terminal.type("hello")
-        terminal.wait_for("and half a sen")
+        terminal.type("hello", until="and half a sen")
         assert "Some bold words" in terminal.wait_for("working: type to steer")
         held.release()
         terminal.wait_for("and half a sentence.")
@@ -38,23 +37,18 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelSer
     place.uses(server)
     server.holds("I begin and never ")
     server.says("Here I am again.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("talk for ever")
-        terminal.wait_for("I begin and never")
-        terminal.press("\x03")
-        terminal.wait_for("Stopped.")
+    with place.chat() as terminal:
+        terminal.type("talk for ever", until="I begin and never")
+        terminal.press("\x03", until="Stopped.")
         terminal.wait_for_rest()
         assert "I begin and never" in terminal.text
         # Live, as far as that did not only draw what changed, then finished: no drawing in between is stale.
         assert terminal.raw.count(b"I begin and never") <= 2
         assert server.broken_off.wait(20)
-        terminal.type("and now?")
-        terminal.wait_for("Here I am again.")
+        terminal.type("and now?", until="Here I am again.")
         terminal.wait_for_rest()
         assert "I begin and never " in server.texts(1)
-        terminal.press("\x03")
-        terminal.wait_for("Press Ctrl-C again to quit")
+        terminal.press("\x03", until="Press Ctrl-C again to quit")
         terminal.press("\x03")
         assert terminal.wait_end() == 0
 
@@ -64,15 +58,11 @@ def test_ctrl_c_right_behind_enter_stops_the_turn_that_was_meant(place: Place, s
     place.uses(server)
     held = server.holds("Here ", "I am.")
     server.says("Here I am.")  # whether the model of the turn that was stopped was asked is a matter of luck
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.press("talk for ever\r\x03")
-        terminal.wait_for("Stopped.")
+    with place.chat() as terminal:
+        terminal.press("talk for ever\r\x03", until="Stopped.")
         held.release()
-        terminal.press("/tokens\r\x03")
-        terminal.wait_for("This conversation used")
-        terminal.type("and now?")
-        terminal.wait_for("Here I am.")
+        terminal.press("/tokens\r\x03", until="This conversation used")
+        terminal.type("and now?", until="Here I am.")
         terminal.wait_for_rest()
         assert "again to quit" not in terminal.all_text
         assert terminal.all_text.count("Stopped.") == 1
@@ -85,10 +75,8 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
     server.says("I did not do it.")
     server.calls("run_shell", "two", command=f"touch {marker.name}; echo it is made")
     server.says("Now it is there.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("make the file")
-        terminal.wait_for("May run_shell run with")
+    with place.chat() as terminal:
+        terminal.type("make the file", until="May run_shell run with")
         terminal.wait_for("arrows or a number")
         terminal.press("\r")  # an Enter too many allows nothing
         terminal.wait_for("I did not do it.")
@@ -97,8 +85,7 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
         terminal.type("please")
         terminal.wait_for("it is made", count=1)
         terminal.wait_for("arrows or a number")
-        terminal.type("y")
-        terminal.wait_for("Now it is there.")
+        terminal.type("y", until="Now it is there.")
         assert marker.exists()
         assert "✓ run_shell(command=" in terminal.all_text
 
@@ -112,17 +99,14 @@ def test_a_long_command_is_read_to_its_end_before_it_can_be_allowed(place: Place
     for id in ("one", "two", "three"):
         server.calls("run_shell", id, command=script)
         server.says(f"Done {id}.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("go")
-        terminal.wait_for("more lines: Enter shows the next page")
+    with place.chat() as terminal:
+        terminal.type("go", until="more lines: Enter shows the next page")
         assert "touch made" not in terminal.all_text
         for times, early in enumerate(("y", "yes", "1", "always", "3"), 1):
             terminal.type(early)
             terminal.wait_until(lambda times=times: terminal.all_text.count("There is more to read") == times, early)
         assert not made.exists()
-        terminal.type("no, too long")
-        terminal.wait_for("Done one.")
+        terminal.type("no, too long", until="Done one.")
         terminal.type("again")
         left = BETWEEN
         for _ in range(20):
@@ -135,12 +119,9 @@ def test_a_long_command_is_read_to_its_end_before_it_can_be_allowed(place: Place
         terminal.press("\r")  # one page too many allows nothing
         terminal.wait_for("Done two.")
         assert not made.exists()
-        terminal.type("and again")
-        terminal.wait_for("more lines: Enter shows the next page")
-        terminal.type("all")
-        terminal.wait_for("arrows or a number")
-        terminal.type("yes")
-        terminal.wait_for("Done three.")
+        terminal.type("and again", until="more lines: Enter shows the next page")
+        terminal.type("all", until="arrows or a number")
+        terminal.type("yes", until="Done three.")
         assert made.exists()
 
 
@@ -151,15 +132,12 @@ def test_no_row_of_an_argument_looks_like_the_question(place: Place, server: Mod
     words = " ".join(f"word{number}" for number in range(25))
     server.calls("run_shell", "one", command=f"echo {words} (always: this is not the question's own line) ; {words}")
     server.says("Done.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("go")
-        terminal.wait_for("arrows or a number")
+    with place.chat() as terminal:
+        terminal.type("go", until="arrows or a number")
         rows = [row for row in terminal.all_text.splitlines() if "word" in row or "not the question" in row]
         assert len(rows) > 4
         assert all(row.startswith("  │ ") for row in rows), rows
-        terminal.type("no")
-        terminal.wait_for("Done.")
+        terminal.type("no", until="Done.")
 
 
 BETWEEN = "none is asked, or it is being drawn"
@@ -177,14 +155,11 @@ def test_options_are_chosen_by_arrow_by_number_and_by_words(place: Place, server
     for id in ("a", "b", "c"):
         server.calls("ask_user", id, question=f"Which colour, {id}?", options=["red", "green", "blue"])
         server.says(f"Noted {id}.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
+    with place.chat() as terminal:
         for id, keys in (("a", "\x1b[B\x1b[B\r"), ("b", "2\r"), ("c", "violet\r")):
-            terminal.type(f"ask {id}")
-            terminal.wait_for(f"Which colour, {id}?")
+            terminal.type(f"ask {id}", until=f"Which colour, {id}?")
             terminal.wait_for("› 1. red")
-            terminal.press(keys)
-            terminal.wait_for(f"Noted {id}.")
+            terminal.press(keys, until=f"Noted {id}.")
     results = [server.requests[place]["messages"][-1]["content"][0]["content"] for place in (1, 3, 5)]
     assert [result if isinstance(result, str) else result[0]["text"] for result in results] == [
         "blue",
@@ -197,36 +172,28 @@ def test_a_line_typed_while_it_works_steers_it(place: Place, server: ModelServer
     place.uses(server)
     held = server.holds("I work ", "and finish.")
     server.says("In French, then.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("work")
-        terminal.wait_for("I work")
+    with place.chat() as terminal:
+        terminal.type("work", until="I work")
         terminal.type("/conversations")
         terminal.wait_for("working ", count=1)
-        terminal.type("in French, please")
-        terminal.wait_for("› in French, please")
+        terminal.type("in French, please", until="› in French, please")
         held.release()
         terminal.wait_for("In French, then.")
     assert server.texts(1)[-1] == "in French, please"
 
 
 def test_commands_complete_and_an_unknown_one_names_the_nearest(place: Place):
-    with place.terminal("--engine", "echo") as terminal:
-        terminal.wait_for_rest()
-        terminal.type("/help")
-        terminal.wait_for("start a new conversation")
-        terminal.type("/halp")
-        terminal.wait_for("there is no command '/halp'; did you mean '/help'?")
+    with place.chat("--engine", "echo") as terminal:
+        terminal.type("/help", until="start a new conversation")
+        terminal.type("/halp", until="there is no command '/halp'; did you mean '/help'?")
         terminal.press("/thi")
         terminal.wait_for("show or hide the model's thinking", count=2)
-        terminal.press("\t")
-        terminal.wait_for("› /thinking")
+        terminal.press("\t", until="› /thinking")
         terminal.press(" o")
         terminal.press("\x15")
         terminal.type("/etc/hosts is a file")
         terminal.wait_for("/etc/hosts is a file", count=2)
-        terminal.type("/tokens")
-        terminal.wait_for("This conversation used")
+        terminal.type("/tokens", until="This conversation used")
         terminal.type("/quit")
         assert terminal.wait_end() == 0
 
@@ -236,10 +203,8 @@ def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
     place.uses(server)
     server.says("word " * 30)
     server.says("word " * 30)
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("wide")
-        terminal.wait_for("word " * 15 + "word")
+    with place.chat() as terminal:
+        terminal.type("wide", until="word " * 15 + "word")
         terminal.resize(40, 20)
         terminal.type("narrow")
         terminal.wait_for("\n" + "word " * 7 + "word\n", count=2)
@@ -248,10 +213,8 @@ def test_it_fits_when_the_window_changes(place: Place, server: ModelServer):
 
 @pytest.mark.slow
 def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place: Place):
-    with place.terminal("--engine", "echo") as terminal:
-        terminal.wait_for_rest()
-        terminal.press("\x1b[200~first line\nsecond line\x1b[201~")
-        terminal.wait_for("second line")
+    with place.chat("--engine", "echo") as terminal:
+        terminal.press("\x1b[200~first line\nsecond line\x1b[201~", until="second line")
         terminal.press("\r")
         terminal.wait_for("first line second line")  # one answer, as Markdown hidden_rounds lines
         terminal.wait_for_rest()
@@ -266,10 +229,8 @@ def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer
     place.uses(server)
     server.calls("calculate", "sum", expression="6*7")
     server.holds("The sum is ")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("what is six times seven?")
-        terminal.wait_for("The sum is")
+    with place.chat() as terminal:
+        terminal.type("what is six times seven?", until="The sum is")
         terminal.kill(signal.SIGKILL)
     server.says("The sum is 42, at last.", "You are welcome.")
     with place.terminal() as terminal:
@@ -281,8 +242,7 @@ def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer
         terminal.wait_for("what is six times seven?")
         terminal.wait_for("Resuming the interrupted turn.")
         terminal.wait_for("The sum is 42, at last.")
-        terminal.type("thank you")
-        terminal.wait_for("You are welcome.")
+        terminal.type("thank you", until="You are welcome.")
     last = server.requests[2]["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "user"]
     assert "42" in str(last[-1])
@@ -294,11 +254,9 @@ def test_what_a_model_or_a_tool_says_cannot_command_the_terminal(place: Place, s
     evil = "\x1b]0;owned\x07\x1b[2J\x1b[31mred [bold]not markup[/bold] \u202eturned"
     server.replies(calls(call("calculate", "a", expression=evil), call("current_time", "b", timezone=evil)))
     server.replies(say(evil + "\n\nThe end.", thinking=evil))
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
+    with place.chat() as terminal:
         seen = len(terminal.raw)
-        terminal.type("be evil")
-        terminal.wait_for("The end.")
+        terminal.type("be evil", until="The end.")
         shown = terminal.raw[seen:]
         assert "red [bold]not markup[/bold]" in terminal.all_text
     assert b"owned" not in shown.replace(b"]0;owned", b"") or b"\x1b]0;" not in shown
@@ -311,13 +269,10 @@ def test_a_failure_is_one_sentence_and_the_chat_goes_on(place: Place, server: Mo
     place.uses(server)
     server.fails(401)
     server.says("Better now.")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("hello")
-        terminal.wait_for("✗ ")
+    with place.chat() as terminal:
+        terminal.type("hello", until="✗ ")
         assert "Traceback" not in terminal.all_text
-        terminal.type("again")
-        terminal.wait_for("Better now.")
+        terminal.type("again", until="Better now.")
 
 
 @pytest.mark.slow
@@ -330,25 +285,19 @@ def test_agents_that_work_for_others_are_shown_below_their_call(place: Place, se
     server.calls("scribe", "s", input="add")
     server.calls("calculate", "k", expression="1+1")
     server.says("two", "It is two.")
-    with place.terminal("chat", "chief") as terminal:
-        terminal.wait_for_rest()
-        terminal.type("go")
-        terminal.wait_for("It is two.")
+    with place.chat("chat", "chief") as terminal:
+        terminal.type("go", until="It is two.")
         assert '\n  ✓ scribe › calculate(expression="1+1")' in terminal.all_text
-        terminal.type("/trace short")
-        terminal.wait_for("└── scribe")
-        terminal.type("/agent scribe")
-        terminal.wait_for("scribe answers from now on.")
+        terminal.type("/trace short", until="└── scribe")
+        terminal.type("/agent scribe", until="scribe answers from now on.")
 
 
 @pytest.mark.slow
 def test_a_turn_at_work_in_another_process_is_listed_as_such_and_can_be_stopped(place: Place, server: ModelServer):
     place.uses(server)
     server.holds("Half a ")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("go on and on")
-        terminal.wait_for("Half a")
+    with place.chat() as terminal:
+        terminal.type("go on and on", until="Half a")
         assert "working" in place.rondel("conversations").out
         assert "Stopped " in place.rondel("stop").err
         terminal.wait_for_rest()
@@ -362,10 +311,8 @@ def test_a_turn_at_work_in_another_process_is_listed_as_such_and_can_be_stopped(
 def test_a_terminated_chat_leaves_its_turn_to_be_resumed(place: Place, server: ModelServer):
     place.uses(server)
     server.holds("Half a ")
-    with place.terminal() as terminal:
-        terminal.wait_for_rest()
-        terminal.type("go on and on")
-        terminal.wait_for("Half a")
+    with place.chat() as terminal:
+        terminal.type("go on and on", until="Half a")
         terminal.kill(signal.SIGTERM)
     assert "interrupted" in place.rondel("conversations").out
     server.says("The whole sentence.")

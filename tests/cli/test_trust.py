@@ -117,8 +117,7 @@ def test_in_a_terminal_it_is_asked_once_with_all_that_would_happen(cloned: Place
         for name in ("ANTHROPIC_API_KEY", "OTHER_SECRET", "HOME_TOWN"):
             assert name in terminal.all_text
         assert SECRET not in terminal.all_text
-        terminal.type("y")
-        terminal.wait_for("Hello.")
+        terminal.type("y", until="Hello.")
         assert terminal.wait_end() == 0
     with cloned.terminal("run", "helper", "hello", columns=160) as terminal:
         terminal.wait_for("Again.")

@@ -53,8 +53,8 @@ def test_a_status_means_an_error(name: str, status: int, kind: type[EngineError]
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (500, b"", "acme failed with an error of its own (status 500)"),
-        (502, b"", "acme failed with an error of its own (status 502)"),
+        (500, b"", "acme had an internal error (status 500)"),
+        (502, b"", "acme had an internal error (status 502)"),
         (503, b"", "acme has no capacity now (status 503)"),
         (529, b"", "acme has no capacity now (status 529)"),
         (429, b"", "acme has no capacity now (status 429)"),
@@ -63,6 +63,7 @@ def test_a_status_means_an_error(name: str, status: int, kind: type[EngineError]
             b'{"error":{"type":"overloaded_error","message":"Busy."}}',
             "acme has no capacity now (status 500): Busy",
         ),
+        (404, b"", "acme rejected the request (status 404); check the name of the model 'm', and the base URL"),
     ],
 )
 def test_a_fault_is_told_as_what_it_was(name: str, status: int, body: bytes, said: str) -> None:

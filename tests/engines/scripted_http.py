@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -50,9 +50,10 @@ class Request(NamedTuple):
 
 
 class ScriptedServer:
-    """Each request is answered with the next script; one request more than there are scripts fails the test."""
+    """Each request is answered with the next script, which may depend on it; one request more than there are scripts
+    fails the test."""
 
-    def __init__(self, *scripts: Sequence[Step]) -> None:
+    def __init__(self, *scripts: Sequence[Step] | Callable[[Request], Sequence[Step]]) -> None:
         self._scripts = list(scripts)
         self._writers: list[asyncio.StreamWriter] = []
         self._failures: list[Exception] = []
@@ -84,7 +85,8 @@ class ScriptedServer:
                 self.asked.set()
                 if not self._scripts:
                     raise AssertionError(f"request {len(self.requests)} was not expected: {self.requests[-1].target}")
-                for step in self._scripts.pop(0):
+                script = self._scripts.pop(0)
+                for step in script(self.requests[-1]) if callable(script) else script:
                     await self._play(step, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             self.left.set()

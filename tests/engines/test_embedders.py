@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from tests.engines.scripted_http import ScriptedServer, answer
-from tests.helpers import pull_weights
 
 from rondel.charge import Scope
 from rondel.contracts.embedder import Embedder
 from rondel.contracts.ledger import Rule
 from rondel.engines.local.minilm import LocalEmbedder
 from rondel.engines.local.minilm.wordpiece import WordPiece
-from rondel.engines.local.weights import EMBEDDERS
 from rondel.errors import ConfigError, EngineDenied, EngineError, EngineGarbled, TokenLimitError
 from rondel.ledger.ledger import Ledger
 from rondel.project.embedders import make_embedder
@@ -163,25 +161,6 @@ def test_words_are_split_as_the_model_learned_them() -> None:
     assert tokens("a " * 999, 8) == [101, 1037, 1037, 1037, 1037, 1037, 1037, 102]
 
 
-@pytest.mark.weights
-async def test_the_embedded_model_finds_what_is_meant() -> None:
-    from asyncio import to_thread
-
-    await to_thread(pull_weights, EMBEDDERS[0])
-    embedder = LocalEmbedder(threads=1)
-    texts = ["You get your money back within 14 days.", "The office is closed on Sundays.", "Press F5 to reload."]
-    embedded = await embedder.embed([*texts, "How do refunds work?"])
-    *found, question = embedded.vectors
-    assert {len(vector) for vector in embedded.vectors} == {embedder.dimensions}
-    near = [_product(question, vector) for vector in found]
-    assert near.index(max(near)) == 0
-    assert abs(_product(question, question) - 1) < 1e-4
-    assert embedded.usage.tokens_in > 20
-    (again,) = (await embedder.embed([texts[0]])).vectors
-    assert _product(again, found[0]) > 0.999
-    await embedder.aclose()
-
-
 async def test_the_embedded_model_is_not_downloaded_without_consent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +168,3 @@ async def test_the_embedded_model_is_not_downloaded_without_consent(
     with pytest.raises(EngineError, match="is not downloaded; `rondel model pull all-minilm-l6-v2` fetches it"):
         await LocalEmbedder().embed(["a text"])
     assert list(tmp_path.rglob("*")) == []
-
-
-def _product(left: Any, right: Any) -> float:
-    return sum(a * b for a, b in zip(left, right, strict=True))

@@ -659,21 +659,3 @@ async def test_a_cancelled_task_closes_the_request_at_once(upto: int) -> None:
         await server.left.wait()
         await engine.aclose()
         assert task.cancelled()
-
-
-async def test_closing_the_stream_closes_the_request_at_once() -> None:
-    """F05: whoever stops reading closes the connection; the server sees it leave."""
-    async with ScriptedServer([*streamed()[:3], Silence()]) as server:
-        engine = engine_at(server.url)
-        async with aclosing(engine.stream(PROMPT)) as deltas:
-            await anext(deltas)
-        await server.left.wait()
-        await engine.aclose()
-
-
-async def test_after_a_stop_the_engine_answers_again() -> None:
-    async with ScriptedServer([*streamed()[:3], Silence()], streamed()) as server:
-        engine = engine_at(server.url)
-        async with aclosing(engine.stream(PROMPT)) as deltas:
-            await anext(deltas)
-        assert (await ask(engine)).text == "Grüße"

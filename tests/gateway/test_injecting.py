@@ -299,6 +299,7 @@ def test_a_request_that_no_lender_wants_to_see_is_relayed(upstream: Upstream, we
 def helped(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = (
         '[gateway]\nplugins = ["memory"]\n[gateway.routes]\ndefault = "c"\nimage = "a:eyes"\n'
+        '[gateway.fallback]\ndefault = ["a:eyes"]\n'
         '[gateway.keys]\nann = {key = "ann-key-long-enough"}\nbob = {key = "bob-key-long-enough"}\n' + engines(upstream)
     )
     with Served(tmp_path_factory.mktemp("helped"), config) as served:
@@ -327,6 +328,14 @@ def test_a_model_that_sees_looks_for_one_that_does_not(caller: str, streams: boo
     assert "[Image #1]" in "".join(first.texts)
     assert "Black." in second.results[0][1]
     assert asked("anthropic", upstream.visits("eyes")[0].body).images == (PNG,)
+
+
+def test_the_headers_name_the_model_that_a_whole_request_was_handed_to(upstream: Upstream, helped: Served) -> None:
+    """R11: also if that model is a fallback of the one that was asked for."""
+    upstream.plays(played("anthropic", says("A dot."), False), name="eyes")
+    with httpx2.Client(base_url=helped.base_url, headers={"x-api-key": "ann-key-long-enough"}) as web:
+        got = web.post(**post_of("openai-chat", "c:blind", streams=False, image=True))
+    assert (got.headers["x-rondel-model"], got.headers["x-rondel-attempts"]) == ("a:eyes", "1")
 
 
 def _more(caller: str) -> list[dict[str, Any]]:

@@ -392,7 +392,7 @@ def test_what_a_caller_writes_is_no_format(model: str):
     decision = decide(config(background="eyes"), request("anthropic", model))
     reasons = {step.rule: step.reason for step in decision.steps}
     assert reasons["explicit"] == f"{model!r} names no engine that is known here"
-    assert reasons["background"] == f"{model!r} fits none of *claude*haiku*"
+    assert reasons["background"] == f"{model!r} matches none of *claude*haiku*"
 
 
 def test_names_mean_the_same_again_however_long_they_are():

@@ -505,7 +505,7 @@ def test_a_transform_of_the_project_is_one_by_its_import_path(tmp_path: Path):
         ("[]", "'engines.echo.transform[0]' names no transform; write"),
         ('["a", {}, 1]', "'engines.echo.transform[0]' names no transform; write"),
         ("7", "'engines.echo.transform[0]' must be a text or a list or a table of keys and values, not 7"),
-        ('"json:dumps"', "'json:dumps' is no transform"),
+        ('"json:dumps"', "'json:dumps' is not a transform"),
     ],
 )
 def test_a_mistake_is_told_at_the_start_with_its_line(tmp_path: Path, entry: str, said: str):

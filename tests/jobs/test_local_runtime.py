@@ -435,9 +435,8 @@ async def test_a_long_job_costs_nobody_who_waits_for_it_his_place(tmp_path: Path
     assert shop.log == [f"{id} {what}" for id in ids for what in ("began", "ended")]
 
 
-async def test_jobs_that_wait_write_nothing(tmp_path: Path) -> None:
+async def test_jobs_that_wait_write_nothing(path: Path) -> None:
     """Trust 2: each write woke all that waited, which then wrote: twenty commits a second for each of them."""
-    path = tmp_path / "rondel.db"
     shop, ids = Workshop(), "abc"
     stores = [SqliteStore(path) for _ in ids]
     runtimes = [LocalRuntime(store) for store in stores]

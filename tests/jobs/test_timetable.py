@@ -191,9 +191,8 @@ async def test_what_was_missed_waits_for_the_active_hours():
         assert await said_by_the_clock(app) == ["look"]
 
 
-async def test_a_schedule_lives_in_a_file_and_outlives_the_process(tmp_path: Any):
+async def test_a_schedule_lives_in_a_file_and_outlives_the_process(path: Any):
     clock = VirtualClock()
-    path = tmp_path / "rondel.db"
     agent = Agent("a", engine=Scripted("heard"))
     async with App(agent, store=SqliteStore(path), clock=clock) as app:
         soon = parse({"at": "in 20m", "say": "now"}, now=clock.now())

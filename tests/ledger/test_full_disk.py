@@ -104,9 +104,8 @@ asyncio.run(main())
 """
 
 
-def test_what_cannot_be_written_until_the_end_is_reported_with_its_number_and_tokens(tmp_path: Path) -> None:
+def test_what_cannot_be_written_until_the_end_is_reported_with_its_number_and_tokens(path: Path) -> None:
     """Trust 24: a program that ends on a full disk says what was lost."""
-    path = tmp_path / "rondel.db"
     done = child(LOST, path)
     with closing(sqlite3.connect(path)) as connection:
         kept: int = connection.execute("select count(*) from charges").fetchone()[0]

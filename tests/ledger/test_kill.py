@@ -51,8 +51,7 @@ def start(path: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_kill_9_between_reserve_and_settle_neither_leaks_nor_frees_too_much(tmp_path: Path):
-    path = tmp_path / "rondel.db"
+def test_kill_9_between_reserve_and_settle_neither_leaks_nor_frees_too_much(path: Path):
     victim = start(path)
 
     async def while_it_lives() -> None:
@@ -82,8 +81,7 @@ def test_kill_9_between_reserve_and_settle_neither_leaks_nor_frees_too_much(tmp_
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-async def test_a_worker_that_dies_while_others_live_gives_its_place_up_when_somebody_needs_it(tmp_path: Path):
-    path = tmp_path / "rondel.db"
+async def test_a_worker_that_dies_while_others_live_gives_its_place_up_when_somebody_needs_it(path: Path):
     async with SqliteStore(path) as store:
         ledger = Ledger(store.ledger_store, rules=[RULE])
         victim = start(path)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rondel.ledger.prices import LISTS, Prices
+from rondel.ledger.spending import dollars
 from rondel.values import Usage
 
 from .conftest import at
@@ -66,3 +67,11 @@ def test_a_model_is_looked_for_once_also_when_no_list_knows_it():
         assert prices.charged("openai", "no-such-model", Usage(10, 10), WHEN)[0] is None
         assert prices.charged("openai", "gpt-4o", Usage(10, 10), WHEN)[0]
     assert looked_for == ["no-such-model", "gpt-4o"]
+
+
+@pytest.mark.parametrize(
+    ("nanousd", "shown"),
+    [(0, "$0.00"), (5 * 10**9, "$5.00"), (4_200_000, "$0.0042"), (16_000, "$0.000016"), (10, "$0.000001 or less")],
+)
+def test_an_amount_is_shown_without_an_exponent(nanousd: int, shown: str):
+    assert dollars(nanousd) == shown

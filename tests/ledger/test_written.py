@@ -96,8 +96,7 @@ async def test_a_charge_that_cannot_be_written_takes_no_other_with_it(tmp_path: 
     assert caplog.text.count("spent could not be written") == 1
 
 
-async def test_workers_on_one_file_keep_a_scope_once(tmp_path: Path):
-    path = tmp_path / "rondel.db"
+async def test_workers_on_one_file_keep_a_scope_once(path: Path):
     stores = [SqliteStore(path) for _ in range(3)]
     ledgers = [Ledger(store.ledger_store) for store in stores]
     for _ in range(2):

@@ -162,6 +162,11 @@ class Process:
                 raise AssertionError(f"the process ended before it told {key!r}; it told {self.told}")
             self.told.append(line)
 
+    def work(self, gate: str = "gate", id: str = "m1") -> None:
+        """Send a message whose turn works until the test opens a gate."""
+        self.tell("send", text=f"wait {gate}", id=id)
+        self.wait("working", gate)
+
     def ask(self, do: str, key: str, **more: str) -> Any:
         self.tell(do, **more)
         return self.wait(key)[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -57,3 +58,23 @@ async def test_an_error_of_its_own_passes_through():
     with pytest.raises(ValueError, match="mine"), deadlines.until(asyncio.get_running_loop().time() + 60):
         raise ValueError("mine")
     deadlines.close()
+
+
+async def test_deadlines_that_are_due_already_are_set_side_by_side(loop: Any):
+    """uvloop gives a timer that is due no time of its own."""
+    deadlines, now = Deadlines(), asyncio.get_running_loop().time()
+    ended = 0
+
+    async def wait(at: float) -> None:
+        nonlocal ended
+        try:
+            with deadlines.until(at):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            ended += 1
+
+    async with asyncio.TaskGroup() as group:
+        for at in (now, now - 1, now + 0.0001):
+            group.create_task(wait(at))
+    deadlines.close()
+    assert ended == 3

@@ -132,7 +132,7 @@ def test_a_prompt_that_is_nested_too_deeply_is_refused_when_the_agent_is_made():
     for n in range(LEVELS):
         node = Node(f"n{n}", children=(node,))
     agent, _ = scripted("ok", prompt=node)
-    with pytest.raises(RondelError, match="a prompt is nested 100,001 levels deep; write it with 100 at the most"):
+    with pytest.raises(RondelError, match="a prompt is nested 100,001 levels deep; use at most 100"):
         play(lambda app: app.conversation().send("go"), agent)
 
 

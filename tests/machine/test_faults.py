@@ -78,10 +78,9 @@ async def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_tha
     assert "again" in [message.text for message in transcript.messages]
 
 
-def test_what_another_process_appended_is_read_before_the_next_turn_begins(tmp_path: Path):
+def test_what_another_process_appended_is_read_before_the_next_turn_begins(path: Path):
     """Trust 2: no turn fails because another process was there before it."""
     agent, engine = scripted("said")
-    path = tmp_path / "rondel.db"
 
     async def scene(app: App):
         conversation = app.conversation("c")
@@ -242,8 +241,7 @@ def test_kill_9_in_the_middle_of_a_tool_and_the_next_process_goes_on(tmp_path: P
     assert (tmp_path / "ran").read_text() == ("xx" if idempotent else "x")
 
 
-def test_an_app_that_closes_lets_go_of_its_turns_and_the_next_takes_them_up(tmp_path: Path):
-    path = tmp_path / "rondel.db"
+def test_an_app_that_closes_lets_go_of_its_turns_and_the_next_takes_them_up(path: Path):
     reached = asyncio.Event()
 
     def agent(answer):
@@ -327,9 +325,8 @@ def test_a_required_plugin_that_fails_at_the_start_or_the_end_fails_the_turn_and
     assert fine == ""
 
 
-async def test_a_message_that_only_its_job_remembers_is_found_by_resume(tmp_path: Path):
+async def test_a_message_that_only_its_job_remembers_is_found_by_resume(path: Path):
     """Q02: the crash came between the job and the first entry, and nobody recovers at the start."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         message = msgspec.to_builtins(user("are you there?", id="m1"))
         await store.put_job(Job("t1", "turn", "c", {"turn": "t1", "agent": "helper", "message": message}))
@@ -361,9 +358,8 @@ ANSWERED = (
 
 
 @pytest.mark.parametrize("recover", [False, True])
-def test_a_turn_that_had_ended_before_the_crash_ends_again_for_who_resumes_it(tmp_path: Path, recover: bool):
+def test_a_turn_that_had_ended_before_the_crash_ends_again_for_who_resumes_it(path: Path, recover: bool):
     """Trust 3: its job was not forgotten yet, and finds nothing to do."""
-    path = tmp_path / "rondel.db"
     message = msgspec.to_builtins(user("hi", id="m1"))
     finished = TurnFinished("t1", Outcome.DONE)
     asyncio.run(_left_behind(path, *ANSWERED, finished, payload={"turn": "t1", "message": message}))
@@ -381,9 +377,8 @@ def test_a_turn_that_had_ended_before_the_crash_ends_again_for_who_resumes_it(tm
     assert (nothing, entries) == (None, 4)
 
 
-async def test_a_turn_that_waits_for_a_person_says_so_again_to_who_resumes_it(tmp_path: Path):
+async def test_a_turn_that_waits_for_a_person_says_so_again_to_who_resumes_it(path: Path):
     """Trust 3: its job was not forgotten yet; the question can be answered all the same."""
-    path = tmp_path / "rondel.db"
     async with App(danger(), store=SqliteStore(path)) as app:
         await events_of(await app.conversation("c").send("clean up", id="m1"))
         turn = (await app.conversation("c").transcript()).turn
@@ -403,9 +398,8 @@ async def test_a_turn_that_waits_for_a_person_says_so_again_to_who_resumes_it(tm
     assert output == "all gone"
 
 
-def test_what_came_just_as_a_turn_ended_is_answered_after_a_crash(tmp_path: Path):
+def test_what_came_just_as_a_turn_ended_is_answered_after_a_crash(path: Path):
     """Trust 3: the crash came between the end of the turn and the start of the one that answers it."""
-    path = tmp_path / "rondel.db"
     queued = MessageQueued(user("one more thing", id="m2"))
     asyncio.run(_left_behind(path, *ANSWERED, queued, TurnFinished("t1", Outcome.DONE), payload={"turn": "t1"}))
     agent, _ = scripted("heard it")
@@ -460,9 +454,8 @@ async def test_a_message_that_came_while_a_question_was_open_is_not_said_twice()
         assert [message.text for message in (await conversation.transcript()).messages].count("and hurry") == 1
 
 
-def test_two_that_resume_the_same_turn_both_hear_of_its_end(tmp_path: Path):
+def test_two_that_resume_the_same_turn_both_hear_of_its_end(path: Path):
     """Trust 3: whoever waits is told, in whichever process the turn goes on."""
-    path = tmp_path / "rondel.db"
     asyncio.run(_left_behind(path, *ANSWERED[:2], payload={"turn": "t1"}))
 
     async def main():

@@ -65,9 +65,8 @@ class AtEnd(Plugin):
 
 @pytest.mark.parametrize("moment", ["opening", "coming to rest", "at rest"])
 @pytest.mark.parametrize("whose", ["the process's own", "another process's", "the view's"])
-async def test_a_stop_that_was_acknowledged_stops_the_turn(tmp_path: Path, moment: str, whose: str) -> None:
+async def test_a_stop_that_was_acknowledged_stops_the_turn(path: Path, moment: str, whose: str) -> None:
     """Trust 2: no question is left open, the tool never runs, and nothing calls itself without end."""
-    path = tmp_path / "rondel.db"
     store, plugin = Store(path), AtEnd()
     runtime = Runtime(store)
     agent = Agent("helper", engine=Scripted(call("delete_all"), say("done")), tools=[delete_all], plugins=[plugin])

@@ -40,12 +40,10 @@ def until_written(process: Process, kind: str, times: int = 1) -> None:
         assert time.monotonic() < until
 
 
-def test_the_second_process_waits_for_the_turn_of_the_first_and_hears_what_was_said(tmp_path: Path):
+def test_the_second_process_waits_for_the_turn_of_the_first_and_hears_what_was_said(path: Path):
     """Trust 2: the second one's message queues behind the first one's turn, and no turn fails."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         b.tell("send", text="and me", id="m2")
         b.wait("sent", "m2")
         assert b.ask("at_work", "at_work") is True
@@ -61,12 +59,10 @@ def test_the_second_process_waits_for_the_turn_of_the_first_and_hears_what_was_s
         ]
 
 
-def test_a_stop_reaches_the_process_that_runs_the_turn(tmp_path: Path):
+def test_a_stop_reaches_the_process_that_runs_the_turn(path: Path):
     """Trust 2: within a second, and only while a turn is there."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait for-ever", id="m1")
-        a.wait("working", "for-ever")
+        a.work("for-ever")
         began = time.monotonic()
         assert b.ask("stop", "stopped") is True
         assert a.wait("ended", "m1")["outcome"] == "stopped"
@@ -78,12 +74,10 @@ def test_a_stop_reaches_the_process_that_runs_the_turn(tmp_path: Path):
         assert b.ask("stop", "stopped") is False
 
 
-def test_a_message_that_waits_for_another_process_can_be_withdrawn_at_once(tmp_path: Path):
+def test_a_message_that_waits_for_another_process_can_be_withdrawn_at_once(path: Path):
     """Trust 2: a stop of one's own queued turn leaves the other's alone."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         b.tell("withdraw", text="never mind", id="m2")
         assert b.wait("stopped")["stopped"] is True
         assert b.wait("ended", "m2")["outcome"] == "stopped"
@@ -92,12 +86,10 @@ def test_a_message_that_waits_for_another_process_can_be_withdrawn_at_once(tmp_p
     assert "never mind" not in [event.message.text for event in of(MessageAdded, events_in(path))]
 
 
-def test_what_steers_from_another_process_is_heard_by_the_turn_at_work_once(tmp_path: Path):
+def test_what_steers_from_another_process_is_heard_by_the_turn_at_work_once(path: Path):
     """Trust 2: between two rounds, not as a turn of its own."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         b.tell("steer", text="quickly")
         b.wait("steered")
         until_written(b, "MessageQueued")
@@ -108,12 +100,10 @@ def test_what_steers_from_another_process_is_heard_by_the_turn_at_work_once(tmp_
         assert [kinds.count(kind) for kind in ("InboxTaken", "TurnStarted", "TurnFinished")] == [1, 1, 1]
 
 
-def test_what_steers_a_process_that_dies_is_answered_by_the_one_that_said_it(tmp_path: Path):
+def test_what_steers_a_process_that_dies_is_answered_by_the_one_that_said_it(path: Path):
     """Trust 2: nothing that was acknowledged is lost with the owner of the turn."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         until_written(b, "RoundFinished")
         a.signal(signal.SIGSTOP)
         b.tell("steer", text="quickly")
@@ -125,9 +115,8 @@ def test_what_steers_a_process_that_dies_is_answered_by_the_one_that_said_it(tmp
         assert b.ask("texts", "texts")[-1] == "heard wait gate, quickly"
 
 
-def test_a_question_of_one_process_is_answered_in_another(tmp_path: Path):
+def test_a_question_of_one_process_is_answered_in_another(path: Path):
     """Trust 2: the turn goes on where the answer was given, and the first process learns of it."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
         a.tell("send", text="delete", id="m1")
         assert a.wait("ended", "m1")["outcome"] == "waiting"
@@ -139,12 +128,10 @@ def test_a_question_of_one_process_is_answered_in_another(tmp_path: Path):
         assert "is not open" in a.wait("failed")["failed"]
 
 
-def test_a_choice_of_engine_waits_for_the_turn_of_another_process(tmp_path: Path):
+def test_a_choice_of_engine_waits_for_the_turn_of_another_process(path: Path):
     """Trust 2: nothing is written into a conversation that another process works on."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         b.tell("engine")
         open_gate(path, "gate")
         assert a.wait("ended", "m1")["outcome"] == "done"
@@ -153,12 +140,10 @@ def test_a_choice_of_engine_waits_for_the_turn_of_another_process(tmp_path: Path
         assert a.wait("ended", "m2")["output"] == "hello", "the other engine echoes"
 
 
-def test_resume_leaves_a_turn_to_the_process_that_works_on_it(tmp_path: Path):
+def test_resume_leaves_a_turn_to_the_process_that_works_on_it(path: Path):
     """Trust 2: its view ends as that turn does."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         b.tell("resume")
         assert b.wait("resumed")["resumed"]
         open_gate(path, "gate")
@@ -170,12 +155,10 @@ def test_resume_leaves_a_turn_to_the_process_that_works_on_it(tmp_path: Path):
     assert len(of(TurnStarted, events_in(path))) == 1
 
 
-def test_a_stopped_process_is_waited_for_and_a_dead_one_is_not(tmp_path: Path):
+def test_a_stopped_process_is_waited_for_and_a_dead_one_is_not(path: Path):
     """Trust 2: SIGSTOP does not cost a process its turn; `kill -9` does."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         a.signal(signal.SIGSTOP)
         open_gate(path, "gate")
         b.tell("send", text="and me", id="m2")
@@ -187,8 +170,7 @@ def test_a_stopped_process_is_waited_for_and_a_dead_one_is_not(tmp_path: Path):
         assert a.wait("ended", "m1")["error"] == ""
         assert b.wait("ended", "m2")["output"].endswith("and me")
         rounds = b.ask("kinds", "kinds").count("RoundFinished")
-        a.tell("send", text="wait other", id="m3")
-        a.wait("working", "other")
+        a.work("other", "m3")
         until_written(b, "RoundFinished", rounds + 1)
         b.tell("send", text="me again", id="m4")
         b.wait("sent", "m4")
@@ -198,12 +180,10 @@ def test_a_stopped_process_is_waited_for_and_a_dead_one_is_not(tmp_path: Path):
         assert b.wait("ended", "m4")["output"] == "heard wait other, me again"
 
 
-def test_a_process_that_lost_its_claim_ends_its_turn_with_a_clear_error(tmp_path: Path):
+def test_a_process_that_lost_its_claim_ends_its_turn_with_a_clear_error(path: Path, tmp_path: Path):
     """Trust 2: the fence. Somebody removed its lock file, so another process went on with its turn."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         (lock,) = tmp_path.glob("rondel.db.worker-*")
         with Process(path) as b:
             until_written(b, "RoundFinished")
@@ -220,12 +200,10 @@ def test_a_process_that_lost_its_claim_ends_its_turn_with_a_clear_error(tmp_path
 
 
 @pytest.mark.slow
-def test_a_stopped_process_that_only_waits_holds_nobody_up(tmp_path: Path):
+def test_a_stopped_process_that_only_waits_holds_nobody_up(path: Path):
     """Trust 2: who waits and does not begin although it could is passed after some seconds."""
-    path = tmp_path / "rondel.db"
     with Process(path) as a, Process(path) as b:
-        a.tell("send", text="wait gate", id="m1")
-        a.wait("working", "gate")
+        a.work()
         b.tell("send", text="later", id="m2")
         b.wait("sent", "m2")
         a.tell("send", text="me too", id="m3")
@@ -290,9 +268,8 @@ def _outputs(events: list[DurableEvent]) -> list[list[str]]:
     return [text.removeprefix("heard ").split(", ") for text in texts]
 
 
-async def test_a_stop_leaves_alone_what_is_not_a_turn(tmp_path: Path):
+async def test_a_stop_leaves_alone_what_is_not_a_turn(path: Path):
     """Trust 2: a change of a conversation that waited for its place is made, and whoever waits for it hears so."""
-    path = tmp_path / "rondel.db"
     async with (
         App(Agent("helper", engine=Scripted(say("hi"))), store=SqliteStore(path)) as one,
         App(Agent("helper", engine=Scripted()), store=SqliteStore(path)) as other,
@@ -319,7 +296,7 @@ async def test_a_stop_leaves_alone_what_is_not_a_turn(tmp_path: Path):
         assert len(turns) == 1
 
 
-async def test_a_resumed_turn_that_waits_for_another_process_can_be_stopped(tmp_path: Path):
+async def test_a_resumed_turn_that_waits_for_another_process_can_be_stopped(path: Path):
     """Trust 2: it is stopped when its place comes, and the approved call does not run."""
     ran: list[str] = []
 
@@ -329,7 +306,6 @@ async def test_a_resumed_turn_that_waits_for_another_process_can_be_stopped(tmp_
         return "paid"
 
     agent = Agent("helper", engine=Scripted(call("pay"), "paid"), tools=[pay])
-    path = tmp_path / "rondel.db"
     async with App(agent, store=SqliteStore(path)) as one, App(agent, store=SqliteStore(path)) as other:
         await (await one.conversation("c").send("pay!")).result()
         await one.store.put_job(Job("busy", "write", "c"))

@@ -309,8 +309,7 @@ async def test_a_watcher_of_a_journal_that_broke_sees_what_the_log_has():
         assert seen == list(range(first, 5))
 
 
-async def test_a_watcher_whose_file_is_gone_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    path = tmp_path / "rondel.db"
+async def test_a_watcher_whose_file_is_gone_says_so_once(path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     async with app_on(path) as app:
         with await app.conversation("c").watch() as watcher:
             async with asyncio.TaskGroup() as group:

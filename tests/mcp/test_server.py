@@ -155,6 +155,22 @@ async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: 
             ).status_code == 403
 
 
+async def test_a_session_belongs_to_the_key_that_opened_it(tmp_path: Path) -> None:
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    with Served(tmp_path / "served", CONFIG, files={"agents/open.md": AGENT}) as served:
+        async with httpx2.AsyncClient(timeout=60, headers={"accept": "application/json, text/event-stream"}) as web:
+            url, alice = f"{served.base_url}/mcp", {"authorization": "Bearer sk-alice-0001"}
+            opened = await web.post(url, json=initialize, headers=alice)
+            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+            bob = {"authorization": "Bearer sk-bob-0002", **session}
+            assert (await web.post(url, json=listing, headers=bob)).status_code == 404
+            assert (await web.get(url, headers=bob)).status_code == 404
+            assert (await web.delete(url, headers=bob)).status_code == 404
+            assert (await web.post(url, json=listing, headers={**alice, **session})).status_code == 200
+
+
 def project(folder: Path) -> Path:
     """A project with an agent and a knowledge base, which the first search reads."""
     for name, text in {**DOCUMENTS, "rondel.toml": f'engine = "echo"\n{KNOWLEDGE}', "agents/parrot.md": AGENT}.items():

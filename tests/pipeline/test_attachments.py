@@ -132,9 +132,8 @@ def test_a_file_below_a_named_folder_is_read(tmp_path: Path):
     assert message.parts[1] == Media("image", "image/png", b"\x89PNG", name="p.png")
 
 
-async def test_a_database_in_use_is_not_read_by_hand(tmp_path: Path):
+async def test_a_database_in_use_is_not_read_by_hand(path: Path, tmp_path: Path):
     """Trust 1: reading the store's own file in this process would release the store's locks on it."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store, App(Agent("helper", engine=Scripted("x")), store=store) as app:
         await (await app.conversation().send("Hi.")).result()
         for name in ("rondel.db", "rondel.db-wal", "rondel.db-shm"):

@@ -177,7 +177,7 @@ def test_an_author_who_nests_too_deep_is_told():
     tree = Node("bottom")
     for level in range(200):
         tree = Node(f"n{level}", children=(tree,))
-    with pytest.raises(RondelError, match="a prompt is nested 201 levels deep; write it with 100 at the most"):
+    with pytest.raises(RondelError, match="a prompt is nested 201 levels deep; use at most 100"):
         play(lambda app: app.conversation().send("Hello"), Agent("deep", tree, Scripted()))
 
 

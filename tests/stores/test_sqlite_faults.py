@@ -58,9 +58,8 @@ def test_a_checkpoint_that_fails_changes_nothing_about_what_was_committed(tmp_pa
     assert (charged, entries) == ((rounds, rounds), (rounds,))
 
 
-async def test_a_job_that_cannot_be_forgotten_at_once_is_forgotten_later(tmp_path: Path) -> None:
+async def test_a_job_that_cannot_be_forgotten_at_once_is_forgotten_later(path: Path) -> None:
     """Trust 2: else its key would be blocked for all other processes for as long as this one lives."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path, busy_timeout_s=0.1) as one, SqliteStore(path) as other:
         await one.put_job(Job("a", "turn", "c"))
         await other.put_job(Job("b", "turn", "c"))
@@ -75,9 +74,8 @@ async def test_a_job_that_cannot_be_forgotten_at_once_is_forgotten_later(tmp_pat
                 await other.wait_for_others()
 
 
-async def test_a_signal_that_this_version_does_not_know_is_dropped(tmp_path: Path) -> None:
+async def test_a_signal_that_this_version_does_not_know_is_dropped(path: Path) -> None:
     """Trust 2: it may be that of a newer Rondel; what comes with it arrives."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as one, SqliteStore(path) as other:
         await one.put_job(Job("a", "turn", "c"))
         await one.wait_for_others()
@@ -91,9 +89,8 @@ async def test_a_signal_that_this_version_does_not_know_is_dropped(tmp_path: Pat
         assert [one.kind for one in signals] == ["stop"]
 
 
-async def test_a_signal_is_not_missed_when_the_first_try_to_take_it_fails(tmp_path: Path) -> None:
+async def test_a_signal_is_not_missed_when_the_first_try_to_take_it_fails(path: Path) -> None:
     """Trust 2: a stop that was acknowledged arrives, even when nothing else is written after it."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path, busy_timeout_s=0.1) as one, SqliteStore(path) as other:
         await one.put_job(Job("a", "turn", "c"))
         await one.wait_for_others()
@@ -126,9 +123,8 @@ asyncio.run(main())
 
 
 @needs_posix
-def test_a_process_that_died_holds_nothing_through_a_process_that_it_forked(tmp_path: Path) -> None:
+def test_a_process_that_died_holds_nothing_through_a_process_that_it_forked(path: Path) -> None:
     """Trust 2: a pool of processes that a tool left behind does not keep a dead one's conversations."""
-    path = tmp_path / "rondel.db"
     process = subprocess.Popen([sys.executable, "-c", FORKS, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     child = int(process.stdout.readline())

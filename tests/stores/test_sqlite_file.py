@@ -79,8 +79,7 @@ def test_an_unknown_durability_is_refused_by_name(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "x.db", durability="fulll")  # type: ignore[arg-type]
 
 
-def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path) -> None:
     use(path, append_one)
     newer = (*MIGRATIONS, ("alter table jobs add column note text not null default 'old'", "create table extra (x)"))
     DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=newer).open().close()
@@ -91,8 +90,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> Non
     connection.close()
 
 
-def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     use(path, append_one)
     broken = (*MIGRATIONS, ("create table extra (x)", "this is no SQL"))
     with pytest.raises(sqlite3.OperationalError):
@@ -107,8 +105,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     connection.close()
 
 
-async def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     newest = len(MIGRATIONS)
     DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=(*MIGRATIONS, (), ())).open().close()
     async with SqliteStore(path) as store:
@@ -130,8 +127,7 @@ async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> 
     assert path.read_bytes() == before
 
 
-async def test_a_file_that_is_no_database_is_named_and_kept(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_a_file_that_is_no_database_is_named_and_kept(path: Path) -> None:
     path.write_text("Dear diary, " * 500)
     async with SqliteStore(path) as store:
         with pytest.raises(StoreDamaged, match=rf"{path} is damaged \(file is not a database\).*move it") as caught:
@@ -140,8 +136,7 @@ async def test_a_file_that_is_no_database_is_named_and_kept(tmp_path: Path) -> N
     assert path.read_text() == "Dear diary, " * 500
 
 
-async def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(path: Path) -> None:
     async with SqliteStore(path) as store:
         for seq in range(1, 200):
             await store.append("c", seq, (MessageAdded(user("x" * 500)),), at=1.0)
@@ -156,8 +151,7 @@ async def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(tmp_p
     assert path.read_bytes() == data
 
 
-def test_an_entry_that_is_no_event_is_reported_as_damage(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+def test_an_entry_that_is_no_event_is_reported_as_damage(path: Path) -> None:
     use(path, append_one)
     connection = sqlite3.connect(path)
     connection.execute("""update entries set body = '{"seq": 1, "at": 1.0, "event": {"type": "party"}}'""")
@@ -171,8 +165,7 @@ def test_an_entry_that_is_no_event_is_reported_as_damage(tmp_path: Path) -> None
     use(path, test)
 
 
-async def test_entries_that_are_too_large_together_are_read_in_smaller_pieces(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_entries_that_are_too_large_together_are_read_in_smaller_pieces(path: Path) -> None:
     async with SqliteStore(path) as store:
         for seq in range(1, 40):
             await store.append("c", seq, (MessageAdded(user("x" * 10_000)),), at=1.0)
@@ -232,8 +225,7 @@ asyncio.run(main())
     assert "rondel.db cannot be opened for writing (Permission denied): check the permissions" in done.stdout
 
 
-def test_a_locked_file_is_busy_and_works_again_when_it_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    path = tmp_path / "rondel.db"
+def test_a_locked_file_is_busy_and_works_again_when_it_is_free(path: Path, caplog: pytest.LogCaptureFixture):
     use(path, append_one)
 
     async def test(store: SqliteStore) -> None:
@@ -253,8 +245,7 @@ def test_a_locked_file_is_busy_and_works_again_when_it_is_free(tmp_path: Path, c
     assert "job 'j' is finished and cannot be deleted yet" in caplog.text
 
 
-async def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin exclusive")
     async with SqliteStore(path, busy_timeout_s=0.01) as store:
@@ -268,8 +259,7 @@ async def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_nex
         assert len(await store.read("c")) == 1
 
 
-async def test_two_stores_on_one_file_fence_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_two_stores_on_one_file_fence_each_other(path: Path) -> None:
     async with SqliteStore(path) as store, SqliteStore(path) as other:
         await store.append("c", 1, SAID, at=1.0)
         await other.append("c", 2, SAID, at=2.0)
@@ -303,8 +293,7 @@ def test_a_closed_store_leaves_no_thread(tmp_path: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rondel-store")]
 
 
-async def test_expired_values_are_swept_as_others_come(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_expired_values_are_swept_as_others_come(path: Path) -> None:
     clock = VirtualClock()
     async with SqliteStore(path, clock=clock) as store:
         for number in range(3 * SWEEP_EVERY):

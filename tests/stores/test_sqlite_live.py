@@ -13,11 +13,8 @@ from rondel.stores.sqlite import SqliteStore, live
 from rondel.values import PartDelta, user
 
 
-async def test_live_events_are_deleted_soon_although_nothing_follows_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_live_events_are_deleted_soon_although_nothing_follows_them(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live, "KEEP_S", 0.2)
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as here, SqliteStore(path) as there:
         subscription = there.subscribe("c", lambda: None)
         await subscription.read(0)

@@ -80,9 +80,8 @@ def use(path: Path, test: Callable[[SqliteStore], Awaitable[None]]) -> None:
 # --- locks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_reading_drops_no_lock_of_the_writer(tmp_path: Path) -> None:
+async def test_reading_drops_no_lock_of_the_writer(path: Path) -> None:
     """Trust 1: what was acknowledged beside a process that opened and closed the store is there."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         await store.append("c", 1, SAID, at=1.0)
         await store.read("c")  # opens a second connection, for reading
@@ -96,9 +95,8 @@ async def test_reading_drops_no_lock_of_the_writer(tmp_path: Path) -> None:
         assert counted(path, "select count(*) from entries") == 8
 
 
-async def test_a_second_store_in_one_process_drops_no_lock_of_the_first(tmp_path: Path) -> None:
+async def test_a_second_store_in_one_process_drops_no_lock_of_the_first(path: Path) -> None:
     """Trust 1: locks belong to the process, so opening and closing another store must not release them."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         await store.append("c", 1, SAID, at=1.0)
         async with SqliteStore(path) as second:
@@ -147,9 +145,8 @@ def test_threads_that_make_a_file_at_once_drop_no_lock_of_each_other(tmp_path: P
             thread.join()
 
 
-async def test_a_log_that_another_process_deleted_ends_the_acknowledging(tmp_path: Path) -> None:
+async def test_a_log_that_another_process_deleted_ends_the_acknowledging(path: Path) -> None:
     """Trust 1: code that opens the file by hand drops the locks; what that leads to is noticed, and nothing is lost."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         await append_one(store)
         await store.append("c", 2, SAID, at=1.0)
@@ -232,9 +229,8 @@ async def test_a_file_that_is_deleted_or_replaced_while_in_use_is_noticed(
     await store.aclose()
 
 
-async def test_a_file_that_comes_back_is_used_again(tmp_path: Path) -> None:
+async def test_a_file_that_comes_back_is_used_again(path: Path, tmp_path: Path) -> None:
     """Trust 1: a file that is moved away and back is the same file."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         await append_one(store)
         path.rename(tmp_path / "away")
@@ -246,9 +242,8 @@ async def test_a_file_that_comes_back_is_used_again(tmp_path: Path) -> None:
         assert counted(path, "select count(*) from entries") == 2
 
 
-async def test_a_turn_whose_store_is_gone_fails_with_the_reason(tmp_path: Path) -> None:
+async def test_a_turn_whose_store_is_gone_fails_with_the_reason(path: Path) -> None:
     """Trust 1: through the app, a turn after that is not said to be done."""
-    path = tmp_path / "rondel.db"
     store = SqliteStore(path)
     async with App(Agent("helper", engine=Echo()), store=store) as app:
         conversation = app.conversation("c")
@@ -259,9 +254,8 @@ async def test_a_turn_whose_store_is_gone_fails_with_the_reason(tmp_path: Path) 
             await (await conversation.send("two")).result()
 
 
-async def test_a_blocking_limit_admits_nothing_when_the_books_are_gone(tmp_path: Path) -> None:
+async def test_a_blocking_limit_admits_nothing_when_the_books_are_gone(path: Path) -> None:
     """Trust 1: a limit that cannot be counted any more lets nothing through."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         ledger = Ledger(store.ledger_store, rules=[Rule({}, "day", tokens=1_000, mode="block")])
         ledger.void(await ledger.reserve(Scope("chat", "m"), tokens=lambda: (1, 1)))

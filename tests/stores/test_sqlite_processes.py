@@ -107,9 +107,8 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_survives_kill_9(path: Path, tmp_path: Path) -> None:
     """Q02: history survives the death of the process."""
-    path = tmp_path / "rondel.db"
     with child(APPENDS_FOREVER, path) as process:
         for _ in range(50):
             assert line_of(process)
@@ -136,8 +135,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_the_jobs_of_a_living_process_are_no_orphans(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_the_jobs_of_a_living_process_are_no_orphans(path: Path) -> None:
     async with SqliteStore(path) as store:
         with child(HOLDS_A_JOB, path) as process:
             assert line_of(process) == "ready"
@@ -154,9 +152,8 @@ async def test_the_jobs_of_a_living_process_are_no_orphans(tmp_path: Path) -> No
         assert await store.orphaned_jobs() == []
 
 
-async def test_the_jobs_of_a_store_that_was_closed_are_orphans(tmp_path: Path) -> None:
+async def test_the_jobs_of_a_store_that_was_closed_are_orphans(path: Path) -> None:
     """Q02: pending jobs survive a restart."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         await store.put_job(Job("a", "turn", "c"))
         await store.put_job(Job("b", "job", "d", at=9.0))
@@ -166,8 +163,7 @@ async def test_the_jobs_of_a_store_that_was_closed_are_orphans(tmp_path: Path) -
         assert await store.orphaned_jobs() == [Job("b", "job", "d", at=9.0)]
 
 
-def test_processes_that_start_at_once_on_a_new_file_all_work(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+def test_processes_that_start_at_once_on_a_new_file_all_work(path: Path) -> None:
     with child(APPENDS_ONCE, path, "a") as a, child(APPENDS_ONCE, path, "b") as b, child(APPENDS_ONCE, path, "c") as c:
         for process in (a, b, c):
             assert line_of(process) == "ready"
@@ -179,8 +175,7 @@ def test_processes_that_start_at_once_on_a_new_file_all_work(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of POSIX")
-def test_a_full_disk_is_a_clear_sentence_and_passes_when_there_is_space(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+def test_a_full_disk_is_a_clear_sentence_and_passes_when_there_is_space(path: Path) -> None:
     with child(FILLS_THE_DISK, path) as process:
         assert line_of(process).startswith(f"no space is left to write the database {path} (")
         assert line_of(process) == "['StoreFull', 'NoneType']"

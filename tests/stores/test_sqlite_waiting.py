@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,8 @@ def use(path: Path, test: Callable[[SqliteStore], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def test_the_loop_runs_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+async def test_the_loop_runs_on_while_another_process_holds_the_file(path: Path) -> None:
     """The one that lets go runs on the same loop: were it blocked, this would end as busy."""
-    path = tmp_path / "rondel.db"
     async with SqliteStore(path) as store:
         await store.append("c", 1, SAID, at=1.0)
         other = sqlite3.connect(path, isolation_level=None)
@@ -44,6 +44,15 @@ async def test_the_loop_runs_on_while_another_process_holds_the_file(tmp_path: P
         assert [entry.seq for entry in await store.read("c")] == [1, 2]
 
 
+async def test_a_write_that_is_due_at_once_does_not_disturb_the_next(tmp_path: Path, loop: Any) -> None:
+    """uvloop gives a timer that is due no time of its own."""
+    async with SqliteStore(tmp_path / "rondel.db") as store:
+        for seq in (1, 2):
+            await store.append("c", seq, SAID, at=1.0, wait=False)
+            store.write_within(0)
+        assert len(await store.read("c")) == 2
+
+
 async def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "rondel.db") as store:
         for seq in (1, 2, 3):
@@ -54,8 +63,7 @@ async def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does
         other.close()
 
 
-async def test_what_nobody_waits_for_is_read_at_once_and_written_at_the_close(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_what_nobody_waits_for_is_read_at_once_and_written_at_the_close(path: Path) -> None:
     async with SqliteStore(path) as store:
         await store.append("c", 1, SAID, at=1.0, wait=False)
         assert [entry.seq for entry in await store.read("c")] == [1]
@@ -73,8 +81,7 @@ async def test_why_an_append_failed_that_nobody_waited_for_is_told_to_the_next(t
         await store.append("c", 2, SAID, at=1.0)
 
 
-async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "rondel.db"
+async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(path: Path, tmp_path: Path) -> None:
     async with SqliteStore(path) as store:
         for seq in range(1, 3 * AT_ONCE_COMMITS_MAX):
             await store.append("c", seq, SAID, at=1.0)

@@ -175,7 +175,7 @@ async def test_the_history_of_a_conversation_is_shown_when_it_is_opened(bench: B
         before = chat.text.count("A long time ago.")
         await chat.type("/resume c")
         assert chat.text.count("A long time ago.") == before + 1
-        assert chat.text.endswith("Nothing to resume in this conversation.")
+        assert chat.text.endswith("Nothing was interrupted; type a message to continue.")
 
 
 async def test_help_lists_shared_commands_the_surface_s_own_the_plugins_and_its_tips(bench: Bench):

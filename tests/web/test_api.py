@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rondel import Agent, Limits, tool
+from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Pause, Scripted, call
 from tests.web.served import WAIT_S, Site, site
@@ -385,3 +386,17 @@ async def test_odd_numbers_and_names_are_one_sentence_and_no_failure():
             assert answer.status_code == 200
         for engine in ("big:" + "x" * 600, "big:a\nb"):
             assert (await made.client.post(f"{here}/engine", json={"engine": engine})).status_code == 400
+
+
+async def test_messages_that_waited_when_the_server_ended_are_answered_first(tmp_path: Path):
+    """`rondel serve` takes up nothing by itself; who speaks again is answered in the order of their messages."""
+    path, pause = tmp_path / "rondel.db", Pause("I begin ")
+    async with site(Agent("a", engine=Scripted(pause)), store=SqliteStore(path), recover=False) as made:
+        id = await made.start()
+        for text in ("one", "two"):
+            await made.json("POST", f"/api/conversations/{id}/messages", {"text": text})
+        await pause.reached.wait()
+    engine = Scripted("First.", "Second.", "Third.")
+    async with site(Agent("a", engine=engine), store=SqliteStore(path), recover=False) as made:
+        await made.say(id, "three")
+    assert [prompt.messages[-1].text for prompt in engine.prompts] == ["one", "two", "three"]

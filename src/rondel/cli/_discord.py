@@ -10,8 +10,10 @@ from importlib.util import find_spec
 
 from ..app.app import App
 from ..errors import ConfigError, RondelError
+from ..project.config import secrets_in
 from ..project.settings import Config, DiscordSettings
 from ..text.printable import one_line
+from ..text.redaction import Redactor
 from ._output import tell
 
 VARIABLE = "DISCORD_TOKEN"
@@ -46,13 +48,15 @@ def allow_extensions(config: Config) -> None:
 class Bot:
     """The bot beside whatever else the app does."""
 
-    def __init__(self, app: App, settings: DiscordSettings) -> None:
+    def __init__(self, app: App, config: Config) -> None:
         from ..surfaces.discord.mounting import RondelClient, attach
 
+        settings = settings_of(config)
         shards = {"shard_count": settings.shards} if settings.shards else {}
         self._client = RondelClient(extensions=settings.extensions, **shards)
         self._stop = asyncio.Event()
         self._bot = attach(self._client, app, settings)
+        self._bot.hide = Redactor(secrets_in(config, os.environ)).text
 
     def stop_soon(self, number: int = 0) -> None:
         self._stop.set()

@@ -99,7 +99,7 @@ async def _choose(picked: Picked) -> bool:
     tell(f"{picked.why[0].upper()}{picked.why[1:]}. A model can run on this computer:")
     tell(f"  1  {_about(RECOMMENDED)}")
     tell(f"  2  {_about(DEFAULT)}")
-    answer = await _line("Download which one? [1/2/n] ")
+    answer = await _line("Download which one? [1]/2/n ")
     chosen = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "2": DEFAULT}.get(answer)
     if chosen is None:
         raise ConfigError("no model was downloaded; set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama")

@@ -62,7 +62,7 @@ async def _run(agent: str, engine: str) -> int:
     allow_extensions(project.config)
     async with open_app(project, agent or settings.agent, engine, recover=True, is_public=True) as opened:
         tell(opened.model_line)
-        bot = Bot(opened.app, settings)
+        bot = Bot(opened.app, project.config)
         with signals(bot.stop_soon, "SIGINT", "SIGTERM"):
             await bot.run(token)
     return 0

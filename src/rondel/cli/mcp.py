@@ -33,9 +33,11 @@ FAILED = 1
 LINE_CHARS = 300
 
 
-@click.group(cls=CommandGroup, help="Manage MCP servers, or serve the agents as one.")
-def mcp() -> None:
-    pass
+@click.group(cls=CommandGroup, invoke_without_command=True, help="Manage MCP servers, or serve the agents as one.")
+@click.pass_context
+def mcp(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        context.invoke(list_servers, as_json=False)
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def _start_bot(project: Project, running: Running, group: asyncio.TaskGroup) -> 
         raise ConfigError("[discord] needs an agent in this project; `rondel init` writes one")
     log_to_stderr()
     allow_extensions(project.config)
-    token, bot = token_of(project.config), Bot(running.app, project.config.discord)
+    token, bot = token_of(project.config), Bot(running.app, project.config)
     group.create_task(bot.run(token))
     return bot
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import msgspec
 
 from ..errors import ConfigError
 from ..files.private import write_private
-from ..project.config import prices_of
+from ..project.config import prices_of, secrets_in
 from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.outline import trace_outline
 from ..surfaces.terminal.views import render
+from ..text.redaction import Redactor
 from ..trace import TraceNode, markdown, only_turn, read
+from ..trace.redact import without_secrets
 from ._options import as_json, conversation_id, flag, string
 from ._output import console, show, tell, write_json
 from ._trust import load_config
@@ -55,9 +59,11 @@ def trace(id: str, **options: Any) -> None:
     if view.watch:
         asyncio.run(_watch(id))
         return
-    root = asyncio.run(_read(id))
+    root, hide = asyncio.run(_read(id))
     if view.turn:
         root = only_turn(root, view.turn)
+    if view.output is not None or view.html:  # a file may be shared
+        root = without_secrets(root, hide)
     if view.output is not None:
         _write(view.output, _text(root, view))
     elif view.as_json:
@@ -86,10 +92,12 @@ def _write(path: Path, text: str) -> None:
     tell(f"The trace is in {path}.")
 
 
-async def _read(id: str) -> TraceNode:
+async def _read(id: str) -> tuple[TraceNode, Callable[[str], str]]:
+    """Return the trace, and what removes known secrets from a text."""
     config = load_config()
+    hide = Redactor(secrets_in(config, os.environ)).text
     async with contextlib.aclosing(open_store(config)) as store:
-        return await read(store, await find_conversation(store, id), price=prices_of(config).paid)
+        return await read(store, await find_conversation(store, id), price=prices_of(config).paid), hide
 
 
 async def _watch(id: str) -> None:

@@ -24,7 +24,8 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._open: dict[Due, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # when it is due; a timer of uvloop may not know
 
     def until(self, at: float | None) -> Deadline:
         """`with deadlines.until(loop_time):` raises TimeoutError in its task when that time comes; None never does."""
@@ -43,9 +44,9 @@ class Deadlines:
         self._open.pop(deadline, None)  # the timer stays: it finds nothing, or the next deadline
 
     def _arm(self, at: float) -> None:
-        if self._timer is None or at < self._timer.when():
+        if self._timer is None or at < self._timer_at:
             self.close()
-            self._timer = asyncio.get_running_loop().call_at(at, self._go_off)
+            self._timer_at, self._timer = at, asyncio.get_running_loop().call_at(at, self._go_off)
 
     def _go_off(self) -> None:
         self._timer = None

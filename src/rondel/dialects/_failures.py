@@ -52,11 +52,12 @@ def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> E
         return EngineTimeout(message, provider=provider, model=model, code=code)
     if status == 429 or status >= 500:
         has_capacity = status not in _NO_CAPACITY and "overloaded" not in code
-        what = "failed with an error of its own" if has_capacity else "has no capacity now"
+        what = "had an internal error" if has_capacity else "has no capacity now"
         message = f"{who} {what} (status {status}){quoted}; try again later"
         return EngineOverloaded(message, provider=provider, model=model, code=code)
     if status >= 400:
-        message = f"{who} rejected the request (status {status}){quoted}; change what is asked"
+        fix = f"check the name of the model {model!r}, and the base URL" if status == 404 else "change the request"
+        message = f"{who} rejected the request (status {status}){quoted}; {fix}"
         return PromptRejected(message, provider=provider, model=model, code=code)
     message = f"{who} answered with status {status}, which is neither a reply nor an error{quoted}; check the base URL"
     return EngineGarbled(message, provider=provider, model=model, code=code)

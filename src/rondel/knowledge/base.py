@@ -7,6 +7,7 @@ they are there: a file that moved, or a sync that was interrupted, is not embedd
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -98,6 +99,7 @@ class KnowledgeBase:
         self._fetcher = fetcher or PageFetcher()
         self._tags = {tag: pattern_of(patterns) for tag, patterns in settings.tags.items()}
         self._refreshed_at = float("-inf")
+        self._refreshing = asyncio.Lock()  # a search that comes meanwhile must find what is being read
         self._told: set[str] = set()
 
     # --- sync ---------------------------------------------------------------------------------------------------------
@@ -119,16 +121,17 @@ class KnowledgeBase:
 
     async def _refresh(self, embedder: Embedder | None) -> None:
         """Sync what little has changed since the last look; a search must not wait for much."""
-        now = self._clock.now()
-        if not self.settings.refresh_s or now - self._refreshed_at < self.settings.refresh_s:
-            return
-        self._refreshed_at = now
-        async with self._store.lock(self.key, wait=False) as held:
-            if held:  # else another process is at it
-                try:
-                    await _Sync(self, self._store, embedder, None).run(quick=True)
-                except (RondelError, OSError) as error:
-                    self.warn(f"the knowledge base {self.name!r} could not be refreshed: {error}")
+        async with self._refreshing:
+            now = self._clock.now()
+            if not self.settings.refresh_s or now - self._refreshed_at < self.settings.refresh_s:
+                return
+            self._refreshed_at = now
+            async with self._store.lock(self.key, wait=False) as held:
+                if held:  # else another process is at it
+                    try:
+                        await _Sync(self, self._store, embedder, None).run(quick=True)
+                    except (RondelError, OSError) as error:
+                        self.warn(f"the knowledge base {self.name!r} could not be refreshed: {error}")
 
     def warn(self, message: str) -> None:
         if message not in self._told and len(self._told) < _MORE:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ..contracts.source import Passage
-from ..engine import Engine, close
+from ..engine import Engine, ask
 from ..errors import EngineError
 from ..prompt import Prompt
-from ..values import Options, OutputSchema, ReplyBuilder, system, user
+from ..values import Options, OutputSchema, system, user
 
 log = logging.getLogger("rondel.knowledge")
 
@@ -37,18 +37,12 @@ async def reranked(engine: Engine, query: str, passages: Sequence[Passage]) -> l
     blocks = (f"[{number}]\n{_quoted(passage)}" for number, passage in enumerate(passages, 1))
     question = f"Question: {' '.join(query.split())[:2_000]}\n\n" + "\n\n".join(blocks)
     options = Options(temperature=0.0, output=OutputSchema(_SCHEMA, "order"))
-    builder = ReplyBuilder()
-    deltas = engine.stream(Prompt.of(system(_INSTRUCTIONS), user(question), options=options))
     try:
-        async for delta in deltas:
-            builder.add(delta)
-        text = builder.reply().text
+        text = (await ask(engine, Prompt.of(system(_INSTRUCTIONS), user(question), options=options))).text
         order = msgspec.json.decode(text[text.find("{") : text.rfind("}") + 1], type=_Order).order
     except (EngineError, msgspec.DecodeError) as error:
         log.warning("passages were not reranked: %s", error)
         return list(passages)
-    finally:
-        await close(deltas)
     first = [number - 1 for number in dict.fromkeys(order) if 1 <= number <= len(passages)]
     rest = [index for index in range(len(passages)) if index not in first]
     return [passages[index] for index in (*first, *rest)]

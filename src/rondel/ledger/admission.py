@@ -61,7 +61,6 @@ class AppliedRules:
 
     def __init__(self, scope: Scope, rules: Sequence[Rule]) -> None:
         self.scope = scope.cleaned()
-        self.provider = scope.engine.partition(":")[0]
         self.rules = tuple([(rule, *account) for rule in rules for account in rule.accounts_of(self.scope)])
         modes = [rule.mode for rule, _, _ in self.rules]
         self.blocks, self.warns = "block" in modes, "warn" in modes

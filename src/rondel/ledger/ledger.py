@@ -175,11 +175,11 @@ class Ledger:
                 "the ledger cannot be written, and `on_write_failure` is 'block': "
                 "calls are refused until there is space on the disk again; the log says more"
             )
-        applying = self._applying.get(scope) or self._applies_to(scope)
-        reservation = Reservation(self._clock.now(), applying.scope, tell)
-        if not self.prices.loaded and self.prices.lists(applying.provider):
+        applying = (self._applying.get(scope) or self._applies_to(scope)) if self.rules else None
+        reservation = Reservation(self._clock.now(), scope.cleaned() if applying is None else applying.scope, tell)
+        if self.prices.needs_lists(scope.engine):
             self._load_prices()
-        if applying.rules:
+        if applying is not None and applying.rules:
             await self._admit(reservation, applying, Usage(*tokens(), estimated=True), images)
         return reservation
 
@@ -346,7 +346,7 @@ class Ledger:
             text = f"the metadata of a charge cannot be written as JSON ({error}): use plain values"
             raise RondelError(text) from error
         now = self._clock.now() if at is None else at
-        if not self.prices.loaded and self.prices.lists(applying.provider):
+        if self.prices.needs_lists(scope.engine):
             await self._load_prices()
         charge = self._charge(id or self._new_id(), now, applying.scope, usage, metadata or {})
         spent = await self._store.record(charge, _watched(charge, applying))

@@ -90,6 +90,10 @@ class Prices:
     def lists(self, provider: str) -> bool:
         return not self.without_lists and provider in LISTS
 
+    def needs_lists(self, engine: str) -> bool:
+        """Return whether the prices of this engine are in lists that are not loaded."""
+        return self._snapshot is None and self.lists(engine.partition(":")[0])
+
     def load(self) -> None:
         from genai_prices import __version__
         from genai_prices.data_snapshot import get_snapshot
@@ -101,7 +105,7 @@ class Prices:
         self, provider: str, model: str, usage: Usage, at: float, images: ImageUsage | None = None
     ) -> tuple[int | None, str]:
         """Return what a call cost, in billionths of a dollar, and the name of the price list; None if unknown."""
-        if (rates := self._own_rates(provider, model)) is not None:
+        if provider in self._own and (rates := self._own_rates(provider, model)) is not None:
             return _cost(rates, usage, images), "own price"
         if provider == EMBEDDED and self._has_embedded:
             return _cost(_FREE_RATES, usage, images), "embedded"
@@ -113,14 +117,11 @@ class Prices:
         return _UNKNOWN if self._estimate is None else (_cost(self._estimate, usage, images), ESTIMATED)
 
     def _own_rates(self, provider: str, model: str) -> tuple[Rates, ...] | None:
-        own = self._own.get(provider)
-        if own is None:
-            return None
         key = provider, model
         if key not in self._own_found:
             if len(self._own_found) >= MODELS_MAX:
                 del self._own_found[next(iter(self._own_found))]
-            found = (rates for pattern, rates in own if fnmatchcase(model.lower(), pattern.lower()))
+            found = (rates for pattern, rates in self._own[provider] if fnmatchcase(model.lower(), pattern.lower()))
             self._own_found[key] = None if (first := next(found, None)) is None else (first,)
         return self._own_found[key]
 

@@ -128,7 +128,7 @@ def dollars(nanousd: int) -> str:
     amount = nanousd / NANO
     if amount == 0 or amount >= 0.1:
         return f"${amount:,.2f}"
-    return f"${amount:.4f}" if amount >= 0.0001 else f"${amount:.2g}" if amount >= 1e-6 else "$0.000001 or less"
+    return f"${amount:.4f}" if amount >= 0.0001 else f"${amount:.6f}" if amount >= 1e-6 else "$0.000001 or less"
 
 
 def cost_text(totals: Totals) -> str:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..tools.calculate import evaluate
+from ..text.arithmetic import evaluate
 
 AGENTS = (evaluate,)

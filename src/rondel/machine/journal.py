@@ -47,7 +47,7 @@ class Journal:
         self._told = 0
         self._awaited = 0
         # Watchers that also want what other processes write share one subscription.
-        self._followers: list[Watcher] = []
+        self._followers: tuple[Watcher, ...] = ()
         self._subscription: Subscription | None = None
         self.is_behind = self._is_failing = False
 
@@ -171,14 +171,13 @@ class Journal:
     # --- other processes ----------------------------------------------------------------------------------------------
 
     def follow(self, watcher: Watcher) -> None:
-        self._followers.append(watcher)
+        self._followers += (watcher,)
         if self._subscription is None:
             self._subscription = self._store.subscribe(self.conversation, self._on_change)
             self.is_behind = True
 
     def unfollow(self, watcher: Watcher) -> None:
-        if watcher in self._followers:
-            self._followers.remove(watcher)
+        self._followers = tuple([one for one in self._followers if one is not watcher])
         if not self._followers and self._subscription is not None:
             self._subscription.close()
             self._subscription = None
@@ -264,7 +263,9 @@ class Watcher:
 
     def __init__(self, journal: Journal, after: int | None = None, *, follow: bool = False) -> None:
         self._journal = journal
-        self._queue: list[tuple[int, Event]] = []
+        # Beside each other, not as pairs: the garbage collector looks at every tuple that waits.
+        self._queue: list[Event] = []
+        self._seqs: list[int] = []
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
@@ -280,9 +281,10 @@ class Watcher:
         if self._skips:
             return
         queue = self._queue
-        queue.append((seq, event))
+        queue.append(event)
+        self._seqs.append(seq)
         if len(queue) > WATCHER_EVENTS_MAX:
-            queue.clear()
+            self._queue, self._seqs = [], []
             self._skips = self._lagged = True
         if self._waiter is None:
             return
@@ -298,7 +300,7 @@ class Watcher:
 
     def has_seen(self, seq: int) -> bool:
         """Whether this watcher has shown the entry at this position, or has it in its queue."""
-        return self._first < seq <= max(self.seq, *(queued for queued, _ in self._queue), 0)
+        return self._first < seq <= max(self.seq, *self._seqs, 0)
 
     def wake(self) -> None:
         if self._timer is not None:
@@ -326,14 +328,14 @@ class Watcher:
     def _drain(self) -> list[tuple[int, Event]]:
         events: list[tuple[int, Event]] = []
         last = self.seq
-        for seq, event in self._queue:
+        for seq, event in zip(self._seqs, self._queue, strict=True):
             if seq:
                 if seq <= last:
                     continue  # read from the log already, when this watcher caught up
                 last = seq
             events.append((last, event))
         self.seq = last
-        self._queue.clear()
+        self._queue, self._seqs = [], []
         return events
 
     async def _catch_up(self) -> list[tuple[int, Event]]:
@@ -355,7 +357,8 @@ class Watcher:
             journal.follow(self)
         self._journal = journal
         # The log may have more than this watcher has seen; or less, if an append failed or it was deleted.
-        self._queue = [(seq, event) for seq, event in self._queue if seq <= journal.seq]
+        queued = [(seq, event) for seq, event in zip(self._seqs, self._queue, strict=True) if seq <= journal.seq]
+        self._seqs, self._queue = [seq for seq, _ in queued], [event for _, event in queued]
         self.seq, self._first = min(self.seq, journal.seq), min(self._first, journal.seq)
         self._skips = self.seq < journal.seq
         self.wake()

@@ -60,6 +60,7 @@ from ..values import (
 from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
+_EMPTY: frozenset[str] = frozenset()
 
 
 class CarriedOut(Value, frozen=True):
@@ -144,13 +145,11 @@ class Transcript:
         self.sources: dict[int, Citation] = {}  # the sources that texts refer to by number
         self._open = 0
         self._directing: RoundFinished | None = None
-        self._after_calls: list[Message] = []
-        # Sets that stay empty in nearly all conversations are frozen ones, which take no memory.
-        self.always_allowed: frozenset[str] = (
-            frozenset()
-        )  # the `Question.covers` of approvals that were answered with `always`
+        # What stays empty in nearly all conversations is a tuple or a frozen set, all the same one: it takes no memory.
+        self._after_calls: tuple[Message, ...] = ()
+        self.always_allowed = _EMPTY  # the `Question.covers` of approvals that were answered with `always`
         self.inbox: dict[str, Message] = {}
-        self._quiet: frozenset[str] = frozenset()
+        self._quiet = _EMPTY
         self.jobs: dict[str, JobInfo] = {}
         """The background jobs in the order of their start, also those that have ended."""
         self.owed = False
@@ -164,7 +163,7 @@ class Transcript:
         self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
         self.person = _NOBODY  # who started the newest turn
         self.turns_done: set[str] = set()
-        self.undone: frozenset[str] = frozenset()  # the turns that no longer count
+        self.undone = _EMPTY  # the turns that no longer count
         self._starts: list[TurnStart] = []
         self._removed = 0  # how many messages undoing has removed
         self.ids: set[str] = set()
@@ -191,7 +190,7 @@ class Transcript:
         self.turn_seconds = 0.0  # how long the turn ran before it last waited for a person
         self.turn_input: str | None = None  # the first text that the turn was given
         self.repetition = Repetition()  # counts the calls of this turn that gave nothing new
-        self.carried_out: list[CarriedOut] = []
+        self.carried_out: tuple[CarriedOut, ...] = ()
         self._spent_below = _NO_SPENT
         self.offered: dict[str, None] = {}  # the agents that answers of this turn suggested
         self.handoffs = 0
@@ -295,7 +294,7 @@ class Transcript:
         if message.id:
             self.ids.add(message.id)
         if self.calls:
-            self._after_calls.append(message)
+            self._after_calls += (message,)
         else:
             self._add(message)
 
@@ -365,7 +364,7 @@ class Transcript:
             self.continuations += 1
         if not calls:
             self.output = event.message.text
-            self.carried_out = [done for done in self.carried_out if done.lasts]
+            self.carried_out = tuple([done for done in self.carried_out if done.lasts])
 
     def _call_started(self, event: CallStarted) -> None:
         if call := self.calls.get(event.call_id):
@@ -404,11 +403,11 @@ class Transcript:
         results = tuple(c.result for c in self.calls.values() if c.result is not None)
         self.calls = {}
         if (asked := self._directing) is not None:
-            self.carried_out.append(CarriedOut(asked.agent, asked.message, results))
+            self.carried_out += (CarriedOut(asked.agent, asked.message, results),)
         self._add(Message("tool", results, duration=asked.message.duration if asked else None))
         for message in self._after_calls:
             self._add(message)
-        self._after_calls = []
+        self._after_calls = ()
         if any(result.final for result in results):
             self.owed = False
 
@@ -440,7 +439,7 @@ class Transcript:
         self.rounds, self.owed, self.agent = start.rounds, start.owed, start.agent
         self.current_agent = start.current_agent
         self.inputs, self.facts, self.old_facts = start.inputs, start.facts, start.old_facts
-        self.calls, self._open, self._directing, self._after_calls = {}, 0, None, []
+        self.calls, self._open, self._directing, self._after_calls = {}, 0, None, ()
         self.turns_done.update(undone)
         self.undone |= set(undone)
         self._begin_turn(self._starts[-1].turn if self._starts else "")

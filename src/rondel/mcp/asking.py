@@ -8,18 +8,17 @@ same answers are given again when it asks the same. So a question costs nothing 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
 
+from ..engine import ask
 from ..errors import RondelError
 from ..prompt import Prompt
 from ..question import NO, QUOTE_BAR, YES, Answer, Hold, Question, is_yes
 from ..text.printable import visible_line, visible_lines
 from ..tool import CallContext
-from ..values import Delta, Message, Options, ReplyBuilder, Text
+from ..values import Message, Options, Text
 from .spec import ServerSpec
 
 NAMESPACE = "mcp-calls"
@@ -226,12 +225,7 @@ class Asker:
         return await self._complete(prompt)
 
     async def _complete(self, prompt: Prompt) -> Json:
-        builder = ReplyBuilder()
-        stream = self._context.turn.engine_named("", kind="sampling").stream(prompt)
-        async with aclosing(cast("AsyncGenerator[Delta]", stream)) as deltas:
-            async for delta in deltas:
-                builder.add(delta)
-        reply = builder.reply()
+        reply = await ask(self._context.turn.engine_named("", kind="sampling"), prompt)
         return {
             "role": "assistant",
             "content": {"type": "text", "text": reply.text},

@@ -17,6 +17,8 @@ from urllib.parse import quote, unquote
 
 import mcp_types as types
 import msgspec
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -82,8 +84,14 @@ class AgentServer:
         manager = StreamableHTTPSessionManager(
             self.server, max_request_body_size=body_bytes_max, session_idle_timeout=600, max_sessions=1_000
         )
+
+        async def handle(scope: Any, receive: Any, send: Any) -> None:
+            # The SDK gives a session to nobody but the user that opened it.
+            user = AuthenticatedUser(AccessToken(token="", client_id=scope[KEY], scopes=[]))
+            await manager.handle_request({**scope, "user": user}, receive, send)
+
         async with manager.run():
-            yield manager.handle_request
+            yield handle
 
     # --- tools --------------------------------------------------------------------------------------------------------
 

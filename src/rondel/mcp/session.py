@@ -199,7 +199,7 @@ class Session:
         resources = bool(has.resources and has.resources.list_changed)
         if not (tools or prompts or resources):
             return
-        # A server may say that it tells of changes and not do so: then its lists stay as they are.
+        # A server may promise to report changes and not do so: then its lists stay as they are.
         with contextlib.suppress(MCPError, RuntimeError, TimeoutError, ConnectionError):
             async with self.client.listen(
                 tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources

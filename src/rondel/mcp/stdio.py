@@ -132,7 +132,8 @@ class StdioTransport:
         how = "it closed its output" if code is None else f"it ended with the code {code}"
         if code is not None and code < 0:
             how = f"it was killed by signal {-code}"
-        said = " ".join(self._said.split())[-300:]
+        said = " ".join(self._said.split())
+        said = f"…{said[-300:]}" if len(said) > 300 else said
         return f"{how}, saying: {said}" if said else how
 
     async def _drain_stderr(self, process: Process) -> None:

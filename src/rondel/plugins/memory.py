@@ -104,7 +104,7 @@ class MemoryAgent(Plugin):
 
         Args:
             query: words of what you look for; leave it out for what was kept last
-            limit: how many things at the most
+            limit: how many things at most
         """
         limit = max(1, min(limit, RECALL_MAX))
         entries = await self._entries(_scope(context.turn))
@@ -166,7 +166,7 @@ def _checked(text: str, tags: Sequence[str], *, at: float) -> Entry:
         )
     kept = tuple(dict.fromkeys(tag for tag in (" ".join(tag.split()) for tag in tags) if tag))
     if len(kept) > TAGS_MAX or any(len(tag) > TAG_CHARS_MAX for tag in kept):
-        raise ToolError(f"give {TAGS_MAX} tags at the most, of {TAG_CHARS_MAX} characters at the most")
+        raise ToolError(f"give at most {TAGS_MAX} tags, of at most {TAG_CHARS_MAX} characters each")
     return Entry(text, kept, at)
 
 

@@ -25,7 +25,7 @@ async def write_todo(text: str) -> str:
             is nothing to do any more
     """
     if len(text) > CHARS_MAX:
-        raise ToolError(f"the list has {len(text):,} characters; write it with {CHARS_MAX:,} at the most")
+        raise ToolError(f"the list has {len(text):,} characters; write at most {CHARS_MAX:,}")
     return "(the list is kept)"
 
 

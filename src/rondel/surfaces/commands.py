@@ -229,7 +229,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("export", "save this conversation as Markdown or JSON", _export, "[markdown|json]"),
     Command("agent", "list the agents, or switch to another", _agent, "[NAME]"),
     Command("model", "show which model answers and why, or switch to another", _model, "[NAME]"),
-    Command("set", "list what this conversation overrides of its agent, or set something", _set, "[KEY [VALUE]]"),
+    Command("set", "list the settings that this conversation overrides, or change one", _set, "[KEY [VALUE]]"),
     Command("tools", "list what the agent can do", _tools),
     Command("plugins", "list the plugins in order", _plugins),
     Command("trace", "show what happened in this conversation", _trace, "[short]"),

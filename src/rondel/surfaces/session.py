@@ -251,7 +251,7 @@ class Session:
         view = await conversation.resume()
         if view is None:
             self._set_busy(False)
-            self._surface.show_note("Nothing to resume in this conversation.")
+            self._surface.show_note("Nothing was interrupted; type a message to continue.")
         else:
             self._surface.show_note(WORKING_ELSEWHERE if elsewhere else "Resuming the interrupted turn.")
             self._follow(view)

@@ -18,7 +18,7 @@ from ..text.lenient import parse_object, relaxed, repaired
 from ..values import Options, OutputSchema, Usage, Value, system, user
 
 TRIES = 2
-TOKENS_MAX = 1_000  # the length of an answer: a longer one is cut off, and what has come is read
+TOKENS_MAX = 1_000  # the length of an answer: a longer one is cut off, and its beginning is read
 TEXT_CHARS_MAX = 50_000  # how much of a text is sent; the rest is left out, with a note
 
 

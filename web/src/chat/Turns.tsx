@@ -146,7 +146,7 @@ export function QuestionCard({ question, talk }: { question: Question; talk: Tal
     return () => clearTimeout(timer);
   }, [question.id]);
   const sending = talk.sending.value; // the question may come before the message's own answer: buttons are disabled until then
-  // Who is typing goes on typing: what was meant for a message must not answer a question.
+  // A person who is typing keeps typing: what was meant for a message must not answer a question.
   useEffect(() => {
     const at = document.activeElement;
     const isTyping = (at instanceof HTMLTextAreaElement || at instanceof HTMLInputElement) && at.value !== "";

@@ -76,7 +76,7 @@ class Faults:
         elif isinstance(error, NotHttp):
             return self.no_model("not_http", f"{where} did not answer in HTTP; check its base URL")
         elif isinstance(error, NoAddress):
-            code, text = "dns", f"{where} has no address; check its base URL and the network"
+            code, text = "dns", f"{where} cannot be found; check the network and its base URL"
         elif isinstance(error, TlsFailed):
             code, text = "tls", f"the TLS connection to {where} is not trusted: {error}"
         elif isinstance(error, Refused):

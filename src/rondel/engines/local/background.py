@@ -155,7 +155,7 @@ async def _say(hello: Hello) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 
 def _start() -> None:
-    """Start the background process. It goes on when this process ends. Raises OSError if it cannot be started."""
+    """Start the background process. It outlives this process. Raises OSError if it cannot be started."""
     path = folder()
     private_folder(path)
     if path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o077:

@@ -78,7 +78,7 @@ class Request:
         with self._lock:
             self._chunks.append(chunk)
             first = len(self._chunks) == 1
-        if first:  # the loop takes all that has come when it gets round to it
+        if first:  # the loop then takes everything that has arrived
             self._wake()
         return self._stopped
 

@@ -27,7 +27,7 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "
 
 
 def must_call(options: Options) -> bool:
-    """Whether words alone are no answer."""
+    """Whether the model must call a tool."""
     return (options.tool_choice or "auto") not in ("auto", "none")
 
 

@@ -153,5 +153,5 @@ def _found(name: str, document: Document, path: KeyPath, find: Find | None) -> t
         raise document.error(path, f"there is no transform {name!r}{nearest(name, tuple(TRANSFORMS))}")
     found = find(name, document.where(path))
     if not (isinstance(found, type) and issubclass(found, Transform)):
-        raise document.error(path, f"{name!r} is no transform: {found!r} is not a subclass of Transform")
+        raise document.error(path, f"{name!r} is not a transform: {found!r} is not a subclass of Transform")
     return found

@@ -195,9 +195,11 @@ class TurnBridge:
 
     def asks(self, engine: Engine) -> None:
         """Count a round of the turn's own engine, which differs from the routed one if a plugin handed over."""
-        if self._asking is not None and self._asking.charged_engine is engine:
+        turn = self._asking
+        was_handed_over = turn is not None and turn.engine is engine
+        if was_handed_over or (turn is not None and turn.charged_engine is engine):
             self._rounds += 1
-            if engine.name not in self._decided:  # candidates note themselves when they are asked
+            if was_handed_over or engine.name not in self._decided:  # candidates note themselves when they are asked
                 self.note_engine(engine.name)
 
     def note_dropped(self, prompt: Prompt, engine: Engine) -> None:

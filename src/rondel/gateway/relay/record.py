@@ -100,7 +100,7 @@ class Record(msgspec.Struct):
     speed: Speed | None = None  # the speed of its session while it streams; None if the caller names no session
 
     def shorten(self) -> None:
-        """Shorten texts from outside to a length of which a thousand can be kept."""
+        """Shorten texts from outside, so that a thousand records can be kept."""
         self.why, self.error, self.model = self.why[:TEXT_MAX], self.error[:TEXT_MAX], self.model[:TEXT_MAX]
         if self.warnings:
             self.warnings = tuple([text[:TEXT_MAX] for text in self.warnings[:WARNINGS_MAX]])

@@ -282,8 +282,8 @@ class _Decider:
             return None, "there is no route for background work"
         model = self.request.model
         if pattern := self.routes.background_pattern(model):
-            return route, f"{model!r} fits {pattern!r}, and {route.why}"
-        return None, ("{!r} fits none of {}", model, self.routes.background_models)
+            return route, f"{model!r} matches {pattern!r}, and {route.why}"
+        return None, ("{!r} matches none of {}", model, self.routes.background_models)
 
     def web_search(self) -> _Result:
         if (route := self.routes.web_search) is None:

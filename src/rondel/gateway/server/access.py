@@ -152,7 +152,7 @@ def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:
     if not keys and not is_loopback(host):
         raise RondelError(
             f"without a key the gateway listens on this machine only, and {host!r} is not; "
-            'add a key, `[gateway.keys.<name>] key = "${NAME}"`, or take host = "127.0.0.1"'
+            'add a key, `[gateway.keys.<name>] key = "${NAME}"`, or use host = "127.0.0.1"'
         )
 
 

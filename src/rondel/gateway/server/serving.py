@@ -61,7 +61,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 def _why_not(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is taken; stop what listens there, or take another one: rondel serve --port"
+        return f"port {port} of {host} is taken; stop what listens there, or choose another: rondel serve --port NUMBER"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"port {port} may not be opened by this user; take one above 1023: rondel serve --port 8484"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):

@@ -77,13 +77,13 @@ def question_of(arguments: dict[str, Any]) -> ImageQuestion:
     if not question.imageId:
         raise ToolError("argument 'imageId' is empty; write the number of at least one image, such as [\"1\"]")
     if len(question.imageId) > IMAGES_MAX:
-        raise ToolError(f"{len(question.imageId)} images are too many at once; look at {IMAGES_MAX} at the most")
+        raise ToolError(f"{len(question.imageId)} images are too many at once; look at {IMAGES_MAX} at most")
     if len(question.regions) > REGIONS_MAX:
-        raise ToolError(f"{len(question.regions)} regions are too many at once; name {REGIONS_MAX} at the most")
+        raise ToolError(f"{len(question.regions)} regions are too many at once; name at most {REGIONS_MAX}")
     if not question.task.strip():
         raise ToolError("argument 'task' is blank; say what you need to know about the image")
     if len(question.task) > TASK_CHARS_MAX:
-        raise ToolError(f"the task has {len(question.task):,} characters; write {TASK_CHARS_MAX:,} at the most")
+        raise ToolError(f"the task has {len(question.task):,} characters; write at most {TASK_CHARS_MAX:,}")
     for id in question.imageId:
         number_of(id)
     return question

@@ -154,11 +154,10 @@ class MemoryLedgerStore:
             self._recorded.discard(charge.id)
             key = msgspec.structs.replace(charge.scope, conversation=""), day_of(charge.at)
             self._merged[key] = self._merged.get(key, Totals()) + Totals.of(charge)
-        known = {charge.scope.conversation for charge in self._charges}
         for (dimension, _), rows in self._totals.items():
             names = dimensions_in(dimension)
             if "conversation" in names:
-                index = names.index("conversation")
+                index, known = names.index("conversation"), {charge.scope.conversation for charge in self._charges}
                 for row in [row for row in rows if row[1].split(BETWEEN)[index] not in known]:
                     del rows[row]
 

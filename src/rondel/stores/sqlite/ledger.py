@@ -82,7 +82,7 @@ _TOTALS = f"calls, {_SUMS}, cost, unpriced, estimated, updated_at"
 _COLUMNS = f"id, at, day, scope, {_SUMS}, cost, price, estimated, metadata, origin"
 _COUNT = len(_COLUMNS.split(","))
 _SCOPED = "charges cross join scopes on scopes.number = charges.scope"
-"""Charges with their scopes; `cross` keeps the charges in front, of which only a few are looked at."""
+"""Charges with their scopes; `cross` makes SQLite begin with the charges, because only a few are looked at."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
@@ -164,7 +164,7 @@ def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
 def _gather(connection: sqlite3.Connection, mark: int, last: int) -> None:
     """Sum up the charges from one number to another by all that they have in common: each is looked at once.
 
-    Beside that stands in which windows their days are.
+    Each row also says which windows its day belongs to.
     """
     sums = ", ".join(f"sum({column}) as {column}" for column in _SUMS.split(", "))
     columns = f"day, first, last, {scopes.COLUMNS}, {_TOTALS}"

@@ -77,7 +77,8 @@ class SqliteStore:
         self._reading: StoreThread[Call] = StoreThread("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._flushing: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Handle | None = None
+        self._flush_at = 0.0  # when it is due; a timer of uvloop may not know
         self._due = 0.0  # when the oldest of what was posted must be written
         self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
@@ -361,10 +362,10 @@ class SqliteStore:
         is_alone = self._writing.posted == 1 and not self._subscriptions.has_pending
         self._due = due if is_alone else min(due, self._due)  # what was posted before a lonely one is written
         if self._flushing is not None:
-            if self._flushing.when() <= due:
+            if self._flush_at <= due:
                 return
             self._flushing.cancel()
-        self._flushing = self._loop.call_at(due, self._flush)
+        self._flush_at, self._flushing = due, self._loop.call_at(due, self._flush)
 
     @property
     def unwritten(self) -> Unwritten:
@@ -394,7 +395,7 @@ class SqliteStore:
         self._flushing = None
         if self._due > self._loop.time() and (self._writing.posted or self._subscriptions.has_pending):
             # What this was set for is written, together with something else. The rest may still wait for the same.
-            self._flushing = self._loop.call_at(self._due, self._flush)
+            self._flush_at, self._flushing = self._due, self._loop.call_at(self._due, self._flush)
             return
         self._subscriptions.flush()
         if self._writing.posted:

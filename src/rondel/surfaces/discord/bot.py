@@ -71,6 +71,8 @@ class DiscordBot:
         self.settings = settings or DiscordSettings()
         self.gate = Gate(self.settings)
         self.hooks = Hooks()
+        self.hide: Callable[[str], str] = str
+        """Removes known secrets from what is sent as a file."""
         self.pace = Pace(self.settings.edit_s, client.http)
         self.questions = Questions(self)
         self.bridge: CommandBridge | None = None
@@ -420,9 +422,10 @@ class DiscordBot:
         return (await self.records.conversation_of(above) if above else "") or f"{NEW}{message.id}"
 
     async def last_conversation(self, place: Place, person: discord.User | discord.Member) -> str:
-        """Return the conversation in which something was said last in a channel."""
-        known = self._last.get((place.channel, ""))
-        return known or await self.conversation_id(place, await self.chosen(place, speaker_of(person)), person.id)
+        """Return the conversation in which something was said last in a channel, or the person's own."""
+        chosen = await self.chosen(place, speaker_of(person))
+        known = "" if chosen.conversation == "user" else self._last.get((place.channel, ""))
+        return known or await self.conversation_id(place, chosen, person.id)
 
     async def forget(self, person: int) -> tuple[int, int]:
         """Delete the conversations in which only this person spoke. Returns how many, and how many were kept."""

@@ -11,13 +11,15 @@ import discord
 import msgspec
 from discord import app_commands
 
+from ...contracts.images import ImageRequest
 from ...contracts.window import Window
 from ...errors import RondelError
 from ...trace import read as read_trace
 from ...trace.page import page as trace_page
+from ...trace.redact import without_secrets
 from ..views import jobs_table
 from .chunks import LIMIT, chunks
-from .mapping import place_of_interaction, speaker_of
+from .mapping import person_of, place_of_interaction, scope_of, speaker_of
 from .outlet import NOBODY
 from .pending import Selected
 from .usage import By, UsagePage
@@ -87,15 +89,21 @@ def _refusal(permission: str) -> str:
 # --- talking ----------------------------------------------------------------------------------------------------------
 
 
+async def _admitted(bot: DiscordBot, interaction: Interaction) -> bool:
+    """Return whether the bot answers this person here; says so if it does not."""
+    admits = bot.gate.admits(place_of_interaction(interaction), speaker_of(interaction.user), to_bot=True)
+    if not admits:
+        await _answer(interaction, "I do not answer in this channel.")
+    return admits
+
+
 def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="chat", description="Ask the assistant something")
     @app_commands.describe(message="what to say", private="only you see the answer")
     async def chat(
         interaction: Interaction, message: app_commands.Range[str, 1, PROMPT_CHARS_MAX], private: bool = False
     ) -> None:
-        place = place_of_interaction(interaction)
-        if not bot.gate.admits(place, speaker_of(interaction.user), to_bot=True):
-            await _answer(interaction, "I do not answer in this channel.")
+        if not await _admitted(bot, interaction):
             return
         await interaction.response.defer(thinking=True, ephemeral=private)
         try:
@@ -113,9 +121,13 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="imagine", description="Make a picture")
     @app_commands.describe(prompt="what to show")
     async def imagine(interaction: Interaction, prompt: app_commands.Range[str, 1, PROMPT_CHARS_MAX]) -> None:
+        if not await _admitted(bot, interaction):
+            return
         await interaction.response.defer(thinking=True)
+        person, scope = person_of(interaction.user), scope_of(place_of_interaction(interaction))
+        scope = msgspec.structs.replace(scope, person=person.id, roles=person.roles)
         try:
-            picture = await images.generate(prompt, person=str(interaction.user.id))
+            (picture, *_) = (await images.make(ImageRequest(prompt), scope)).images
         except RondelError as error:  # also TokenLimitError, whose text is for people
             await _answer(interaction, str(error))
             return
@@ -265,7 +277,7 @@ def _add_trace(group: app_commands.Group, bot: DiscordBot) -> None:
             await _answer(interaction, "Nothing was said here yet.")
             return
         await interaction.response.defer(thinking=True, ephemeral=True)
-        root = await read_trace(bot.app.store, id, price=bot.app.ledger.paid)
+        root = without_secrets(await read_trace(bot.app.store, id, price=bot.app.ledger.paid), bot.hide)
         file = discord.File(io.BytesIO(trace_page(root).encode()), "trace.html")
         await interaction.followup.send("Open it in a browser.", file=file, ephemeral=True, allowed_mentions=NOBODY)
 

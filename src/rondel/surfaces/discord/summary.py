@@ -9,10 +9,11 @@ import msgspec
 
 from ...app.app import App
 from ...charge import Scope
+from ...engine import ask
 from ...errors import RondelError
 from ...events import Digest
-from ...prompt import Node, Prompt
-from ...values import Options, ReplyBuilder, system, user
+from ...prompt import Prompt
+from ...values import Options, system, user
 
 log = logging.getLogger("rondel.discord")
 
@@ -31,12 +32,9 @@ async def summarize(app: App, engine: str, digest: Digest, scope: Scope) -> str:
         return raw
     try:
         charged = app.charge(engine, msgspec.structs.replace(scope, kind="summary"))
-        messages = (system(ASKED), user(f"The tool {digest.name!r} returned:\n{raw[:INPUT_CHARS_MAX]}"))
-        nodes = tuple(Node(f"summary-{index}", role=one.role, text=one.text) for index, one in enumerate(messages))
-        builder = ReplyBuilder()
-        async for delta in charged.stream(Prompt(nodes, (), Options(tokens_max=200))):
-            builder.add(delta)
-        text = " ".join(builder.reply().text.split())
+        told = user(f"The tool {digest.name!r} returned:\n{raw[:INPUT_CHARS_MAX]}")
+        reply = await ask(charged, Prompt.of(system(ASKED), told, options=Options(tokens_max=200)))
+        text = " ".join(reply.text.split())
     except RondelError as error:
         log.info("no summary of %s: %s", digest.name, error)
         return raw

@@ -21,7 +21,7 @@ from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from ...values import Media, Message, Text
 from .a2a_tasks import INPUT_REQUIRED, SUBMITTED, WORKING, Task, Wire, task_id, tasks_of
-from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, Attachment, find_id, read_parts
+from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, Attachment, find_id, read_parts, take_up
 from .feed import PING
 from .route import Call, Nothing, Open, Problem, Route, encode, read_body
 
@@ -349,6 +349,7 @@ async def _begin(call: Call[Any, Any], agent: str, params: SendParams) -> Begun:
     message = Message("user", _parts(given), id=given.message_id)
     if given.context_id:
         conversation = call.app.conversation((await _context(call, given.context_id)).id, agent=agent)
+        await take_up(call, conversation)
         tasks = await _tasks(call, conversation.id)
         if known := next((turn for turn, task in tasks.items() if given.message_id in task.messages), None):
             return Begun(conversation, known, None)  # sent again
@@ -511,7 +512,7 @@ async def _ends(
                     return
             if seen or not batch:
                 yield seen
-    raise RondelError("the server ends this stream; the task goes on")
+    raise RondelError("the server closed this stream; the task continues")
 
 
 def _is_running(call: Call[Any, Any], conversation: Conversation, turn: str) -> bool:

@@ -24,7 +24,7 @@ from ...question import ALWAYS, NO, YES, Question
 from ...values import Media, Message, Text, ToolCall, ToolResult, Value
 from .agui_events import OURS, VERSION, Address, RunEvents, Wire, is_clients, messages_of
 from .chat import MESSAGES_MAX
-from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, TEXT_CHARS_MAX, Attachment, find_id, read_parts
+from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, TEXT_CHARS_MAX, Attachment, find_id, read_parts, take_up
 from .feed import PING
 from .route import Call, Nothing, Open, Problem, Route, encode
 
@@ -162,6 +162,7 @@ async def _stream(call: Call[RunInput, Nothing], conversation: Conversation) -> 
 
 async def _run(call: Call[RunInput, Nothing], conversation: Conversation) -> AsyncGenerator[bytes]:
     given, busy = call.body, call.web.busy_threads
+    await take_up(call, conversation)
     transcript = await conversation.transcript()
     is_running = conversation.id in busy or await conversation.is_at_work()
     new = _new(call, transcript)

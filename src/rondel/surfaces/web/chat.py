@@ -32,7 +32,7 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
     """A10: always answers; a turn that fails or waits for a person says so in one sentence."""
     given = call.body.messages
     if not given:
-        raise Problem(400, "there are no messages; send at least one of the user")
+        raise Problem(400, "there are no messages; send at least one message of the user")
     if len(given) > MESSAGES_MAX or sum(len(message.content) for message in given) > TEXT_CHARS_MAX:
         raise Problem(413, f"at most {MESSAGES_MAX} messages with {TEXT_CHARS_MAX:,} characters can be sent")
     if given[-1].role != "user":

@@ -81,7 +81,7 @@ class Call(Generic[B, Q]):
         self.check_engine(f"agent:{name}")
 
     def check_engine(self, name: str) -> None:
-        """Raise if this is no name, or if the caller's key may not use this engine."""
+        """Raise if no engine has this name, or if the caller's key may not use this engine."""
         if len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise Problem(400, f"{name[:80]!r} is not a name: it may have {NAME_CHARS_MAX} characters on one line")
         if not self.web.gate.allows(self.key, name):

@@ -87,7 +87,7 @@ class WebApp:
         self.openapi = encode(description(ROUTES, about.version))
         self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
         self.busy_threads: set[str] = set()
-        """The conversations in which a run of a protocol is about to start or goes on."""
+        """The conversations in which a run of a protocol is about to start or is under way."""
         self._page = PageFiles()
         self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
 

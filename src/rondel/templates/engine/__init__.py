@@ -1,4 +1,4 @@
-"""Answers with an agent's own text: a directive in it is a call, and the transcript says how far the text has come.
+"""Answers with an agent's own text: a directive in it is a call, and the transcript says how much of the text was said.
 
 If the text has directives, a round answers with their calls, which the loop runs like any call. The next round finds
 the results and continues the sentence, without another call of the model.

@@ -1,4 +1,4 @@
-"""The engine of an agent's own text in one turn: it finds in the transcript how far the text has come."""
+"""The engine of an agent's own text in one turn: it finds in the transcript how much of the text was said."""
 
 from __future__ import annotations
 
