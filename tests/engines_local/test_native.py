@@ -263,6 +263,19 @@ def test_the_templates_of_other_families_take_a_conversation_with_calls(
     asyncio.run(engine.aclose())
 
 
+@pytest.mark.slow
+@pytest.mark.weights
+def test_a_model_that_says_nothing_in_its_own_format_is_asked_in_the_other(weights_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "silent.gguf"  # it only ever saw assistants that say nothing
+    with_template(weights_path, path, CHATML.replace("{{ m.content }}", "{{ m.content if m.role == 'user' }}"))
+    engine = LocalEngine(path, context_tokens=2048)
+    turns = [said for number in range(6) for said in (user(f"{number}?"), assistant("Yes."))]
+    reply = reply_of(engine, *turns, user("7?"), tools=(WEATHER,))
+    assert reply.message.parts
+    assert reply.usage.tokens_out > 1
+    asyncio.run(engine.aclose())
+
+
 @pytest.mark.weights
 def test_a_model_without_tools_cannot_be_asked_in_its_own_format(weights_path: Path) -> None:
     with pytest.raises(EngineError, match="has no format for tools"):
