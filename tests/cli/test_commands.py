@@ -145,6 +145,25 @@ def test_the_doctor_says_what_answers_and_hides_keys(place: Place, monkeypatch: 
     assert "rondel model pull" in place.rondel("doctor").out
 
 
+def test_the_doctor_checks_the_keys_of_image_engines(place: Place):
+    place.write(
+        "rondel.toml",
+        """
+[images]
+engine = "openai:gpt-image-1"
+fallback = ["mine:flux"]
+
+[engines.mine]
+base_url = "http://127.0.0.1:9000/v1"
+""",
+    )
+    findings = json.loads(place.rondel("doctor", "--json").out)
+    missing, found = [finding for finding in findings if finding["what"] == "images"]
+    assert (missing["verdict"], missing["text"]) == ("missing", "openai:gpt-image-1 has no key")
+    assert missing["remedy"] == "set OPENAI_API_KEY, or `key` under [engines.openai]"
+    assert (found["verdict"], found["text"]) == ("ok", "mine:flux at 127.0.0.1:9000")
+
+
 def test_the_doctor_finds_a_damaged_store(place: Place):
     place.rondel("run", "rondel", "hi", "--engine", "echo")
     store = place.folder / "data" / "rondel" / "rondel.db"

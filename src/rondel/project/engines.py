@@ -133,7 +133,7 @@ def posting_engine(name: str, config: Config, env: Mapping[str, str]) -> HttpEng
 
     head, _, model = name.partition(":")
     settings = config.engines.get(head, EngineSettings())
-    endpoint = _endpoint(settings.provider or head, settings, env)
+    endpoint = endpoint_for(settings.provider or head, settings, env)
     if settings.first_token_s is None:
         endpoint = msgspec.structs.replace(endpoint, first_token_s=ANSWER_S)
     engine = HttpEngine(endpoint, DIALECTS[endpoint.dialect](), model or settings.model)
@@ -152,7 +152,7 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
     if provider == "local" and not settings.base_url:
         engine = _embedded(model or settings.model, settings, config, env)
         return _with_transforms(engine, model or settings.model, settings, config)
-    endpoint = _endpoint(provider, settings, env)
+    endpoint = endpoint_for(provider, settings, env)
     model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
     if not model:
         raise ConfigError(
@@ -195,7 +195,8 @@ def _transforms(model: str, settings: EngineSettings) -> tuple[TransformEntry, .
     return (*settings.transform, *chain.from_iterable(of_model))
 
 
-def _endpoint(provider: str, settings: EngineSettings, env: Mapping[str, str]) -> Endpoint:
+def endpoint_for(provider: str, settings: EngineSettings, env: Mapping[str, str]) -> Endpoint:
+    """Return where an engine's requests go, and with which key."""
     given = ("base_url", "dialect", "key", "headers", "connect_s", "first_token_s", "idle_s")
     fields: dict[str, Any] = {key: value for key in given if (value := getattr(settings, key))}
     if settings.body:
@@ -344,7 +345,7 @@ async def _configured(config: Config, env: Mapping[str, str], probe: Probe) -> P
     settings = config.engines.get(head, EngineSettings())
     provider = settings.provider or head
     if not (model or settings.model) and provider in PROVIDERS and not PROVIDERS[provider].model:
-        endpoint = _endpoint(provider, settings, env)
+        endpoint = endpoint_for(provider, settings, env)
         models = await _models_at(endpoint, probe)
         if not models:
             raise ConfigError(
