@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +97,31 @@ def engine(weights_path: Path) -> Iterator[LocalEngine]:
     asyncio.run(engine.load())
     yield engine
     asyncio.run(engine.aclose())
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+def test_a_model_that_is_loaded_again_does_not_read_the_examples_again(
+    weights_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RONDEL_CACHE", str(tmp_path))
+
+    def asked() -> tuple[Reply, float]:
+        start = time.process_time()
+        engine = LocalEngine(weights_path, context_tokens=2048)
+        reply = reply_of(engine, user("Who are you?"), tools=(ADD, WEATHER))
+        asyncio.run(engine.aclose())
+        return reply, time.process_time() - start
+
+    first, slow_s = asked()
+    (state,) = (tmp_path / "prompts").iterdir()
+    again, fast_s = asked()
+    assert fast_s < slow_s / 2
+    assert state.stat().st_mode & 0o077 == 0
+    state.write_bytes(b"damaged")
+    mended, _ = asked()
+    assert first.usage == again.usage == mended.usage
+    assert first.message.text == again.message.text == mended.message.text
 
 
 # --- with a real model ------------------------------------------------------------------------------------------------
@@ -361,7 +387,7 @@ def test_an_engine_says_what_it_is_before_anything_is_loaded() -> None:
     assert isinstance(engine, Engine)
     assert engine.name == "local:my-model"
     assert engine.facts == ModelFacts(window_tokens=1024, tools=True, output_schema=True, small=True)
-    assert LocalEngine.of(w.DEFAULT).name == "local:smollm2-135m"
+    assert LocalEngine(w.path_of(w.DEFAULT)).name == "local:smollm2-135m"
     assert LocalEngine("x.gguf", name="local:mine").name == "local:mine"
 
 

@@ -56,11 +56,15 @@ class Request:
                 body = self._body
                 if self._schema is not None:
                     body = body | {"grammar": import_runtime().json_schema_to_grammar(self._schema)}
-                model.server().handle_chat_completions(msgspec.json.encode(body), self._take)
+                server = model.server(body, lambda _: self._unwanted())
+                if not self._unwanted():
+                    server.handle_chat_completions(msgspec.json.encode(body), self._take)
         except EngineError as failed:
             error = failed
         except ValueError as failed:
-            error = PromptRejected(f"the model's template does not take this prompt: {failed}", provider="local")
+            hint = '; tool_format = "examples" takes every tool' if "tools" in self._body else ""
+            text = f"the model's template does not take this prompt: {failed}{hint}"
+            error = PromptRejected(text, provider="local")
         except BaseException as failed:
             error = EngineError(f"the embedded model failed: {failed!r}", provider="local")
         with self._lock:
