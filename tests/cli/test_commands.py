@@ -18,6 +18,7 @@ from rondel.engines.local.weights import DEFAULT, path_of
 from rondel.testing import Echo
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
+from tests.engines_local.gguf import gguf
 
 
 def test_the_version_is_printed(place: Place):
@@ -203,6 +204,19 @@ def test_models_are_listed_and_removed(place: Place):
     assert (gone.code, "nothing to remove" in gone.err) == (1, True)
     unknown = place.rondel("model", "pull", "smolm2-135m")
     assert (unknown.code, "did you mean 'smollm2-135m'?" in unknown.err) == (2, True)
+
+
+def test_a_model_says_how_it_calls_tools_and_why(place: Place):
+    model = gguf(tokenizer__chat_template="{% for tool in tools %}{{ tool }}{% endfor %}")
+    (place.project / "mine.gguf").write_bytes(model)
+    assert place.rondel("model", "pull", "./mine.gguf").code == 0
+    assert "native: its chat template has a format for tools" in place.rondel("model", "show", "mine").out
+    assert "examples: this model was measured" in place.rondel("model", "show", "qwen2.5-coder-1.5b").out
+    untried = json.loads(place.rondel("model", "show", "qwen3-4b", "--json").out)
+    assert (untried["tool_format"], untried["tool_format_why"]) == (
+        "",
+        "its chat template decides, once it is downloaded",
+    )
 
 
 def test_a_piped_chat_is_plain_text_line_by_line(place: Place):

@@ -361,7 +361,7 @@ def test_an_engine_says_what_it_is_before_anything_is_loaded() -> None:
     assert isinstance(engine, Engine)
     assert engine.name == "local:my-model"
     assert engine.facts == ModelFacts(window_tokens=1024, tools=True, output_schema=True, small=True)
-    assert LocalEngine.of(w.DEFAULT).name == "local:smollm2-135m"
+    assert LocalEngine(w.path_of(w.DEFAULT)).name == "local:smollm2-135m"
     assert LocalEngine("x.gguf", name="local:mine").name == "local:mine"
 
 

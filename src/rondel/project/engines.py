@@ -240,16 +240,22 @@ KEEP_S = 300.0  # how long a model stays loaded after its last use
 
 def _embedded(model: str, settings: EngineSettings, config: Config, env: Mapping[str, str]) -> Engine:
     from ..engines.local import LocalEngine
-    from ..engines.local.weights import DEFAULT, find, is_present
+    from ..engines.local.weights import DEFAULT, find, is_present, path_of
 
-    context_tokens, keep_s = settings.context_tokens or 4096, _keep_s(settings, env)
+    engine_of = partial(
+        LocalEngine,
+        context_tokens=settings.context_tokens or 4096,
+        threads=settings.threads,
+        keep_s=_keep_s(settings, env),
+        tool_format=settings.tool_format,
+    )
     if model.endswith(".gguf"):
         path = Path(config.project, Path(model).expanduser())
         if not path.is_file():
             raise ConfigError(f"the model's file {str(path)!r} does not exist; correct the path", path=config.path)
-        return LocalEngine(path, context_tokens=context_tokens, threads=settings.threads, keep_s=keep_s)
+        return engine_of(path)
     weights = find(model) if model else best_present() or DEFAULT
-    engine = LocalEngine.of(weights, context_tokens=context_tokens, threads=settings.threads, keep_s=keep_s)
+    engine = engine_of(path_of(weights))
     return engine if is_present(weights) else NeedsWeights(engine, weights)
 
 

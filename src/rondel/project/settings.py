@@ -76,6 +76,7 @@ class EngineSettings(_Discreet, frozen=True):
     idle_s: float | None = None
     context_tokens: int | None = None
     threads: int | None = None
+    tool_format: Literal["native", "examples"] | None = None  # how an embedded model calls tools
     keep_s: float | None = None  # how long an embedded model stays loaded in the background after its last use
     fallback: tuple[str, ...] = ()
     retry: RetrySettings = RetrySettings()

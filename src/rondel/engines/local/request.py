@@ -60,7 +60,9 @@ class Request:
         except EngineError as failed:
             error = failed
         except ValueError as failed:
-            error = PromptRejected(f"the model's template does not take this prompt: {failed}", provider="local")
+            hint = '; tool_format = "examples" takes every tool' if "tools" in self._body else ""
+            text = f"the model's template does not take this prompt: {failed}{hint}"
+            error = PromptRejected(text, provider="local")
         except BaseException as failed:
             error = EngineError(f"the embedded model failed: {failed!r}", provider="local")
         with self._lock:
