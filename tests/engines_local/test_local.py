@@ -545,6 +545,16 @@ def test_a_call_in_pieces_is_one_call(arguments: dict[str, Any], cuts: list[int]
     assert (call.name, call.arguments, call.broken) == ("odd “name”", arguments, "")
 
 
+@pytest.mark.parametrize("words", ['print("hi")', '{"a": "b"} is JSON', 'He said "no"', '"', '"} "'])
+@given(CUTS)
+def test_quotes_that_a_model_did_not_escape_are_words(words: str, cuts: list[int]) -> None:
+    assert read(split(f'{{"say": "{words}"}}\n', cuts)).text == words
+
+
+def test_an_escape_that_json_does_not_know_is_what_follows_it() -> None:
+    assert read([r'{"say": "C:\dir \u12', r'xy\n"}']).text == "C:dir u12xy\n"
+
+
 def test_half_a_pair_of_surrogates_becomes_a_mark_and_never_breaks_the_text() -> None:
     assert read(['{"say": "a\\ud83d', '\\ude00b\\ud83dc\\ude00\\ud83d"}']).text == "a\U0001f600b\ufffdc\ufffd\ufffd"
 

@@ -251,17 +251,16 @@ class UnionReader:
 
 
 class _StringDecoder:
-    """Decodes the inside of a JSON string that comes in pieces; the closing quote ends it."""
+    """Decodes the inside of a JSON string that comes in pieces. A bare quote is text, unless only the closing brace and
+    white space follow: then it is held back for good."""
 
     def __init__(self) -> None:
-        self._held, self._ended = "", False
+        self._held = ""
 
     def feed(self, text: str) -> str:
-        if self._ended:
-            return ""
         self._held += text
         words = list[str]()
-        while self._held and not self._ended:
+        while self._held:
             word, used = self._next()
             if not used:
                 break
@@ -273,8 +272,7 @@ class _StringDecoder:
         """The next decoded piece and how many characters it took; none when more must come first."""
         held = self._held
         if held[0] == '"':
-            self._ended = True
-            return "", 1
+            return ("", 0) if _MAY_END.fullmatch(held) else ('"', 1)
         if held[0] != "\\":
             plain = re.match(r'[^"\\]+', held)
             assert plain is not None
@@ -289,6 +287,8 @@ class _StringDecoder:
         held = self._held
         if len(held) < 6:
             return "", 0
+        if re.fullmatch("[0-9a-fA-F]{4}", held[2:6]) is None:
+            return "u", 2
         code = int(held[2:6], 16)
         if not 0xD800 <= code < 0xE000:
             return chr(code), 6
@@ -301,4 +301,5 @@ class _StringDecoder:
         return "\ufffd", 6
 
 
+_MAY_END = re.compile(r'"\}?\s*')
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
