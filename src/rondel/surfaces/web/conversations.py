@@ -146,10 +146,13 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)
-    if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
+    is_stored = info is not None and owns(call, info)
+    if not (is_stored or call.web.is_new(id, call.person)):
         raise _missing(id)
     transcript = (await call.app.journals.open(id)).transcript
     agent = transcript.starting_agent or call.web.new_agent(id)
+    if is_stored and transcript.starting_agent:  # a message that was just accepted is not in the store yet
+        call.web.forget_new(id)
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
@@ -317,7 +320,6 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     await take_up(call, conversation)
     view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
-    call.web.forget_new(conversation.id)
     return Sent(view.id, seq)
 
 
