@@ -28,7 +28,7 @@ from tests.cli.model_server import ModelServer
 from tests.cli.serving import Serving
 
 DONE = Record(
-    "r1", 1_000_000_000.0, "anthropic", "claude-x", "team", "s1", streams=True, rule="think", engine="work:big",
+    "r1", 1_000_000_000.0, "anthropic", "claude-x", "team", session="s1", streams=True, rule="think", engine="work:big",
     model="big-1", attempts=2, rounds=1, status=200, outcome="done", first_token_s=0.25, seconds=1.25,
     usage=Usage(tokens_in=1200, tokens_out=50, tokens_cached=900), cost_nanousd=4_200_000,
 )  # fmt: skip
