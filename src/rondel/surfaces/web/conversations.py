@@ -23,7 +23,6 @@ from .feed import without_data
 from .route import Call, Done, Nothing, Problem, Route, encode
 
 PAGE_MAX = 200
-SEARCHED_MAX = 500
 ENTRIES_MAX = 5_000
 TEXT_CHARS_MAX = 2_000_000
 ATTACHMENTS_MAX, ATTACHMENT_BYTES_MAX = 20, 32_000_000
@@ -172,9 +171,8 @@ async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
     before = await call.app.store.info(call.query.before) if call.query.before else None
     person = None if call.is_admin else call.person.id
     if words := call.query.search.strip():
-        found = [one.info for one in await call.app.store.search(words, limit=SEARCHED_MAX)]
-        mine = [info for info in found if owns(call, info)]
-        return ConversationPage(tuple(mine[:limit]), False)
+        found = await call.app.store.search(words, limit=limit, person=person)
+        return ConversationPage(tuple(one.info for one in found), False)
     found = await call.app.store.conversations(limit=limit + 1, before=before, person=person)
     return ConversationPage(tuple(found[:limit]), len(found) > limit)
 
