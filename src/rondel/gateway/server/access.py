@@ -21,6 +21,7 @@ from ...project.settings import EngineSettings, KeySettings
 from ..routing.routes import AGENT
 
 HOST_CHARS_MAX = 300  # longer Host headers are refused
+KEY_CHARS_MIN = 16  # of a key that strangers can try
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MISSING, WRONG, FOREIGN = "APIKEY is missing", "Invalid API key", "CORS not allowed for this origin"
 
@@ -149,6 +150,13 @@ _ANYTHING = Permit()
 
 
 def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:
+    """Raise if strangers could use the gateway: without a key, or by guessing one."""
+    short = next((name for name, key in keys.items() if len(key.key) < KEY_CHARS_MIN), None)
+    if short is not None and not is_loopback(host):
+        raise RondelError(
+            f"the key {short!r} can be guessed: a gateway that others can reach needs keys of at least "
+            f"{KEY_CHARS_MIN} characters; `openssl rand -hex 24` makes one"
+        )
     if not keys and not is_loopback(host):
         raise RondelError(
             f"without a key the gateway listens on this machine only, and {host!r} is not; "

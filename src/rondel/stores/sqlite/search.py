@@ -84,7 +84,8 @@ def find(connection: sqlite3.Connection, words: str, limit: int, person: str | N
         return []
     found = connection.execute(
         "select conversation, max(search.rowid) from search join conversations on id = conversation "
-        "where search match ?1 and (?3 is null or person = ?3) group by conversation order by updated_at desc, id desc limit ?2",
+        "where search match ?1 and (?3 is null or person = ?3) "
+        "group by conversation order by updated_at desc, id desc limit ?2",
         (query, limit, person),
     ).fetchall()
     excerpt = "select snippet(search, 0, '', '', '…', 24) from search where search match ? and rowid = ?"
