@@ -18,6 +18,7 @@ from ...contracts.endpoint import PROVIDERS, Provider
 from ...errors import RondelError
 from ...project.config import BUILTIN_ENGINES, canonical_engine
 from ...project.settings import EngineSettings, KeySettings
+from ...values import Person
 from ..routing.routes import AGENT
 
 HOST_CHARS_MAX = 300  # longer Host headers are refused
@@ -82,6 +83,11 @@ class Access:
         settings = self._engines.get(name.partition(":")[0], EngineSettings())
         chain = (name, *(canonical_engine(other, self._engines) for other in settings.fallback))
         return all(map(self.permit(key).allows, chain))
+
+    def person(self, key: str) -> Person:
+        """Return the person that a key belongs to: the one that it names, else one of the key's own name."""
+        settings = self.keys.get(key, KeySettings())
+        return Person(settings.person or key, roles=settings.roles, origin="key")
 
     def check_key(self, headers: Mapping[str, str], now: float) -> str:
         """Return the name of the caller's key; empty if no key is needed. Raises Refused."""

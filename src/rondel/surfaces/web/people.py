@@ -40,6 +40,8 @@ class Gate(Protocol):
 
     def allows(self, key: str, name: str) -> bool: ...
 
+    def person(self, key: str) -> Person: ...
+
 
 class Caller(NamedTuple):
     """Who asks, with the name of the key and the id of the session, if there is one."""
@@ -78,12 +80,12 @@ class People:
         headers = dict(request.headers)
         if headers.get("authorization") or headers.get("x-api-key"):
             key = gate.check_key(headers, self._clock.now())
-            return Caller(person_of(gate, key), key)
+            return Caller(gate.person(key), key)
         token = request.cookies.get(COOKIE, "")
         if token:
             session = await self._read(_hash(token))
             if session is not None and self._is_valid(gate, session):
-                return Caller(person_of(gate, session.key), session.key, _hash(token))
+                return Caller(gate.person(session.key), session.key, _hash(token))
         raise Problem(401, "log in first: POST /api/session with a key, or send the key as a bearer token")
 
     async def log_in(self, gate: Gate, key: str, browser: str) -> tuple[Person, str]:
@@ -98,7 +100,7 @@ class People:
         token = secrets.token_urlsafe(32)
         session = _Session(name, _hash(gate.keys[name].key), now, now + SESSION_S, browser[:200])
         await self._store.put(NAMESPACE, _hash(token), msgspec.json.encode(session), until=session.until)
-        return person_of(gate, name), token
+        return gate.person(name), token
 
     async def sessions(self, gate: Gate, person: Person) -> list[SessionInfo]:
         """Return a person's open sessions; an admin's list has everyone's."""
@@ -107,7 +109,7 @@ class People:
             session = await self._read(id)
             if session is None or not self._is_valid(gate, session):
                 continue
-            if ADMIN in person.roles or person_of(gate, session.key).id == person.id:
+            if ADMIN in person.roles or gate.person(session.key).id == person.id:
                 found.append(SessionInfo(id, session.key, session.created_at, session.until, session.browser))
         return found
 
@@ -144,12 +146,6 @@ class People:
         except Exception:
             return False
         return True
-
-
-def person_of(gate: Gate, key: str) -> Person:
-    """Return the person that a key belongs to: the one that it names, else one of the key's own name."""
-    settings = gate.keys.get(key, KeySettings())
-    return Person(settings.person or key, roles=settings.roles, origin="key")
 
 
 def _hash(secret: str) -> str:
