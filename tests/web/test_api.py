@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rondel import Agent, Limits, tool
+from rondel import Agent, App, Limits, Person, tool
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Pause, Scripted, call
@@ -337,6 +337,38 @@ async def test_every_route_is_described_and_answers_nonsense_with_one_sentence()
             assert wrong.status_code in (404, 405)
         missing = await made.client.get("/api/nothing")
         assert missing.status_code == 404
+
+
+async def test_a_conversation_is_there_as_soon_as_its_first_message_was_accepted():
+    async with site(Agent("a", engine=Scripted("Hi."))) as made:
+        id = await made.start()
+        sent = await made.json("POST", f"/api/conversations/{id}/messages", {"text": "Hello"})
+        await made.json("GET", f"/api/conversations/{id}")
+        await made.ended(id, sent["turn"])
+        await made.app.store.delete(id)
+        assert (await made.client.get(f"/api/conversations/{id}")).status_code == 404
+
+
+async def test_a_change_does_not_wait_for_the_turn_of_another_process(tmp_path: Path):
+    path, pause = tmp_path / "rondel.db", Pause("I begin ")
+
+    def other(name: str) -> Scripted:
+        return Scripted(name=name)
+
+    async with (
+        App(Agent("a", engine=Scripted(pause)), store=SqliteStore(path)) as elsewhere,
+        site(Agent("a", engine=Scripted()), store=SqliteStore(path), recover=False, make_engine=other) as made,
+    ):
+        view = await elsewhere.conversation("c").send("Hello", person=Person("user"))
+        await pause.reached.wait()
+        async with asyncio.timeout(WAIT_S):
+            for method, path, body in (("POST", "/engine", {"engine": "other:one"}), ("PATCH", "", {"title": "New"})):
+                answer = await made.client.request(method, f"/api/conversations/c{path}", json=body)
+                assert (answer.status_code, answer.json()["error"][:15]) == (409, "another process")
+            pause.release()
+            await view.result()
+        await made.json("PATCH", "/api/conversations/c", {"title": "Newer"})
+        assert (await made.json("GET", "/api/conversations/c"))["info"]["title"] == "Newer"
 
 
 async def test_a_deleted_conversation_ends_its_streams():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -28,6 +29,9 @@ TEXT_CHARS_MAX = 2_000_000
 ATTACHMENTS_MAX, ATTACHMENT_BYTES_MAX = 20, 32_000_000
 ID_CHARS_MAX = 200
 ADDRESS_CHARS_MAX = 4_000
+CHANGE_S = 2.0  # how long a change waits for a turn in another process
+
+T = TypeVar("T")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -147,8 +151,11 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     info = await call.app.store.info(id)
     if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
         raise _missing(id)
+    agent = call.web.new_agent(id)
+    if info is not None:  # not when a message is sent: its turn is stored a moment later
+        call.web.forget_new(id)
     transcript = (await call.app.journals.open(id)).transcript
-    agent = transcript.starting_agent or call.web.new_agent(id)
+    agent = transcript.starting_agent or agent
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
@@ -201,7 +208,7 @@ async def show(call: Call[Nothing, Nothing]) -> Shown:
 
 
 async def rename(call: Call[Title, Nothing]) -> Done:
-    await (await find(call)).rename(call.body.title)
+    await _changed((await find(call)).rename(call.body.title))
     return Done()
 
 
@@ -315,7 +322,6 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
     await take_up(call, conversation)
     view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
     view.close()
-    call.web.forget_new(conversation.id)
     return Sent(view.id, seq)
 
 
@@ -404,11 +410,22 @@ async def undo(call: Call[Nothing, Nothing]) -> Done:
     return Done()
 
 
-async def _changed(doing: Any) -> Any:
+async def _changed(change: Awaitable[T]) -> T:
     try:
-        return await doing
+        return await _soon(change)
+    except Problem:
+        raise
     except RondelError as error:
         raise Problem(409, str(error)) from None
+
+
+async def _soon(change: Awaitable[T]) -> T:
+    """Wait for a change, but not for the end of a turn in another process. What was not done by then is not done."""
+    try:
+        async with asyncio.timeout(CHANGE_S):
+            return await change
+    except TimeoutError:
+        raise Problem(409, "another process works on this conversation; try again when its turn is over") from None
 
 
 async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
@@ -431,7 +448,9 @@ async def use_engine(call: Call[Engine, Nothing]) -> Done:
     if call.body.engine:
         call.check_engine(call.body.engine)
     try:
-        await conversation.use_engine(call.body.engine)
+        await _soon(conversation.use_engine(call.body.engine))
+    except Problem:
+        raise
     except RondelError as error:
         raise Problem(400, str(error)) from None
     return Done()
