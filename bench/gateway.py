@@ -298,7 +298,7 @@ async def aborted(upstream: Process, requests: int) -> Ratio:
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
                 group.create_task(leave(process, count // AT_ONCE))
-        await asyncio.sleep(SETTLED_S)  # until the gateway has seen the last callers leave: before, their files are open
+        await asyncio.sleep(SETTLED_S)  # until the gateway has seen the last callers leave and closed their files
 
     with gateway(upstream, "claude:idle-3") as process:
         await many_leave(process, 2_000)

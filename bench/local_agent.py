@@ -32,7 +32,7 @@ from rondel.agent import Agent
 from rondel.app.app import App
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.examples import example_turns
-from rondel.engines.local.weights import find, path_of
+from rondel.engines.local.weights import ToolFormat, find, path_of
 from rondel.errors import ToolError
 from rondel.events import Outcome, RoundFinished, TurnFinished
 from rondel.limits import Limits
@@ -234,8 +234,8 @@ def _check_apart(tools: tuple[Tool, ...]) -> None:
         sys.exit(f"these questions are examples, so they measure nothing: {sorted(known)}")
 
 
-async def run(path: Path, kinds: list[str], context_tokens: int) -> list[Asked]:
-    engine = LocalEngine(path, context_tokens=context_tokens)
+async def run(path: Path, kinds: list[str], context_tokens: int, tool_format: ToolFormat | None) -> list[Asked]:
+    engine = LocalEngine(path, context_tokens=context_tokens, tool_format=tool_format)
     shell = msgspec.structs.replace(run_shell, run=_read_only, approval=None)
     built_in = builtin_agent(engine)
     if built_in.tools:
@@ -271,12 +271,13 @@ def main() -> int:
     )
     parser.add_argument("--at-least", type=int, default=0)
     parser.add_argument("--context-tokens", type=int, default=4096)
+    parser.add_argument("--tool-format", choices=("native", "examples"))
     options = parser.parse_args()
     path = Path(options.model) if options.model.endswith(".gguf") else path_of(find(options.model))
     path = path.absolute()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         _folder(Path(folder))
-        done = asyncio.run(run(path, options.kind, options.context_tokens))
+        done = asyncio.run(run(path, options.kind, options.context_tokens, options.tool_format))
     every, right = (
         Counter(each.question.kind for each in done),
         Counter(each.question.kind for each in done if not each.problem),

@@ -1,34 +1,34 @@
 """How fast an embedded model answers beside llama.cpp itself: the same file, threads, context and messages.
 
-`python -m bench.local_speed [MODEL] [THREADS]` asks the bare runtime (`xllamacpp.Server`, with its own defaults) and
-Rondel's engine in turn, each in a process of its own, and compares CPU time for the prompt and for the output: on a
-shared machine, wall time says more about the neighbours. One thread, unless told otherwise: several wait for each other
-busily, so that what a neighbour takes from one of them would count as work of the others. Exits with 1 if Rondel needs
-more than 5 % more for either.
+`python -m bench.local_speed [MODEL ...]` asks the bare runtime (`xllamacpp.Server`, with its own defaults) and Rondel's
+engine in turn, each in a process of its own, and compares the CPU time of the best answers, for the prompt and for the
+output: on a shared machine, wall time says more about the neighbours. One thread: several wait for each other busily,
+so that what a neighbour takes from one of them would count as work of the others. Each model is measured for two
+minutes, or three rounds if those take longer. Exits with 1 if Rondel needs more than 5 % more for either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.measure import Ratio, cheapest_quarter
+from bench.measure import Ratio
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.llama import import_runtime
-from rondel.engines.local.weights import DEFAULT, find, path_of
+from rondel.engines.local.weights import DEFAULT, RECOMMENDED, find, is_present, path_of
 from rondel.prompt import Prompt
 from rondel.values import Options, PartDelta, ReplyFinished, user
 
 LIMIT = 1.05
-ROUNDS = 12
+ROUNDS_MIN, ROUNDS_MAX, BUDGET_S = 3, 16, 120.0
 CONTEXT_TOKENS = 4096
-TOKENS_OUT = 48
+TOKENS_OUT = 32
 THREADS = 1
 
 
@@ -40,16 +40,16 @@ class Measured(NamedTuple):
 
 
 def text_of(number: int) -> str:
-    """A text of about 200 tokens that no round shares with another, so nothing is cached."""
-    return f"{number} " + " ".join(f"{number + n} comes before {number + n + 1}." for n in range(20)) + " Tell a story."
+    """A text of about 150 tokens that no round shares with another, so nothing is cached."""
+    return f"{number} " + " ".join(f"{number + n} comes before {number + n + 1}." for n in range(10)) + " Tell a story."
 
 
-def bare(path: str, threads: int) -> Any:
+def bare(path: str) -> Any:
     """Return a function that asks llama.cpp's server and gives what that took."""
     runtime = import_runtime()
     params = runtime.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.verbosity = path, CONTEXT_TOKENS, 1, -1
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
     server = runtime.Server(params)
 
     def ask(number: int) -> Measured:
@@ -76,9 +76,9 @@ def bare(path: str, threads: int) -> Any:
     return ask
 
 
-def ours(path: str, threads: int) -> Any:
+def ours(path: str) -> Any:
     """Return a function that asks Rondel's engine and gives what that took."""
-    engine = LocalEngine(path, context_tokens=CONTEXT_TOKENS, threads=threads)
+    engine = LocalEngine(path, context_tokens=CONTEXT_TOKENS, threads=THREADS)
     runner = asyncio.Runner()
 
     async def answer(number: int) -> Measured:
@@ -98,9 +98,9 @@ def _measured(start: float, seen: list[float], tokens_in: int, tokens_out: int) 
     return Measured((seen[0] - start) / tokens_in, (seen[-1] - seen[0]) / (tokens_out - 1))
 
 
-def serve(kind: str, path: str, threads: str) -> None:
+def serve(kind: str, path: str) -> None:
     """In a process of its own: answer each line, a number, with what it took."""
-    ask = {"bare": bare, "ours": ours}[kind](path, int(threads))
+    ask = {"bare": bare, "ours": ours}[kind](path)
     ask(1)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -108,8 +108,8 @@ def serve(kind: str, path: str, threads: str) -> None:
 
 
 class Side:
-    def __init__(self, kind: str, path: str, threads: int) -> None:
-        command = [sys.executable, "-m", "bench.local_speed", "--serve", kind, path, str(threads)]
+    def __init__(self, kind: str, path: str) -> None:
+        command = [sys.executable, "-m", "bench.local_speed", "--serve", kind, path]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._line()
 
@@ -130,33 +130,37 @@ class Side:
         self._process.wait()
 
 
-def run(path: str = "", threads: int = THREADS) -> list[Ratio]:
-    path = path or str(path_of(DEFAULT))
-    if not Path(path).exists():
-        print(f"nothing to measure: {path!r} is not there; `rondel model pull` fetches it")
-        return []
-    sides = [Side(kind, path, threads) for kind in ("ours", "bare")]
+def run(*names: str) -> Iterator[Ratio]:
+    for weights in map(find, names or (DEFAULT.name, RECOMMENDED.name)):
+        if is_present(weights):
+            yield from compared(path_of(weights))
+        else:
+            print(f"not measured: `rondel model pull {weights.name}` fetches it")
+
+
+def compared(path: Path) -> Iterator[Ratio]:
+    sides = [Side(kind, str(path)) for kind in ("ours", "bare")]
+    rounds, until = list[list[Measured]](), time.monotonic() + BUDGET_S
     try:
-        rounds = [[side.ask(1000 * number) for side in sides] for number in range(1, ROUNDS + 1)]
+        while len(rounds) < ROUNDS_MIN or (len(rounds) < ROUNDS_MAX and time.monotonic() < until):
+            rounds.append([side.ask(1000 * (len(rounds) + 1)) for side in sides])
     finally:
         for side in sides:
             side.close()
-    ratios = list[Ratio]()
     for index, what in enumerate(("prompt", "output")):
-        mine, theirs = (cheapest_quarter([pair[side][index] for pair in rounds]) for side in (0, 1))
+        mine, theirs = (min(pair[side][index] for pair in rounds) for side in (0, 1))
         shown = (f"{1 / each:.1f} tokens/CPU-s" for each in (mine, theirs))
-        ratios.append(Ratio(f"{Path(path).name}, {what}", mine / theirs, LIMIT, *shown))
-    return ratios
+        yield Ratio(f"{path.name}, {what}, best of {len(rounds)}", mine / theirs, LIMIT, *shown)
 
 
 def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
-        serve(*sys.argv[2:5])
+        serve(*sys.argv[2:4])
         return 0
-    name = sys.argv[1] if sys.argv[1:] else DEFAULT.name
-    path = name if name.endswith(".gguf") else str(path_of(find(name)))
-    ratios = run(os.path.abspath(path), int(sys.argv[2]) if sys.argv[2:] else THREADS)
-    print(*ratios, sep="\n")
+    ratios = list[Ratio]()
+    for ratio in run(*sys.argv[1:]):
+        print(ratio, flush=True)
+        ratios.append(ratio)
     return 0 if ratios and all(ratio.holds for ratio in ratios) else 1
 
 

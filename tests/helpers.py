@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import pytest
 from rondel import Agent, AgentResult, App
 from rondel.engines.local.weights import DEFAULT, Weights, path_of, pull
 from rondel.events import Event, LimitHit, MessageAdded, Outcome, RoundFinished, TurnFinished
-from rondel.machine.conversation import TurnView
+from rondel.machine.conversation import Conversation, TurnView
 from rondel.testing import Scripted, Step
 
 T = TypeVar("T")
@@ -33,6 +34,13 @@ def play(scene: Callable[[App], Awaitable[T]], *agents: Agent, timeout_s: float 
             return await scene(app)
 
     return asyncio.run(main())
+
+
+@asynccontextmanager
+async def talking(*agents: Agent, **settings: Any) -> AsyncIterator[Conversation]:
+    """A new conversation in an app."""
+    async with App(*agents, **settings) as app:
+        yield app.conversation()
 
 
 async def events_of(view: TurnView) -> list[Event]:

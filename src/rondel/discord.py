@@ -11,24 +11,16 @@ from typing import TYPE_CHECKING, Any
 from .errors import RondelError
 
 if TYPE_CHECKING:
-    from .project.settings import DiscordRule, DiscordSettings, ModeSettings
-    from .surfaces.discord.bot import ActiveTask, DiscordBot
-    from .surfaces.discord.hooks import ChatReply, ReplyContext
-    from .surfaces.discord.mounting import RondelClient, attach
-    from .surfaces.discord.outlet import Extras
-
-__all__ = [
-    "ActiveTask",
-    "ChatReply",
-    "DiscordBot",
-    "DiscordRule",
-    "DiscordSettings",
-    "Extras",
-    "ModeSettings",
-    "ReplyContext",
-    "RondelClient",
-    "attach",
-]
+    from .project.settings import DiscordRule as DiscordRule
+    from .project.settings import DiscordSettings as DiscordSettings
+    from .project.settings import ModeSettings as ModeSettings
+    from .surfaces.discord.bot import ActiveTask as ActiveTask
+    from .surfaces.discord.bot import DiscordBot as DiscordBot
+    from .surfaces.discord.hooks import ChatReply as ChatReply
+    from .surfaces.discord.hooks import ReplyContext as ReplyContext
+    from .surfaces.discord.mounting import RondelClient as RondelClient
+    from .surfaces.discord.mounting import attach as attach
+    from .surfaces.discord.outlet import Extras as Extras
 
 _HOMES = {
     ".project.settings": "DiscordRule DiscordSettings ModeSettings",
@@ -38,6 +30,7 @@ _HOMES = {
     ".surfaces.discord.outlet": "Extras",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from rondel import Agent, App, Limits, Outcome, RondelError, tool
 from rondel.errors import EngineDenied, LimitReached, TurnFailed
 from rondel.testing import Pause, Scripted, call
 from rondel.values import Usage
+from tests.helpers import talking
 
 
 @tool(approval="confirm")
@@ -71,8 +72,7 @@ def test_a_question_that_nobody_can_answer_is_an_error():
 
 async def test_a_turn_that_waits_or_was_stopped_is_not_a_failure():
     pause = Pause("I begin")
-    async with App(Agent("helper", engine=Scripted(call("pay"), "Paid.", pause), tools=[pay])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=Scripted(call("pay"), "Paid.", pause), tools=[pay])) as conversation:
         assert (await conversation.ask("Pay!")).outcome is Outcome.WAITING
         (question,) = await conversation.questions()
         assert (await (await conversation.answer(question.id, "yes")).result()).output == "Paid."

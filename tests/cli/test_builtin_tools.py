@@ -18,7 +18,7 @@ from rondel.tools.calculate import calculate
 from rondel.tools.clock import current_time
 from rondel.tools.shell import run_shell
 from rondel.values import ModelFacts, ToolResult
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, play, scripted, talking
 
 
 def result_of(name: str, tool: object, *, answer: str = "", **arguments: object) -> ToolResult:
@@ -104,8 +104,7 @@ async def test_a_shell_command_ends_with_all_it_started_when_the_turn_is_stopped
     os.mkfifo(fifo)
     command = f"(sleep 1000 & echo $! > {fifo}; wait)"
     agent, _ = scripted(call("run_shell", "c", command=command), tools=[run_shell])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await events_of(await conversation.send("go"))
         (question,) = await conversation.questions()
         view = await conversation.answer(question.id, "yes")

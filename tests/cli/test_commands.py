@@ -18,6 +18,7 @@ from rondel.engines.local.weights import DEFAULT, path_of
 from rondel.testing import Echo
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
+from tests.engines_local.gguf import gguf
 
 
 def test_the_version_is_printed(place: Place):
@@ -144,6 +145,25 @@ def test_the_doctor_says_what_answers_and_hides_keys(place: Place, monkeypatch: 
     assert "rondel model pull" in place.rondel("doctor").out
 
 
+def test_the_doctor_checks_the_keys_of_image_engines(place: Place):
+    place.write(
+        "rondel.toml",
+        """
+[images]
+engine = "openai:gpt-image-1"
+fallback = ["mine:flux"]
+
+[engines.mine]
+base_url = "http://127.0.0.1:9000/v1"
+""",
+    )
+    findings = json.loads(place.rondel("doctor", "--json").out)
+    missing, found = [finding for finding in findings if finding["what"] == "images"]
+    assert (missing["verdict"], missing["text"]) == ("missing", "openai:gpt-image-1 has no key")
+    assert missing["remedy"] == "set OPENAI_API_KEY, or `key` under [engines.openai]"
+    assert (found["verdict"], found["text"]) == ("ok", "mine:flux at 127.0.0.1:9000")
+
+
 def test_the_doctor_finds_a_damaged_store(place: Place):
     place.rondel("run", "rondel", "hi", "--engine", "echo")
     store = place.folder / "data" / "rondel" / "rondel.db"
@@ -203,6 +223,19 @@ def test_models_are_listed_and_removed(place: Place):
     assert (gone.code, "nothing to remove" in gone.err) == (1, True)
     unknown = place.rondel("model", "pull", "smolm2-135m")
     assert (unknown.code, "did you mean 'smollm2-135m'?" in unknown.err) == (2, True)
+
+
+def test_a_model_says_how_it_calls_tools_and_why(place: Place):
+    model = gguf(tokenizer__chat_template="{% for tool in tools %}{{ tool }}{% endfor %}")
+    (place.project / "mine.gguf").write_bytes(model)
+    assert place.rondel("model", "pull", "./mine.gguf").code == 0
+    assert "native: its chat template has a format for tools" in place.rondel("model", "show", "mine").out
+    assert "examples: this model was measured" in place.rondel("model", "show", "qwen2.5-coder-1.5b").out
+    untried = json.loads(place.rondel("model", "show", "qwen3-4b", "--json").out)
+    assert (untried["tool_format"], untried["tool_format_why"]) == (
+        "",
+        "its chat template decides, once it is downloaded",
+    )
 
 
 def test_a_piped_chat_is_plain_text_line_by_line(place: Place):

@@ -164,6 +164,7 @@ WALK: dict[str, list[list[str]]] = {
     "mcp logout": [["mcp", "logout", NAME]],
     "mcp serve": [["mcp", "serve", "--list"], ["mcp", "serve", NAME]],
     "model list": [["model"], ["model", "list", "--json"]],
+    "model show": [["model", "show", NAME]],
     "model pull": [["model", "pull", NAME], ["model", "pull", f"./{NAME}.gguf"]],
     "model remove": [["model", "remove", NAME]],
     "model status": [["model", "status"], ["model", "status", "--json"]],

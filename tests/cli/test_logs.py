@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,23 @@ async def test_lines_wait_a_moment_and_are_written_together(tmp_path: Path):
         async with asyncio.timeout(20):
             while not log_names(tmp_path) or len((tmp_path / "gateway.jsonl").read_bytes().splitlines()) < 2:
                 await asyncio.sleep(0)
+
+
+async def test_lines_for_which_no_thread_is_free_are_written_at_the_end(tmp_path: Path):
+    clock, released, threads = VirtualClock(), threading.Event(), ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+    threads.submit(released.wait)
+    try:
+        async with RequestLog(tmp_path, clock) as log:
+            log.say("said", "one")
+            while not clock.sleepers:
+                await asyncio.sleep(0)
+            clock.advance(FLUSH_S)
+            for _ in range(10):  # until it waits for a thread
+                await asyncio.sleep(0)
+        assert len((tmp_path / "gateway.jsonl").read_bytes().splitlines()) == 1
+    finally:
+        released.set()
 
 
 def test_a_file_that_is_full_is_put_aside_and_the_oldest_are_removed(tmp_path: Path):

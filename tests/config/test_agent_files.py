@@ -168,7 +168,7 @@ def test_without_a_file_or_a_folder_there_are_no_agents(tmp_path: Path) -> None:
         ("agents:\n  a b: {}", "a.yaml:2: 'a b' is not a valid agent name"),
         ("agents:\n  finish: {}", "a.yaml:2: 'finish' is the name of a built-in tool; choose another name"),
         ("agent:\n  a: {}", "a.yaml:1: 'agent' is not known here; put agents below the key 'agents'"),
-        ("agents: [a]", "a.yaml:1: 'agents' must be a table of keys and values, not ['a']"),
+        ("agents: [a]", "a.yaml:1: 'agents[0]' must be a table of keys and values, not 'a'"),
         ("agents: {}", "a.yaml:1: has no agents; write them as"),
         ("", "a.yaml: has no agents; write them as"),
         ("agents:\n  a: x", "a.yaml:2: 'agents.a' must be a table of keys and values, not 'x'"),

@@ -118,6 +118,8 @@ def test_a_file_of_weights_is_an_engine(tmp_path: Path) -> None:
     engine = make_engine("mine", config)
     assert isinstance(engine, LocalEngine)
     assert engine.facts.window_tokens == 512
+    wrong = '[engines.mine]\nprovider = "local"\ntool_format = "json"'
+    assert "'json'" in sentence(lambda: config_of(tmp_path, wrong))
     assert "does not exist; correct the path" in sentence(lambda: make_engine("local:other.gguf", config))
 
 

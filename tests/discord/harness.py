@@ -95,5 +95,9 @@ class World:
 
 @contextlib.asynccontextmanager
 async def loopback() -> AsyncGenerator[World]:
+    """At the end, no message of the bot has notified anybody, by whatever path it was sent."""
     async with LoopbackDiscord() as discord:
         yield World(discord)
+        bot, messages = str(discord.world.bot.id), discord.world.messages
+        pinged = [id for id, people in discord.world.pings.items() if people and id in messages]
+        assert not [id for id in pinged if messages[id]["author"]["id"] == bot]

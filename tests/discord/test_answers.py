@@ -96,7 +96,9 @@ async def test_edits_slow_down_when_discord_says_that_few_requests_are_left():
             await world.say(f"@bot {words}")
             assert await world.answers() == [f"Ann: {words}"]
             assert world.discord.limited == 0
-            assert len(world.discord.edits) <= 3  # without it all five are used up, and the last text waits for the reset
+            assert (
+                len(world.discord.edits) <= 3
+            )  # without it all five are used up, and the last text waits for the reset
 
 
 async def test_a_failure_is_a_sentence_without_details_and_the_next_message_works():

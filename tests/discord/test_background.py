@@ -9,6 +9,7 @@ import pytest
 
 from rondel import Agent, RondelError, tool
 from rondel.contracts.clock import VirtualClock
+from rondel.surfaces.discord.pace import TYPING_REQUESTS_MAX
 from rondel.surfaces.discord.summary import first_sentences
 from rondel.testing import Pause, Scripted, call
 
@@ -189,3 +190,21 @@ async def test_a_long_result_is_summed_up_by_a_cheap_model_or_shown_as_it_is():
                 shown = await world.answers(count + 2)
                 assert shown[-1] == f"**report** is done: {expected}"
     assert first_sentences("One. Two! Three?") == "One. Two!"
+
+
+async def test_in_a_rush_answers_do_not_wait_for_typing_indicators():
+    """B04: a few at once; who has an answer before it is their turn needs none."""
+    async with loopback() as world:
+        rooms = [world.discord.channel(world.guild, f"room-{number}") for number in range(12)]
+        pauses = [Pause("Done.") for _ in rooms]
+        world.discord.fail("POST", "/typing", 500, times=100)  # each is tried again for seconds
+        async with world.running(*pauses, whitelist=[room.id for room in rooms]):
+            for room in rooms:
+                await world.say("hi", channel=room)
+            await world.discord.until(lambda: len(world.discord.sent("POST", "/typing")) == TYPING_REQUESTS_MAX)
+            for pause in pauses:
+                await pause.reached.wait()
+                pause.release()
+            for room in rooms:
+                assert await world.answers(channel=room) == ["Done."]
+            assert len(world.discord.sent("POST", "/typing")) == TYPING_REQUESTS_MAX

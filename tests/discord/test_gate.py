@@ -48,6 +48,28 @@ async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_t
             assert await world.answers(2) == ["one", "three"]
 
 
+async def test_an_admin_restricts_the_own_server_only_and_cannot_lift_the_owner_s_restriction():
+    """A01: lists changed by an admin command, kept over a restart."""
+    async with loopback() as world:
+        elsewhere = world.discord.channel(world.discord.guild("Elsewhere", world.bob), "general")
+        quiet = world.discord.channel(world.guild, "quiet")
+        async with world.running("Here.", keep_lists=True):
+            restricted = await world.discord.command(world.ann, quiet, "ai channels", action="restrict")
+            assert f"I answer only in: <#{quiet.id}>." in (await world.discord.answered(restricted)).text
+            await world.say("@bot hi")
+            await world.say("@bot hi", world.bob, elsewhere)
+            assert await world.answers(channel=elsewhere) == ["Here."]
+        async with world.running("Still here.", keep_lists=True):
+            await world.say("@bot hi")
+            await world.say("@bot hi", world.bob, elsewhere)
+            assert await world.answers(2, channel=elsewhere) == ["Here.", "Still here."]
+            assert world.discord.bot_messages(world.general) == []
+        async with world.running(restrict=[quiet.id]) as bot:
+            lifted = await world.discord.command(world.ann, quiet, "ai channels", action="unrestrict")
+            await world.discord.answered(lifted)
+            assert bot.gate.restrict == [quiet.id]
+
+
 async def test_bots_are_ignored_unless_wanted_and_then_so_many_times_in_a_row():
     """A01: bots ignored; answering them has a cap that a person resets."""
     async with loopback() as world:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 
+import discord
 import pytest
+from discord.ext import commands
 from PIL import Image
 
 from rondel import Agent, generate_image, tool
@@ -26,19 +28,25 @@ async def ask(world: World, name: str, person=None, channel=None, /, **options):
 
 
 async def test_chat_answers_in_the_channel_or_for_one_person_only():
-    """A11: /ai chat."""
-    async with loopback() as world, world.running("Hello.", "A secret.", "word " * 900):
-        shown = await ask(world, "ai chat", message="hi there")
-        await world.idle()
-        assert (shown.text, shown.is_private) == ("Hello.", False)
-        hidden = await ask(world, "ai chat", message="psst", private=True)
-        await world.idle()
-        assert (hidden.text, hidden.is_private) == ("A secret.", True)
-        assert len(world.engine.prompts[-1].messages) == 1  # a conversation of their own
-        long = await ask(world, "ai chat", message="long", private=True)
-        await world.discord.until(lambda: len(long.answers) == 3)
-        await world.idle()
-        assert all(message["flags"] & 64 for message in long.answers)
+    """A11: /ai chat. A04: nobody is notified, also by a client that would let mentions through."""
+    async with loopback() as world:
+        client = commands.Bot(
+            "!", intents=discord.Intents.all(), connector=world.discord.connector(), guild_ready_timeout=0.01
+        )
+        loud = f"@everyone {'word ' * 900} <@{world.bob.id}>"
+        async with world.running("Hello.", "A secret.", loud, client=client):
+            shown = await ask(world, "ai chat", message="hi there")
+            await world.idle()
+            assert (shown.text, shown.is_private) == ("Hello.", False)
+            hidden = await ask(world, "ai chat", message="psst", private=True)
+            await world.idle()
+            assert (hidden.text, hidden.is_private) == ("A secret.", True)
+            assert len(world.engine.prompts[-1].messages) == 1  # a conversation of their own
+            long = await ask(world, "ai chat", message="long", private=True)
+            await world.discord.until(lambda: len(long.answers) == 3)
+            await world.idle()
+            assert all(message["flags"] & 64 for message in long.answers)
+            assert str(world.bob.id) in long.answers[-1]["content"]
 
 
 def models(message: Json) -> list[str]:

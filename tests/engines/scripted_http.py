@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 LIMIT_S = 20.0
@@ -81,7 +81,7 @@ class ScriptedServer:
         self._writers.append(writer)
         try:
             while True:
-                self.requests.append(await _read_request(reader))
+                self.requests.append(await read_request(reader))
                 self.asked.set()
                 if not self._scripts:
                     raise AssertionError(f"request {len(self.requests)} was not expected: {self.requests[-1].target}")
@@ -103,26 +103,33 @@ class ScriptedServer:
                 writer.write(step)
                 self.bytes_sent += len(step)
                 await writer.drain()
-            case Silence():
-                if await reader.read():
-                    raise AssertionError("the client sent more while it was to be answered with silence")
-                raise ConnectionResetError
-            case Reset():
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                writer.transport.abort()
-                raise ConnectionResetError
-            case Close():
-                writer.close()
-                raise ConnectionResetError
             case Flood(size):
                 piece = b"x" * 65536
                 for _ in range(size // len(piece)):
                     await self._play(piece, reader, writer)
+            case _:
+                await play_end(step, reader, writer)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Request:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+async def play_end(
+    step: Silence | Reset | Close, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> NoReturn:
+    """End a connection in one of these ways."""
+    match step:
+        case Silence():
+            if await reader.read():
+                raise AssertionError("the client sent more while it was to be answered with silence")
+        case Reset():
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+        case Close():
+            writer.close()
+    raise ConnectionResetError
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +97,31 @@ def engine(weights_path: Path) -> Iterator[LocalEngine]:
     asyncio.run(engine.load())
     yield engine
     asyncio.run(engine.aclose())
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+def test_a_model_that_is_loaded_again_does_not_read_the_examples_again(
+    weights_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RONDEL_CACHE", str(tmp_path))
+
+    def asked() -> tuple[Reply, float]:
+        start = time.process_time()
+        engine = LocalEngine(weights_path, context_tokens=2048)
+        reply = reply_of(engine, user("Who are you?"), tools=(ADD, WEATHER))
+        asyncio.run(engine.aclose())
+        return reply, time.process_time() - start
+
+    first, slow_s = asked()
+    (state,) = (tmp_path / "prompts").iterdir()
+    again, fast_s = asked()
+    assert fast_s < slow_s / 2
+    assert state.stat().st_mode & 0o077 == 0
+    state.write_bytes(b"damaged")
+    mended, _ = asked()
+    assert first.usage == again.usage == mended.usage
+    assert first.message.text == again.message.text == mended.message.text
 
 
 # --- with a real model ------------------------------------------------------------------------------------------------
@@ -361,7 +387,7 @@ def test_an_engine_says_what_it_is_before_anything_is_loaded() -> None:
     assert isinstance(engine, Engine)
     assert engine.name == "local:my-model"
     assert engine.facts == ModelFacts(window_tokens=1024, tools=True, output_schema=True, small=True)
-    assert LocalEngine.of(w.DEFAULT).name == "local:smollm2-135m"
+    assert LocalEngine(w.path_of(w.DEFAULT)).name == "local:smollm2-135m"
     assert LocalEngine("x.gguf", name="local:mine").name == "local:mine"
 
 
@@ -517,6 +543,16 @@ def test_a_call_in_pieces_is_one_call(arguments: dict[str, Any], cuts: list[int]
     text = json.dumps({"tool": "odd “name”", "arguments": arguments}, ensure_ascii=False)
     (call,) = read(split(text, cuts)).message.calls
     assert (call.name, call.arguments, call.broken) == ("odd “name”", arguments, "")
+
+
+@pytest.mark.parametrize("words", ['print("hi")', '{"a": "b"} is JSON', 'He said "no"', '"', '"} "'])
+@given(CUTS)
+def test_quotes_that_a_model_did_not_escape_are_words(words: str, cuts: list[int]) -> None:
+    assert read(split(f'{{"say": "{words}"}}\n', cuts)).text == words
+
+
+def test_an_escape_that_json_does_not_know_is_what_follows_it() -> None:
+    assert read([r'{"say": "C:\dir \u12', r'xy\n"}']).text == "C:dir u12xy\n"
 
 
 def test_half_a_pair_of_surrogates_becomes_a_mark_and_never_breaks_the_text() -> None:

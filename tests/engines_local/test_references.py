@@ -231,7 +231,7 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(FILE)
     found = read_metadata(tmp_path / "m.gguf")
     assert (found.name, found.licence, found.size_label) == ("My Model", "apache-2.0", "1B")
-    assert (found.architecture, found.context_tokens) == ("llama", 2048)
+    assert (found.architecture, found.context_tokens, found.has_tools) == ("llama", 2048, True)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 10, 30, 100, len(FILE) - 20])

@@ -101,6 +101,48 @@ async def test_pictures_are_edited_with_files(tmp_path: Path) -> None:
     assert [part.data for part in two if part.filename] == [PNG, PNG]
 
 
+def said(**message: Any) -> bytes:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": None, **message}}
+    return answer(json.dumps({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": {}}))
+
+
+def draws() -> bytes:
+    function = {"name": "generate_image", "arguments": json.dumps({"prompt": "a red fox"})}
+    return said(content="One moment.", tool_calls=[{"id": "c1", "type": "function", "function": function}])
+
+
+async def test_the_picture_of_an_agent_reaches_its_caller_or_is_named(tmp_path: Path) -> None:
+    rounds = [[step] for _ in range(5) for step in (draws(), drawn(), said(content="Your fox."))]
+    async with ScriptedServer(*rounds, [said(content="It is red.")]) as server:
+        agent = 'agents:\n  painter:\n    prompt: You draw.\n    engine: "up:m"\n    tools: [generate_image]\n'
+        named = "[The picture a-red-fox.png cannot be sent in this protocol.]"
+
+        def ask() -> None:
+            with (
+                Served(tmp_path / "p", config(server), files={"agents/painter.yaml": agent}) as served,
+                openai.OpenAI(base_url=f"{served.base_url}/v1", api_key="any", max_retries=0) as client,
+            ):
+                made = client.responses.create(model="agent:painter", input="Draw a fox.")
+                (picture,) = [item for item in made.output if item.type == "image_generation_call"]
+                assert base64.b64decode(picture.result or "") == PNG
+                assert made.output_text == "One moment.Your fox."
+                with client.responses.stream(model="agent:painter", input="Draw a fox.") as stream:
+                    (streamed,) = [o for o in stream.get_final_response().output if o.type == "image_generation_call"]
+                assert base64.b64decode(streamed.result or "") == PNG
+                ask = {"role": "user", "content": "Draw a fox."}
+                chat = client.chat.completions.create(model="agent:painter", messages=[ask])  # type: ignore[list-item]
+                assert chat.choices[0].message.content == f"One moment.\n\nYour fox.\n\n{named}"
+                body: dict[str, Any] = {"model": "agent:painter", "max_tokens": 99, "messages": [ask]}
+                whole = httpx2.post(f"{served.base_url}/v1/messages", json=body, timeout=WAIT_S).json()
+                assert [block["text"] for block in whole["content"]] == ["One moment.", "Your fox.", named]
+                lines = httpx2.post(f"{served.base_url}/v1/messages", json={**body, "stream": True}, timeout=WAIT_S)
+                assert named in lines.text
+                later = client.responses.create(model="agent:painter", input="Which?", previous_response_id=made.id)
+                assert later.output_text == "It is red."
+
+        await asyncio.to_thread(ask)
+
+
 async def test_what_is_no_request_for_a_picture_is_one_sentence(tmp_path: Path) -> None:
     async with ScriptedServer([answer("<html>hi", content_type="text/html")]) as server:
         cases: list[tuple[str, dict[str, Any], int, str]] = [

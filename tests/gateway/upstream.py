@@ -8,29 +8,16 @@ no framework allows, such as half an event, a reset, or an answer that never beg
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
-import struct
 import threading
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from tests.engines.scripted_http import Close, Reset, Silence, play_end, read_request
+
 from .speech import PATHS
 
 WAIT_S = 20.0  # Nothing that a test waits for takes longer, unless it never comes
-
-
-class Silence(NamedTuple):
-    """Say nothing until the client leaves."""
-
-
-class Reset(NamedTuple):
-    """Break the connection with a TCP reset."""
-
-
-class Close(NamedTuple):
-    """End the connection in good order, wherever the answer is."""
 
 
 class Flood(NamedTuple):
@@ -183,7 +170,7 @@ class Upstream:
         visit: Visit | None = None
         try:
             while True:
-                visit = await _read_request(reader)
+                visit = Visit(*await read_request(reader))
                 script = self._script_of(visit)
                 for step in script:
                     await self._play(step, visit, reader, writer)
@@ -222,26 +209,10 @@ class Upstream:
                 await step.passed()
             case Mark():
                 step.reach()
-            case Silence():
-                await reader.read()
-                raise ConnectionResetError
-            case Reset():
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.transport.abort()
-                raise ConnectionResetError
-            case Close():
-                writer.close()
-                raise ConnectionResetError
             case Flood(piece, times):
                 for _ in range(times):
                     await self._play(piece, visit, reader, writer)
                     if reader.at_eof():
                         raise ConnectionResetError
-
-
-async def _read_request(reader: asyncio.StreamReader) -> Visit:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *lines = head.strip().split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Visit(first.split()[1], headers, json.loads(body) if body else None)
+            case _:
+                await play_end(step, reader, writer)

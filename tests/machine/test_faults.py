@@ -32,7 +32,7 @@ from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, VirtualClock, call, say
 from rondel.values import Message, Text, ToolResult, user
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, play, scripted, talking
 
 
 class FullDisk(MemoryStore):
@@ -284,8 +284,7 @@ async def test_a_stop_that_comes_while_the_turn_ends_is_too_late_and_harmless():
             await go.wait()
 
     agent, _ = scripted("hi", plugins=[Slow()])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("x")
         await reached.wait()
         await view.stop()

@@ -36,7 +36,7 @@ from rondel.values import (
     deltas_of,
     user,
 )
-from tests.helpers import events_after, events_of, of, play, result_of, scripted
+from tests.helpers import events_after, events_of, of, play, result_of, scripted, talking
 
 
 @tool
@@ -81,8 +81,7 @@ async def test_a_tool_call_is_answered_and_the_model_reads_the_result():
 async def test_the_users_message_is_there_exactly_once_in_every_round():
     """P13: also in tool rounds and in the next turn."""
     agent, engine = scripted(call("add", a=1, b=1), call("add", "again", a=2, b=2), "4", "5", tools=[add])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("first question")).result()
         await (await conversation.send("second question")).result()
     texts = [[m.text for m in prompt.messages if m.role == "user"] for prompt in engine.prompts]
@@ -112,8 +111,7 @@ async def test_control_passes_to_another_agent_and_returns():
 
     clerk, front = scripted("I pass you on.", "I pass you on again.", name="clerk", plugins=[ToTheExpert()])
     expert, back = scripted("I know it.", "I still know it.", name="expert", prompt="You are the expert.")
-    async with App(clerk, expert) as app:
-        conversation = app.conversation()
+    async with talking(clerk, expert) as conversation:
         view = await conversation.send("a hard question")
         events = await events_of(view)
         first = await view.result()
@@ -261,8 +259,7 @@ async def test_a_stop_while_tools_run_answers_every_call():
         return "never"
 
     agent, engine = scripted(calls(call("hang"), call("add", a=1, b=1)), "fine", tools=[hang, add])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("go")
         await reached.wait()
         await view.stop()
@@ -278,8 +275,7 @@ async def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_messag
     """F06: the error is kept, is sent to the model for one round only, and the chat goes on."""
     error = EngineOverloaded("the model is overloaded", provider="acme", model="m", code="529")
     agent, engine = scripted(error, "better now", "still fine")
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("hi")
         finished = of(TurnFinished, await events_of(view))[0]
         failed = await view.result(check=False)
@@ -304,8 +300,7 @@ async def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_messag
 
 async def test_a_failed_turn_can_be_taken_up_again():
     agent, _ = scripted(EngineOverloaded("busy"), "here I am")
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("hi")).result(check=False)
         view = await conversation.resume()
         assert view is not None
@@ -328,8 +323,7 @@ async def test_a_hard_failure_stops_all_calls_at_once_and_names_the_agent():
     """F09: the agent that failed is named; siblings are not left open; the next turn works."""
     weather, _ = scripted(EngineOverloaded("weather service down"), name="weather", description="The weather.")
     agent, engine = scripted(calls(call("weather", input="Paris"), call("add", a=1, b=1)), "ok", tools=[weather, add])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("go")
         finished = of(TurnFinished, await events_of(view))[0]
         result = await view.result(check=False)
@@ -450,8 +444,7 @@ async def test_a_message_sent_while_it_works_steers_the_running_turn():
         return "worked"
 
     agent, engine = scripted(call("work"), "in French then", tools=[work])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("go")
         await reached.wait()
         await conversation.steer("in French please")
@@ -487,8 +480,7 @@ def test_a_message_that_comes_just_as_the_turn_ends_is_still_answered():
 async def test_a_message_with_the_same_id_is_heard_once():
     """Q02: dedupe by id."""
     agent, engine = scripted("once")
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("hi", id="m1")).result()
         await (await conversation.send("hi", id="m1")).result()
         assert [m.text for m in (await conversation.transcript()).messages] == ["hi", "once"]
@@ -647,8 +639,7 @@ async def test_an_engine_that_breaks_in_mid_stream_keeps_the_turn_answerable():
         return [ReplyStarted("m"), PartDelta(7, "a delta without a part")]
 
     agent, _ = scripted(broken, "fine")
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         first = await (await conversation.send("hi")).result(check=False)
         second = await (await conversation.send("again")).result(check=False)
     assert first.error

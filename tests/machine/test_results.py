@@ -17,7 +17,7 @@ from rondel.machine.turn import Turn
 from rondel.prompt import Prompt
 from rondel.testing import MemoryStore, Pause, Scripted, call, say
 from rondel.values import Message, Thinking, Usage
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, play, scripted, talking
 
 FIRST = "The first answer."
 
@@ -94,8 +94,7 @@ async def test_a_turn_that_the_ledger_blocks_has_no_answer_but_the_sentence():
     store = MemoryStore()
     ledger = Ledger(store.ledger_store, rules=[Rule({"model": "test"}, tokens=10, mode="block")])
     engine = Scripted(say(FIRST, usage=Usage(10, 5)))
-    async with App(Agent("helper", engine=engine), store=store, ledger=ledger) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine), store=store, ledger=ledger) as conversation:
         assert (await (await conversation.send("one")).result(check=False)).output == FIRST
         result = await (await conversation.send("two")).result(check=False)
     sentence = "The day token limit of 10 for model test has been reached."
@@ -122,8 +121,7 @@ async def test_a_turn_with_a_blank_prompt_has_no_answer_and_the_next_one_ran():
             return Prompt() if turn.messages[0].text == "two" else prompt
 
     agent, _ = scripted(FIRST, "third", plugins=[Blank()])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         results = [await (await conversation.send(text)).result() for text in ("one", "two", "three")]
     assert [(r.output, r.ran) for r in results] == [(FIRST, True), ("", False), ("third", True)]
 

@@ -18,7 +18,7 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.subscriptions import SqliteSubscription
 from rondel.testing import Echo, Pause
 from rondel.values import PartDelta, PartFinished, PartStarted, ReplyFinished, ReplyStarted, Text, user
-from tests.helpers import events_after, events_of, of, play, scripted
+from tests.helpers import events_after, events_of, of, play, scripted, talking
 
 STORED = (TurnStarted, MessageAdded, RoundFinished, TurnFinished)
 
@@ -74,8 +74,7 @@ async def test_a_watcher_that_falls_behind_is_told_and_misses_no_entry():
         ReplyFinished(),
     ]
     agent, _ = scripted(flood)
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         with await conversation.watch() as slow:
             await (await conversation.send("hi")).result()
             events = [event async for event in until_finished(slow)]

@@ -140,10 +140,17 @@ async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: 
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
                 assert (await client.call_tool("open", {"input": "hello"})).content[0].text == "hello"
-                await check_knowledge(client)
+                if headers == {"authorization": "Bearer sk-bob-0002"}:
+                    await check_knowledge(client)
+                else:
+                    assert not (await client.list_resources()).resources
+                    with pytest.raises(MCPError, match="there is no resource"):
+                        await client.read_resource("knowledge://documents/documents/refunds.md")
+                    with pytest.raises(MCPError, match="there is no tool 'search_knowledge'"):
+                        await client.call_tool("search_knowledge", {"query": "money back"})
                 return sorted(tool.name for tool in (await client.list_tools()).tools)
 
-        assert await tools(authorization="Bearer sk-alice-0001") == ["open", "search_knowledge"]
+        assert await tools(authorization="Bearer sk-alice-0001") == ["open"]
         assert await tools(authorization="Bearer sk-bob-0002") == ["closed", "open", "search_knowledge"]
         async with httpx2.AsyncClient(timeout=60) as web:
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

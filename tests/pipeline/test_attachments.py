@@ -14,6 +14,7 @@ from rondel.prompt import Node
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted
 from rondel.values import Media, Message, Text
+from tests.helpers import talking
 
 from ..helpers import play
 
@@ -173,8 +174,7 @@ async def test_what_a_message_brought_stays_the_same(tmp_path: Path):
     file.write_text("first")
     engine = Scripted("One.", "Two.", "Three.")
     attached = Media("file", "text/plain", url=file_url(file))
-    async with App(Agent("helper", "", engine, plugins=[Attachments(folders=[str(tmp_path)])])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", "", engine, plugins=[Attachments(folders=[str(tmp_path)])])) as conversation:
         await (await conversation.send(["Look", attached])).result()
         file.write_text("second")
         await (await conversation.send("And now?")).result()
@@ -185,8 +185,7 @@ async def test_what_a_message_brought_stays_the_same(tmp_path: Path):
 
 
 async def test_the_transcript_keeps_the_attachment_itself():
-    async with App(Agent("helper", "", Scripted("Read."), plugins=[Attachments()])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", "", Scripted("Read."), plugins=[Attachments()])) as conversation:
         await (await conversation.send(["Look", notes()])).result()
         kept = (await conversation.transcript()).messages[0]
     assert kept.parts == (Text("Look"), notes())

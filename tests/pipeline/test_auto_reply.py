@@ -15,7 +15,7 @@ from rondel.machine.turn import Turn
 from rondel.plugins.auto_reply import AutoReply
 from rondel.project.lookup import find_plugin
 from rondel.testing import Pause, call
-from tests.helpers import events_of, of, play, result_of, scripted, turn_after
+from tests.helpers import events_of, of, play, result_of, scripted, talking, turn_after
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 
@@ -28,8 +28,7 @@ async def test_the_text_is_really_said_by_the_user_and_a_new_round_starts():
     agent, engine = scripted(
         "Chapter one. To be continued", "The end.", plugins=[AutoReply(text="Go on.", trigger=Trigger(search="to be"))]
     )
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         result = await (await conversation.send("write")).result()
         messages = (await conversation.transcript()).messages
     assert result.output == "The end."
@@ -47,8 +46,7 @@ async def test_the_text_is_really_said_by_the_user_and_a_new_round_starts():
 async def test_without_a_trigger_it_speaks_five_times_for_each_message_of_a_person():
     """P20: stops after 5 by default, per user message; then the turn is completed as any other."""
     agent, engine = scripted(*(f"part {number}" for number in range(12)), plugins=[AutoReply(text="more")])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         first = of(TurnFinished, await events_of(await conversation.send("one")))[0]
         asked = len(engine.prompts)
         second = of(TurnFinished, await events_of(await conversation.send("two")))[0]

@@ -23,7 +23,7 @@ from rondel.testing import Pause, Scripted, call
 from rondel.tool import CallContext
 from rondel.tools.ask_user import ask_user
 from rondel.values import ToolCall, ToolResult
-from tests.helpers import events_of, of, play, scripted, turn_after
+from tests.helpers import events_of, of, play, scripted, talking, turn_after
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 
@@ -196,8 +196,7 @@ def test_two_agents_that_only_pass_control_on_are_stopped_by_a_limit():
 async def test_the_next_turn_is_the_first_agents_again():
     clerk, front = scripted("over to expert", "hello again", name="clerk", plugins=[HandOver("expert")])
     expert, _ = scripted("done", name="expert")
-    async with App(clerk, expert) as app:
-        conversation = app.conversation()
+    async with talking(clerk, expert) as conversation:
         await (await conversation.send("one")).result()
         assert (await (await conversation.send("two")).result()).output == "hello again"
     front.check_done()
@@ -208,8 +207,7 @@ async def test_an_agent_that_fails_after_a_hand_over_is_named():
     clerk, _ = scripted("over to expert", "sorry", name="clerk", plugins=[HandOver("expert")])
     error = EngineOverloaded("too busy", provider="acme", code="529")
     expert, _ = scripted(error, name="expert")
-    async with App(clerk, expert) as app:
-        conversation = app.conversation()
+    async with talking(clerk, expert) as conversation:
         events = await events_of(await conversation.send("go"))
         kept = (await conversation.transcript()).messages[-1]
     failure = finished(events).failure

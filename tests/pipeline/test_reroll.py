@@ -14,7 +14,7 @@ from rondel.plugins.reroll import Reroll
 from rondel.project.lookup import find_plugin
 from rondel.testing import Pause, call, say
 from rondel.values import PartDelta, Usage
-from tests.helpers import events_after, events_of, of, play, result_of, scripted, turn_after
+from tests.helpers import events_after, events_of, of, play, result_of, scripted, talking, turn_after
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 BAD = "As an AI, I cannot."
@@ -23,8 +23,7 @@ BAD = "As an AI, I cannot."
 async def test_a_reply_with_the_phrase_is_regenerated_from_the_same_prompt():
     """P21."""
     agent, engine = scripted(BAD, "Gladly.", prompt="You help.", plugins=[Reroll(search="as an ai")])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         result = await (await conversation.send("please")).result()
         found = result.output, [message.text for message in (await conversation.transcript()).messages]
     assert found == ("Gladly.", ["please", "Gladly."])
@@ -42,8 +41,7 @@ def test_it_asks_again_so_many_times_and_then_keeps_what_came():
 
 async def test_the_next_message_of_a_person_may_be_asked_again_too():
     agent, engine = scripted(BAD, "one", BAD, "two", plugins=[Reroll(search="as an ai", max=1)])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         assert [(await (await conversation.send(text)).result()).output for text in ("a", "b")] == ["one", "two"]
     engine.check_done()
 
@@ -51,8 +49,7 @@ async def test_the_next_message_of_a_person_may_be_asked_again_too():
 async def test_nobody_sees_what_was_thrown_away():
     """P21: not while it streams, not in any event, and not in the journal."""
     agent, _ = scripted(BAD, "Gladly.", plugins=[Reroll(search=("never", "AS AN AI"))])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         events = await events_of(await conversation.send("please"))
         entries = await conversation.entries()
     assert [delta.text for delta in of(PartDelta, events)] == ["Gladly."]
@@ -86,8 +83,7 @@ async def test_asking_again_beats_an_auto_reply(reroll_first: bool):
     """F07."""
     plugins = [Reroll(search="as an ai"), AutoReply(text="more", max=1)]
     agent, engine = scripted(BAD, "one", "two", plugins=plugins if reroll_first else plugins[::-1])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("go")).result()
         found = [message.text for message in (await conversation.transcript()).messages]
     assert found == ["go", "one", "more", "two"]

@@ -20,7 +20,7 @@ from rondel.plugins.retrieve import Retrieve
 from rondel.project.lookup import find_plugin
 from rondel.testing import Scripted, call
 from rondel.values import user
-from tests.helpers import events_after, events_of, of, play, result_of, scripted
+from tests.helpers import events_after, events_of, of, play, result_of, scripted, talking
 from tests.machine.test_crash import Scenario, by_history, crashed_run, plain_run
 
 
@@ -226,8 +226,7 @@ def test_passages_stay_for_their_rounds_and_then_cool_down():
 
 async def test_what_is_remembered_of_passages_is_neither_shown_nor_sent():
     agent, engine = scripted("1", "2", plugins=[Retrieve(source=Shelf(), expires=1)])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("one")).result()
         await (await conversation.send("two")).result()
         messages = (await conversation.transcript()).messages

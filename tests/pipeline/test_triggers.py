@@ -15,7 +15,7 @@ from rondel.machine.turn import Turn
 from rondel.project.lookup import find_plugin
 from rondel.testing import Pause, Scripted, call, say
 from rondel.values import user
-from tests.helpers import events_after, events_of, of, play, result_of, scripted
+from tests.helpers import events_after, events_of, of, play, result_of, scripted, talking
 
 
 class Probe(Plugin):
@@ -301,8 +301,7 @@ async def test_the_usage_of_the_reply_is_not_mixed_with_that_of_the_question():
     """The question's own reply is no part of the conversation."""
     probe = Probe(Trigger(model=ModelQuestion("<<input>>?")))
     agent, _ = scripted("hello", say("yes"), plugins=[probe])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("hi")).result()
         assert [message.text for message in (await conversation.transcript()).messages] == ["hi", "hello"]
 

@@ -13,6 +13,7 @@ from rondel.plugins.approval import ApprovalGate
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, VirtualClock, call, calls, say
 from rondel.values import ToolCall
+from tests.helpers import talking
 
 from ..helpers import events_after, events_of, of, play
 
@@ -139,8 +140,7 @@ async def test_nobody_answers_for_a_minute_and_it_is_denied():
     """T08: 60 s by default, then deny."""
     shell, clock = Shell(Approval()), VirtualClock()
     engine = Scripted(shell_calls("make"), "done")
-    async with App(Agent("helper", engine=engine, tools=[shell.tool]), clock=clock) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine, tools=[shell.tool]), clock=clock) as conversation:
         await events_of(await conversation.send("go"))
         (question,) = await conversation.questions()
         assert question.deadline == clock.now() + 60
@@ -162,8 +162,7 @@ async def test_to_stop_is_to_deny():
     """T08: cancel denies; nothing is pending any more, and the conversation goes on."""
     shell = Shell(Approval())
     engine = Scripted(shell_calls("make"), "fine")
-    async with App(Agent("helper", engine=engine, tools=[shell.tool])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine, tools=[shell.tool])) as conversation:
         await events_of(await conversation.send("go"))
         assert await conversation.stop()
         assert await conversation.questions() == []
@@ -178,8 +177,7 @@ async def test_to_stop_is_to_deny():
 async def test_to_stop_at_the_very_moment_of_the_question_stops_once(caplog: pytest.LogCaptureFixture):
     """Trust 2: the job that asked is just ending, and must not hand the signal to itself again and again."""
     shell = Shell(Approval())
-    async with App(Agent("helper", engine=Scripted(shell_calls("make")), tools=[shell.tool])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=Scripted(shell_calls("make")), tools=[shell.tool])) as conversation:
         view = await conversation.send("go")
         async for event in view:
             if isinstance(event, TurnFinished):
@@ -229,8 +227,7 @@ async def test_a_tool_that_asks_for_itself_is_not_asked_about_twice():
         heard.append(answer.text)
         return "deployed"
 
-    async with App(Agent("helper", engine=Scripted(call("deploy"), "ok"), tools=[deploy])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=Scripted(call("deploy"), "ok"), tools=[deploy])) as conversation:
         await events_of(await conversation.send("go"))
         (question,) = await conversation.questions()
         await events_of(await conversation.answer(question.id, "yes"))

@@ -23,6 +23,7 @@ from rondel.text.rules import allows
 from rondel.tool import Tool
 from rondel.tools.shell import run_shell
 from rondel.values import ToolCall
+from tests.helpers import talking
 
 from ..helpers import events_of, of, play
 
@@ -95,8 +96,7 @@ async def test_what_is_long_may_be_read_before_it_is_answered():
     wipe, _ = taking_notes(Approval())
     clock = VirtualClock()
     long = Agent("helper", engine=calling({"folder": "x" * 20_000}), tools=[wipe])
-    async with App(long, clock=clock) as app:
-        conversation = app.conversation()
+    async with talking(long, clock=clock) as conversation:
         await events_of(await conversation.send("go"))
         found = ((await conversation.questions())[0].deadline or 0) - clock.now()
     assert 60 + 20_000 / 25 - 20 < found < 60 + 20_000 / 25 + 20

@@ -16,7 +16,7 @@ from rondel.machine.turn import Turn
 from rondel.plugin import HOOKS
 from rondel.testing import MemoryStore, Pause, Scripted, call
 from rondel.values import PartDelta, Usage
-from tests.helpers import events_after, events_of, of, output_of, play, result_of, scripted
+from tests.helpers import events_after, events_of, of, output_of, play, result_of, scripted, talking
 from tests.ledger.conftest import Bench, bench
 from tests.ledger.test_listeners import X
 
@@ -244,8 +244,7 @@ async def test_applies_that_raises_is_reported_and_the_message_stays():
             return prompt.instruct("Be terse.")
 
     agent, engine = scripted("ok", plugins=[raises_applies(), Terse()])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("hi")
         events = await events_of(view)
         messages, output = [m.text for m in (await conversation.transcript()).messages], (await view.result()).output

@@ -17,7 +17,7 @@ from rondel.prompt import Node
 from rondel.testing import Scripted, Step
 from rondel.tools.calculate import calculate
 from rondel.values import ModelFacts, Options, Text, ToolCall
-from tests.helpers import rest_slow
+from tests.helpers import rest_slow, talking
 
 from ..helpers import events_of, of, play
 
@@ -241,8 +241,7 @@ async def test_a_call_in_text_runs_and_its_result_comes_back_in_words():
     """T04: <functions_result> with Tool, Parameters, and Result or Error; what is kept has the role tool."""
     lost = '<tool_use name="weather">{"city": "Atlantis"}</tool_use>'
     agent, engine = plain_agent(f"Let me look.\n{CALL}", lost, "It is sunny.")
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         events = await events_of(await conversation.send("How is Paris?"))
         messages = (await conversation.transcript()).messages
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
@@ -267,8 +266,7 @@ async def test_several_calls_keep_the_text_around_them():
     agent, engine = plain_agent(
         f"One {CALL} two <parallel_tool_calls>{CALL}{CALL}</parallel_tool_calls> {invented}", "ok"
     )
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("go")).result()
         parts = (await conversation.transcript()).messages[1].parts
     assert [part.text for part in parts if isinstance(part, Text)] == ["One", "two"]
@@ -333,8 +331,9 @@ async def test_the_list_of_tools_can_stand_at_a_position_of_the_prompt(position:
 async def test_a_target_that_is_missing_is_a_warning_and_the_tools_still_work():
     """P23."""
     model = Scripted('<tool_use name="calculate">{"expression": "6*7"}</tool_use>', "42", facts=ModelFacts(tools=False))
-    async with App(Agent("a", "Help.", engine=model, tools=[calculate], plugins=[TextTools(target="nope")])) as app:
-        conversation = app.conversation()
+    async with talking(
+        Agent("a", "Help.", engine=model, tools=[calculate], plugins=[TextTools(target="nope")])
+    ) as conversation:
         assert (await (await conversation.send("hi")).result()).output == "42"
         assert any(isinstance(entry.event, Warned) for entry in await conversation.entries())
     assert any("# Tools" in message.text for message in model.prompts[0].messages)

@@ -13,6 +13,7 @@ from rondel.testing import Scripted, VirtualClock, call, calls
 from rondel.tools.ask_user import ask_user
 from rondel.tools.finish import finish
 from rondel.values import ToolCall, assistant
+from tests.helpers import talking
 
 from ..helpers import events_of, of, play
 
@@ -22,8 +23,7 @@ async def test_a_model_asks_and_the_answer_resumes_the_same_turn():
     engine = Scripted(
         call("ask_user", "q1", question="Which one?", options=["red", "blue"], free_text=False), "Blue it is."
     )
-    async with App(Agent("helper", engine=engine, tools=[ask_user])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine, tools=[ask_user])) as conversation:
         first = await events_of(await conversation.send("Paint it."))
         assert of(TurnFinished, first)[-1].state == "input-required"
         (question,) = await conversation.questions()
@@ -42,8 +42,7 @@ async def test_a_question_that_nobody_answers_in_time_is_over():
     """T09: timeout."""
     clock = VirtualClock()
     engine = Scripted(call("ask_user", "q1", question="Still there?", timeout_s=30), "Bye.")
-    async with App(Agent("helper", engine=engine, tools=[ask_user]), clock=clock) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine, tools=[ask_user]), clock=clock) as conversation:
         await events_of(await conversation.send("hello"))
         (question,) = await conversation.questions()
         assert (question.kind, question.free_text, question.deadline) == ("ask", True, clock.now() + 30)
@@ -77,8 +76,7 @@ def test_two_questions_of_one_round_each_get_their_own_answer():
 async def test_finish_ends_the_loop_with_its_text_as_the_answer():
     """T10: no further round is asked for."""
     engine = Scripted(assistant("So:", ToolCall("f1", "finish", {"text": "42, and that is all."})))
-    async with App(Agent("helper", engine=engine, tools=[finish])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine, tools=[finish])) as conversation:
         result = await (await conversation.send("How much?")).result()
         output, roles = result.output, [message.role for message in (await conversation.transcript()).messages]
     assert output == "42, and that is all."

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rondel import Agent, App, Prompt, tool
+from rondel import Agent, Prompt, tool
 from rondel.events import Trimmed
 from rondel.machine.tokens import MEDIA_TOKENS, breakdown, estimate_tokens, message_tokens
 from rondel.plugins.trim import Trim, newest_within
 from rondel.prompt import HISTORY, Node
 from rondel.testing import Scripted, call
 from rondel.values import Media, Message, ModelFacts, Text, ToolCall, ToolResult, ToolSpec, assistant, user
+from tests.helpers import talking
 
 from ..helpers import of
 
@@ -48,8 +49,7 @@ async def test_the_newest_messages_within_the_share_of_the_window_are_kept():
     """P16: newest within 70 % of the window, in order; the rest dropped and reported; the transcript is not edited."""
     said = chat(6)
     engine = Scripted(*said, facts=ModelFacts(window_tokens=100))  # 70 tokens; each message has 10
-    async with App(Agent("helper", engine=engine)) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine)) as conversation:
         for text in said:
             await (await conversation.send(text)).result()
         entries = [entry.event for entry in await conversation.entries()]
@@ -72,8 +72,7 @@ async def test_a_given_window_and_share_count_and_instructions_and_tools_take_th
     engine = Scripted(*said, facts=ModelFacts(window_tokens=10_000))
     fixed = message_tokens(user("x" * 40)) + breakdown(Prompt(tools=(look.spec,))).tools
     agent = Agent("helper", "x" * 40, engine, [look], [Trim(share=0.5, window_tokens=2 * (30 + fixed))])
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         for text in said:
             await (await conversation.send(text)).result()
     assert texts(engine.prompts[2]) == ["01", "01", "02"]
@@ -83,8 +82,7 @@ async def test_a_given_window_and_share_count_and_instructions_and_tools_take_th
 async def test_nothing_is_trimmed_when_no_window_is_known():
     """P16: an unknown window is no window of zero."""
     engine = Scripted("a", "b")
-    async with App(Agent("helper", engine=engine)) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine)) as conversation:
         await (await conversation.send("x" * 1_000_000)).result()
         await (await conversation.send("y")).result()
     assert len(engine.prompts[1].history) == 3
@@ -99,8 +97,7 @@ async def test_in_a_long_turn_the_question_and_the_newest_results_stay():
 
     steps = [call("read", f"call-{page}", page=page) for page in range(4)]
     engine = Scripted(*steps, "done", facts=ModelFacts(window_tokens=100))
-    async with App(Agent("helper", engine=engine, tools=[read])) as app:
-        conversation = app.conversation()
+    async with talking(Agent("helper", engine=engine, tools=[read])) as conversation:
         await (await conversation.send("Read it all, please. Every page.")).result()
         entries = [entry.event for entry in await conversation.entries()]
     last = engine.prompts[-1].history

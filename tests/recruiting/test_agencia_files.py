@@ -65,6 +65,82 @@ async def test_a_file_may_have_several_documents(tmp_path: Path):
     assert await ask(config, "study", "rain") == "[A verse about rain] is [The topic of [A verse about rain]]"
 
 
+LISTED = """\
+agents:
+  - hail: >-
+      Hail {{ .Input }},
+      and be brief.
+---
+agents:
+  - again: >-
+      You wrote "{{ .Input }}".
+  - both: >-
+      {{ .Get "hail" }}
+
+      {{ .Get "again" }}
+---
+agents:
+  - loud: {template: "{{ .Input }}!"}
+"""
+
+
+async def test_agents_may_be_in_a_list_where_a_text_is_a_prompt(tmp_path: Path):
+    """S01."""
+    config = config_with(tmp_path, LISTED)
+    assert await ask(config, "again", "no") == '[You wrote "no".]'
+    assert await ask(config, "both", "Bo") == '[[Hail Bo, and be brief.]\n[You wrote "Bo".]]'
+    assert await ask(config, "loud", "Ho") == "Ho!"
+    assert not [problem for problem in lint([tmp_path]).problems if problem.severity == "error"]
+
+
+TRIAGE = """\
+agents:
+  complaint:
+    prompt: |
+      In short: {{ .Input }}
+  urgent:
+    prompt: |
+      Is this urgent?
+
+      {{ .Get "complaint" }}
+  desk:
+    template: |
+      {{ .Get "complaint" }}
+      {{ .Get "urgent" }}
+---
+agents:
+  spanish:
+    prompt: "In Spanish: {{ .Input }}"
+  tone:
+    prompt: "The tone of: {{ .Input }}"
+  both_languages:
+    template: |
+      Said: {{ .Input }}
+      Spanish: {{ .Get "spanish" }}
+      Tone: {{ .Get "tone" }}
+---
+agents:
+  points:
+    prompt: "The points of {{ .Input }}"
+  questions:
+    prompt: 'Questions about {{ .Get "points" }}'
+  talk:
+    template: |
+      {{ .Get "points" }}
+      {{ .Get "questions" }}
+"""
+
+
+async def test_prompts_and_templates_build_on_what_other_agents_say(tmp_path: Path):
+    """S06."""
+    config = config_with(tmp_path, TRIAGE)
+    assert await ask(config, "desk", "rain") == ("[In short: rain]\n[Is this urgent?\n\n[In short: rain]]\n")
+    assert await ask(config, "both_languages", "hi") == (
+        "Said: hi\nSpanish: [In Spanish: hi]\nTone: [The tone of: hi]\n"
+    )
+    assert await ask(config, "talk", "tea") == "[The points of tea]\n[Questions about [The points of tea]]\n"
+
+
 async def test_a_library_in_a_file_is_named_with_a_dot(tmp_path: Path):
     """S09."""
     text = """\
@@ -135,6 +211,10 @@ agents:
         ("libraries:\n  l:\n    agnts: {}\n", "spec.yaml:3: 'agnts' is not known here"),
         ("libraries: {l: {agents: {'a.b': {template: x}}}}\n", "'a.b' is not a valid agent name"),
         ("---\n---\n", "has no agents"),
+        ("agents:\n  - a: >-\n      {{ if .Input }}x{{ end }}\n", "spec.yaml:3: column 7: "),
+        ("agents:\n  - a: x\n  - a: y\n", "spec.yaml:3: there is another agent 'a' at"),
+        ("agents:\n  - just a text\n", "spec.yaml:2: 'agents[0]' must be a table"),
+        ("agents:\n  - a: {function: markdown.Strip}\n", "spec.yaml:2: 'markdown.Strip' is not a function"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_by_loading_and_by_lint(tmp_path: Path, text: str, said: str):

@@ -12,7 +12,7 @@ from rondel.events import CallFinished, LimitHit, Spent, TurnFinished
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Pause, Scripted, VirtualClock, call, calls, say
 from rondel.values import Usage
-from tests.helpers import events_of, of, output_of, play, scripted, turn_after
+from tests.helpers import events_of, of, output_of, play, scripted, talking, turn_after
 
 
 def ended(*agents: Agent, text: str = "go", **settings: Any) -> list[Any]:
@@ -181,8 +181,7 @@ async def test_a_turn_knows_what_the_agents_below_it_used():
         "boss", engine=Scripted(call("worker", "w", input="x"), say("ok", usage=Usage(1, 1))), tools=["worker"]
     )
     worker = Agent("worker", engine=Scripted(say("worked", usage=Usage(20, 3))))
-    async with App(boss, worker) as app:
-        conversation = app.conversation()
+    async with talking(boss, worker) as conversation:
         events = await events_of(await conversation.send("go"))
         spent = (await conversation.transcript()).turn_spent
     assert of(CallFinished, events)[0].spent == Spent(rounds=1, calls=0, tokens=23)
@@ -245,8 +244,7 @@ async def test_a_sub_agent_is_cancelled_with_its_parent():
     """T11."""
     pause = Pause("thinking")
     boss, _ = scripted(call("slow", input="x"), tools=[Agent("slow", engine=Scripted(pause))])
-    async with App(boss) as app:
-        conversation = app.conversation()
+    async with talking(boss) as conversation:
         view = await conversation.send("go")
         await pause.reached.wait()
         await conversation.stop()
@@ -276,7 +274,6 @@ async def test_control_passes_to_another_agent_and_returns_with_the_next_message
 
     desk = Agent("desk", engine=Scripted("Ask the expert.", "Desk again."), plugins=[Pass()])
     expert = Agent("expert", template='The expert says: {{ .Get "book" }}')
-    async with App(desk, expert, Agent("book", template="42")) as app:
-        conversation = app.conversation()
+    async with talking(desk, expert, Agent("book", template="42")) as conversation:
         found = [(await (await conversation.send(text)).result()).output for text in ("one", "two")]
     assert found == ["The expert says: 42", "Desk again."]

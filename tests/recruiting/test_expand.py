@@ -11,7 +11,7 @@ from rondel import Agent, AgentResult, App, CallContext, NoResult, Outcome, Rond
 from rondel.events import CallFinished, CallStarted, Nested, RoundFinished
 from rondel.testing import Scripted, call, say
 from rondel.values import PartDelta, Thinking, Usage
-from tests.helpers import events_after, of, play, result_of, scripted
+from tests.helpers import events_after, of, play, result_of, scripted, talking
 
 
 def told(*agents: Agent, text: str = "go", **settings: Any) -> AgentResult:
@@ -173,8 +173,7 @@ async def test_what_was_recruited_for_a_prompt_stays_for_the_turn_and_is_fetched
         return "seen"
 
     agent, engine = scripted(call("look"), "one", "two", prompt='Number {{ .Get "count" }}.', tools=[look])
-    async with App(agent, Agent("count", function=count)) as app:
-        conversation = app.conversation()
+    async with talking(agent, Agent("count", function=count)) as conversation:
         await (await conversation.send("a")).result()
         await (await conversation.send("b")).result()
     assert [prompt.messages[0].text for prompt in engine.prompts] == ["Number 1.", "Number 1.", "Number 2."]
@@ -323,8 +322,7 @@ def test_a_streamed_directive_is_never_shown_whatever_its_pieces(size: int):
 async def test_the_next_turn_reads_what_was_said_and_not_how_it_came_about():
     engine = Scripted(WEATHER, "You are welcome.")
     agent = Agent("helper", engine=engine, expands_output=True, recruits=["almanac_weather"])
-    async with App(agent, weather_agents()[1]) as app:
-        conversation = app.conversation()
+    async with talking(agent, weather_agents()[1]) as conversation:
         await (await conversation.send("Paris?")).result()
         await (await conversation.send("Thanks")).result()
     said = [(m.role, m.text) for m in engine.prompts[1].messages]
@@ -355,8 +353,7 @@ async def test_a_message_that_comes_in_the_middle_of_a_sentence_is_answered_afte
 
     engine = Scripted('First: {{ .Get "slow" }}.', "And now the other thing.")
     agent = Agent("helper", engine=engine, expands_output=True, recruits=["slow"])
-    async with App(agent, Agent("slow", function=slow)) as app:
-        conversation = app.conversation()
+    async with talking(agent, Agent("slow", function=slow)) as conversation:
         view = await conversation.send("go")
         await reached.wait()
         await conversation.steer("and another thing")
@@ -411,8 +408,7 @@ async def test_an_agent_suggests_another_one_to_the_model_that_asked_it(suggests
     almanac = Agent("almanac", template='{{ .Input "city" }} is mild.', description="The climate", inputs={"city": {}})
     steps = call("weather", city="Rome"), call("almanac", city="Rome"), "Mild.", "Hello again."
     agent, engine = scripted(*steps, listeners=["weather"])
-    async with App(agent, weather, almanac) as app:
-        conversation = app.conversation()
+    async with talking(agent, weather, almanac) as conversation:
         await (await conversation.send("go")).result()
         await (await conversation.send("hi")).result()
     assert engine.prompts[1].messages[-1].parts[0].text == "I do not know; almanac may."

@@ -8,7 +8,7 @@ from rondel import Agent, AgentResult, App, NoResult, Outcome, tool
 from rondel.events import CallFinished, RoundFinished
 from rondel.testing import Scripted, call, calls
 from rondel.values import PartDelta
-from tests.helpers import events_of, of, output_of, play, result_of, scripted
+from tests.helpers import events_of, of, output_of, play, result_of, scripted, talking
 
 
 def test_a_hard_failure_stops_the_handling_of_tools_at_once_and_names_the_agent():
@@ -46,8 +46,7 @@ def test_a_hard_failure_stops_the_handling_of_tools_at_once_and_names_the_agent(
 async def test_a_soft_failure_tells_the_model_and_never_shows_its_marker(finds_nothing: Agent):
     """F09: ran stays true, the conversation goes on, and no watcher sees the marker."""
     boss, engine = scripted(call("search", q="x"), "I found nothing.", listeners=["search"])
-    async with App(boss, finds_nothing) as app:
-        conversation = app.conversation()
+    async with talking(boss, finds_nothing) as conversation:
         events = await events_of(await conversation.send("go"))
         output = (await conversation.transcript()).output
     assert output == "I found nothing."
@@ -61,8 +60,7 @@ async def test_a_soft_failure_tells_the_model_and_never_shows_its_marker(finds_n
 async def test_the_marker_in_a_final_answer_never_reaches_a_person():
     """F09."""
     agent = Agent("search", template="Well: %no-result%")
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         events = await events_of(await conversation.send("go"))
         found = "".join(d.text for d in of(PartDelta, events)), (await conversation.transcript()).output
     assert found == ("Well: No useful result.", "Well: No useful result.")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rondel import Agent, App, RondelError
+from rondel import Agent, RondelError
 from rondel.testing import Scripted
 from rondel.text.template import TemplateError, may_begin, parse
+from tests.helpers import talking
 
 WEATHER = Agent("weather", template='Mild in {{ .Input "city" }}.', inputs={"city": {"description": "the city"}})
 
 
 async def answer(*agents: Agent, said: str = "hello", answers: tuple[str, ...] = ()) -> str:
-    async with App(*agents) as app:
-        conversation = app.conversation()
+    async with talking(*agents) as conversation:
         turn = await conversation.send(said)
         result = await turn.result()
         for text in answers:

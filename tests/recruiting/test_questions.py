@@ -15,7 +15,7 @@ from rondel.testing import MemoryStore, Scripted, VirtualClock, call, say
 from rondel.tool import CallContext, tool
 from rondel.tools.ask_user import ask_user
 from rondel.values import PartDelta
-from tests.helpers import events_of, of, play, scripted
+from tests.helpers import events_of, of, play, scripted, talking
 
 
 def texts(events: list[Any]) -> list[str]:
@@ -25,8 +25,7 @@ def texts(events: list[Any]) -> list[str]:
 async def test_a_template_asks_in_the_middle_of_a_sentence_and_goes_on_where_it_stopped():
     """T09, S06: the question has an id and options, the turn needs input, and the answer resumes the same turn."""
     agent = Agent("barkeeper", template='Good evening! {{ .Options "Red or white?" "red" "white" }} it is.')
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         view = await conversation.send("hi")
         before = await events_of(view)
         (question,) = await conversation.questions()
@@ -60,8 +59,7 @@ async def test_a_models_sentence_waits_for_days_in_another_process_and_the_model
 
 async def test_several_questions_wait_together_and_are_answered_in_any_order():
     agent = Agent("form", template='{{ .AskUser "First?" }}/{{ .AskUser "Second?" }}/{{ .AskUser "First?" }}')
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("go")).result()
         first, second = await conversation.questions()
         waiting = await (await conversation.answer(second.id, "b")).result()
@@ -74,8 +72,7 @@ async def test_agents_that_ask_for_the_same_sentence_keep_their_questions_apart(
     """Two recruited agents ask the same words: each gets its own answer."""
     outer = Agent("outer", template='{{ .Get "a" }} {{ .Get "b" }}')
     agents = [Agent(name, template=f'{name}={{{{ .AskUser "Which?" }}}}') for name in "ab"]
-    async with App(outer, *agents) as app:
-        conversation = app.conversation()
+    async with talking(outer, *agents) as conversation:
         await (await conversation.send("go")).result()
         first, second = await conversation.questions()
         assert first.id != second.id
@@ -85,8 +82,7 @@ async def test_agents_that_ask_for_the_same_sentence_keep_their_questions_apart(
 
 async def test_an_answer_that_is_no_option_is_refused_and_the_question_stays_open():
     agent = Agent("barkeeper", template='{{ .Options "Red or white?" "red" "white" }}')
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("hi")).result()
         (question,) = await conversation.questions()
         with pytest.raises(QuestionError, match="'beer' is not one of: red, white"):
@@ -156,8 +152,7 @@ async def test_a_question_that_nobody_answers_in_time_is_answered_by_its_default
 
 async def test_a_stop_in_the_middle_of_a_sentence_keeps_what_was_said_and_leaves_nothing_open():
     agent = Agent("host", template='Hello. {{ .AskUser "Name?" }}!')
-    async with App(agent) as app:
-        conversation = app.conversation()
+    async with talking(agent) as conversation:
         await (await conversation.send("hi")).result()
         await conversation.stop()
         transcript = await conversation.transcript()

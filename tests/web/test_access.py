@@ -83,6 +83,22 @@ async def test_nobody_sees_or_changes_anothers_conversation():
                 assert (await made.client.request(route.method, route.path, headers=BOB)).status_code == 403
 
 
+async def test_a_key_that_may_not_use_the_default_agent_starts_with_the_first_that_it_may():
+    keys = {"eve": KeySettings(key="eve-secret", models=("agent:open", "small"))}
+    eve = {"authorization": "Bearer eve-secret"}
+    small = Scripted("Yes.", name="small")
+    agents = [Agent("closed", engine=Scripted()), Agent("open", engine=small)]
+    async with site(*agents, keys=keys, make_engine={"small": small}.__getitem__) as made:
+        (agent,) = await made.json("GET", "/api/agents", headers=eve)
+        assert (agent["name"], agent["is_default"]) == ("open", True)
+        id = await made.start(headers=eve)
+        await made.json("POST", f"/api/conversations/{id}/engine", {"engine": "small"}, headers=eve)
+        await made.say(id, "Hello", headers=eve)
+        made.set_keys({"eve": KeySettings(key="eve-secret", models=("agent:open",))})
+        later = await made.client.post(f"/api/conversations/{id}/messages", json={"text": "More"}, headers=eve)
+        assert later.status_code == 403, "the engine that was chosen is not the key's any more"
+
+
 async def test_a_session_is_a_cookie_that_no_script_reads_and_that_ends_with_its_key():
     async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
         wrong = await made.client.post("/api/session", json={"key": "nonsense"})

@@ -65,6 +65,29 @@ async def test_a_front_end_sees_text_thinking_and_tools_of_a_thread_that_the_ser
         assert {message["id"] for message in second["newMessages"] if message["role"] == "assistant"} <= ids
 
 
+async def test_a_front_end_edits_an_earlier_message_and_what_came_after_it_no_longer_counts():
+    model = Scripted("One.", "Two.", "Three.", "Two again.", "Four.", "First again.")
+    async with site(Agent("a", engine=model)) as made, judge(made.address) as ag:
+        for text in ("first", "second", "third"):
+            await ag.run("a", "t", text)
+        # As front ends do it: the messages before the one that is edited, and a new one.
+        edited = await ag.run("a", "t", "second, changed", keep=2)
+        now = [("user", "first"), ("assistant", "One."), ("user", "second, changed"), ("assistant", "Two again.")]
+        assert said(edited) == now
+        assert [m.text for m in model.prompts[-1].messages if m.role != "system"] == [text for _, text in now[:-1]]
+        stale = await ag.run("a", "t", headers={"x": "another tab"})
+        assert said(stale) == now
+        await ag.run("a", "t", "fourth")
+        # The message itself, with its id and another text.
+        changed = await ag.run("a", "t", keep=1, change="first, changed")
+        assert said(changed) == [("user", "first, changed"), ("assistant", "First again.")]
+        assert [m.text for m in model.prompts[-1].messages if m.role != "system"] == ["first, changed"]
+        assert (await ag.run("a", "t"))["failed"] == ""
+        body = _input("t", "new")
+        body["messages"].insert(0, {"id": "t-1-0", "role": "user", "content": "second"})
+        assert "the thread was changed elsewhere" in (await made.client.post("/agui/a", json=body)).text
+
+
 async def test_a_client_that_leaves_does_not_stop_the_turn_and_finds_it_again():
     pause = Pause("The beginning, ", "and the end.")
     async with site(Agent("a", engine=Scripted(pause, "Later."))) as made, judge(made.address) as ag:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, Limits, Person, tool
+from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Pause, Scripted, call
@@ -37,6 +38,31 @@ async def test_a_message_is_answered_and_listed():
         assert (info["id"], info["title"], info["state"], info["person"]) == (id, "Hello", "done", "user")
         shown = await made.json("GET", f"/api/conversations/{id}")
         assert (shown["agent"], shown["is_at_work"], shown["questions"]) == ("a", False, [])
+
+
+class SlowStore(MemoryStore):
+    """A store whose disk is busy until `is_free` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_free = asyncio.Event()
+
+    async def append(self, *given: Any, **options: Any) -> Any:
+        await self.is_free.wait()
+        return await super().append(*given, **options)
+
+
+async def test_a_conversation_whose_first_turn_has_not_begun_yet_is_there():
+    store = SlowStore()
+    async with site(Agent("a", engine=Scripted("Hello back.")), store=store) as made:
+        id = await made.start()
+        await made.json("POST", f"/api/conversations/{id}/messages", {"text": "Hello"})
+        assert (await made.client.get(f"/api/conversations/{id}")).status_code == 200
+        store.is_free.set()
+        await made.app.drain()
+        assert await texts(made, id) == ["Hello", "Hello back."]
+        await made.json("DELETE", f"/api/conversations/{id}")
+        assert (await made.client.get(f"/api/conversations/{id}")).status_code == 404
 
 
 async def test_chat_takes_messages_and_returns_one():
@@ -313,40 +339,15 @@ async def test_a_rounds_request_is_shown_in_its_dialect_and_run_again_with_anoth
         assert "add" in shared[1].text
 
 
-async def test_every_route_is_described_and_answers_nonsense_with_one_sentence():
-    """Fuzzed from the description: wrong bodies, wrong queries, wrong methods, ids that do not exist."""
+async def test_every_route_is_described():
     async with site(Agent("a", engine=Scripted())) as made:
         described = await made.json("GET", "/api/openapi.json")
         listed = {(m.upper(), p) for p, methods in described["paths"].items() for m in methods}
         assert listed == {(route.method, route.path) for route in ROUTES}
-        for route in ROUTES:
-            path = route.path.replace("{id}", "nope").replace("{question}", "q").replace("{agent}", "nope")
-            path = (
-                path.replace("{message}", "m").replace("{index}", "0").replace("{job}", "j").replace("{session}", "s")
-            )
-            bodies: list[Any] = [None] if route.method in ("GET", "DELETE") else [None, [], "x", {"a": {"b": [1] * 50}}]
-            for body in bodies:
-                for query in ("", "?limit=nonsense&after=-&x=1"):
-                    if route.media == "text/event-stream" and "{" not in route.path and not query:
-                        continue  # it would stream
-                    answer = await made.client.request(route.method, path + query, json=body)
-                    if answer.status_code != 200:
-                        assert answer.status_code in (400, 404, 409, 413, 415), (route.path, answer.status_code)
-                        assert isinstance(answer.json()["error"], str), route.path
-            wrong = await made.client.request("PUT", path)
-            assert wrong.status_code in (404, 405)
+        for path in listed:
+            assert (await made.client.request("PUT", path[1].replace("{", "").replace("}", ""))).status_code == 405
         missing = await made.client.get("/api/nothing")
-        assert missing.status_code == 404
-
-
-async def test_a_conversation_is_there_as_soon_as_its_first_message_was_accepted():
-    async with site(Agent("a", engine=Scripted("Hi."))) as made:
-        id = await made.start()
-        sent = await made.json("POST", f"/api/conversations/{id}/messages", {"text": "Hello"})
-        await made.json("GET", f"/api/conversations/{id}")
-        await made.ended(id, sent["turn"])
-        await made.app.store.delete(id)
-        assert (await made.client.get(f"/api/conversations/{id}")).status_code == 404
+        assert (missing.status_code, "/api/nothing" in missing.json()["error"]) == (404, True)
 
 
 async def test_a_change_does_not_wait_for_the_turn_of_another_process(tmp_path: Path):

@@ -68,6 +68,21 @@ async def test_stop_regenerate_edit_and_the_arrows_between_versions(browser: Bro
         await expect(page.locator(".bubble")).to_have_text("A better question")
 
 
+async def test_an_answer_says_which_model_gave_it_and_why(browser: Browser):
+    model, other = Scripted("From my own."), Scripted("From another.", name="other:large")
+    async with site(Agent("a", engine=model), make_engine=lambda name: other) as made, visit(browser, made) as page:
+        await send(page, "Who are you?")
+        await sees(page, "From my own.")
+        await page.get_by_role("button", name="scripted:test").click()
+        await expect(page.get_by_text("scripted:test answered: it is the engine of a.")).to_be_visible()
+        (info,) = (await made.json("GET", "/api/conversations"))["conversations"]
+        await made.json("POST", f"/api/conversations/{info['id']}/engine", {"engine": "other:large"})
+        await send(page, "And now?")
+        await sees(page, "From another.")
+        await page.get_by_role("button", name="other:large").click()
+        await expect(page.get_by_text("other:large answered: it was chosen for this conversation.")).to_be_visible()
+
+
 async def test_what_is_sent_while_it_works_is_queued_or_steers(browser: Browser):
     first = Pause("Working on it. ", "Done.")
 

@@ -185,7 +185,8 @@ async def test_people_log_in_and_out_and_a_revoked_key_ends_the_stream(
 
 
 async def test_everything_is_reached_by_the_keyboard(browser: Browser):
-    async with site(Agent("a", engine=Scripted("One.", "Two.", Pause("Three "))), Agent("zed")) as made:
+    model = Scripted("One.", "Two.", Pause("Three "))
+    async with site(Agent("a", engine=model), Agent("zed", engine=Scripted())) as made:
         id = await made.start()
         await made.say(id, "First message")
         await made.say(id, "Second message")
@@ -301,6 +302,11 @@ async def test_traces_usage_gateway_agents_jobs_and_settings_show_what_happened(
             await expect(rows.first).to_contain_text("refused 401")
             await rows.nth(1).click()
             await expect(page.get_by_text("the provider is down")).to_be_visible()
+            await expect(page.get_by_text("Its content was not stored.")).to_be_visible()
+            made.records.add(a_record("r4", 1_700_000_010.0, outcome="failed", trace=id))
+            await rows.first.click()
+            await page.get_by_role("link", name="What was asked and answered").click()
+            await expect(page.get_by_role("tree", name="Steps")).to_contain_text("add")
 
             await page.goto(f"{made.address}/#/agents/a")
             await page.get_by_label("A message").fill("Hi there")

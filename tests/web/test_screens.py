@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
+import time
 from array import array
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,20 +17,25 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from rondel import Agent, tool
+from rondel.charge import Scope
 from rondel.contracts.embedder import Embedded, Embedder, Vector
+from rondel.contracts.ledger import Rule
 from rondel.engines.local.weights import Url, Weights, is_present, path_of, pull
 from rondel.knowledge.base import KnowledgeBase
 from rondel.knowledge.bases import Knowledge
 from rondel.knowledge.settings import KnowledgeSettings
+from rondel.ledger.ledger import Ledger
 from rondel.mcp.plugin import McpServers
 from rondel.mcp.spec import ServerSpec
+from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite.knowledge import SqliteKnowledge
 from rondel.testing import Scripted, ScriptedImages, call, say
+from rondel.text.schedule import parse
 from rondel.values import Usage
 from tests.gateway.served import Served
 from tests.mcp.helpers import raw
 from tests.web.served import WAIT_S, Site, site
-from tests.web.visit import message, sees, send, visit
+from tests.web.visit import PHONE, message, sees, send, visit
 
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
@@ -306,6 +313,35 @@ async def test_a_failed_job_is_run_again_with_what_it_was_asked(browser: Browser
             await expect(usage).to_contain_text("no price")
         assert (await made.client.post("/api/jobs/nope/retry")).status_code == 404
         assert len((await made.json("GET", "/api/jobs"))["jobs"]) == 2
+
+
+async def test_usage_over_time_its_limits_and_schedules_are_shown(browser: Browser):
+    ledger = Ledger(MemoryStore().ledger_store)
+    ledger.configure([Rule({"key": "laptop"}, "month", tokens=1_000, mode="block"), Rule(money=1.0)])
+    async with site(Agent("a", engine=Scripted()), ledger=ledger) as made:
+        now = time.time()
+        for day in range(3):
+            scope = Scope("chat", model=f"model-{day % 2}", key="laptop")
+            await ledger.record(scope, Usage(100, 50), at=now - day * 86_400)
+        plan = parse({"say": "Summarise the news", "cron": "0 8 * * 1-5", "zone": "Europe/Berlin"})
+        await made.app.timetable.add("a", plan, conversation="c", id="s")
+        async with visit(browser, made, "#/usage") as page:
+            chart = page.get_by_role("img", name="Tokens over time")
+            await expect(chart.locator("canvas")).to_be_visible()
+            await expect(chart).to_contain_text("model-1")
+            meter = page.get_by_role("meter", name="key laptop")
+            await expect(meter).to_have_attribute("aria-valuenow", re.compile("^(15|30|45)$"))  # a month may have begun
+            await expect(page.get_by_text("of 1,000")).to_be_visible()
+            await expect(page.get_by_text("everything · day · warn")).to_be_visible()
+            await page.set_viewport_size(PHONE)
+            width = await chart.evaluate("(one) => one.clientWidth")
+            await expect(chart.locator("canvas")).to_have_js_property("clientWidth", width)
+            await page.goto(f"{made.address}/#/jobs")
+            schedules = page.get_by_role("region", name="Schedules")
+            await expect(schedules).to_contain_text("Summarise the news")
+            await expect(schedules).to_contain_text("0 8 * * 1-5 Europe/Berlin")
+            await schedules.get_by_role("button", name="Cancel").click()
+            await expect(page.get_by_text("No background jobs and no schedules.")).to_be_visible()
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Settings that an admin changes while the server runs: in rondel.toml, with its comments, or not at all."""
+"""What `rondel serve` serves: settings that an admin changes, in rondel.toml or not at all; the gateway's requests."""
 
 from __future__ import annotations
 
@@ -183,6 +183,24 @@ async def test_a_file_keeps_its_line_ends_and_a_link_stays_a_link(file: Path):
     assert file.is_symlink()
     expected = FILE.replace("drain_s = 5.0", "drain_s = 6").replace("\n", "\r\n").encode()
     assert target.read_bytes() == b"\xef\xbb\xbf" + expected
+
+
+async def test_requests_of_the_gateway_are_listed_with_their_program(file: Path):
+    async with served() as client:
+        asked = {"model": "echo", "messages": [{"role": "user", "content": "secret words"}]}
+        headers = {"user-agent": "my-editor/2.1 (linux)"}
+        assert (await client.post("/v1/chat/completions", json=asked, headers=headers)).status_code == 200
+        listed = await client.get("/api/requests")
+        (one,) = listed.json()["requests"]
+        assert (one["client"], one["key"], one["asked"], one["outcome"]) == ("my-editor/2.1", "root", "echo", "done")
+        assert "secret words" not in listed.text
+        assert (await change(client, "gateway.trace", "false", True)).json()["value"] == "true"
+        await client.post("/v1/chat/completions", json=asked, headers=headers)
+        one, _ = (await client.get("/api/requests")).json()["requests"]
+        trace = await client.get(f"/api/conversations/{one['trace']}/trace")
+        assert "secret words" in trace.text
+        assert (await client.get(f"/api/conversations/{one['trace']}/trace", headers=ANN)).status_code == 404
+        assert (await client.get("/api/conversations")).json()["conversations"] == []
 
 
 async def test_without_a_file_there_is_nothing_to_change(file: Path):

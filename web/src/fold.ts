@@ -15,16 +15,16 @@ export type Item = CallView | TextView | ThinkingView | UserView | NoteView | Me
 
 export interface Turn {
   id: string; agent: string; startedAt: number; outcome: string; reason: string; usage?: Usage; seconds?: number;
-  firstToken?: number; engine: string; model: string; items: Item[]; undone: boolean; isOpen: boolean; live: Map<number, Item>;
+  firstToken?: number; chosenEngine: string; engine: string; model: string; items: Item[]; undone: boolean; isOpen: boolean; live: Map<number, Item>;
   version: number;
 }
 
-export interface Conversation { turns: Turn[]; title: string; seq: number; questions: Map<string, Question>; calls: Map<string, CallView>; status: string; count: number }
+export interface Conversation { turns: Turn[]; title: string; seq: number; questions: Map<string, Question>; calls: Map<string, CallView>; status: string; count: number; engine: string }
 
-export const empty = (): Conversation => ({ turns: [], title: "", seq: 0, questions: new Map(), calls: new Map(), status: "", count: 0 });
+export const empty = (): Conversation => ({ turns: [], title: "", seq: 0, questions: new Map(), calls: new Map(), status: "", count: 0, engine: "" });
 
-function newTurn(id: string, agent: string, at: number): Turn {
-  return { id, agent, startedAt: at, outcome: "", reason: "", engine: "", model: "", items: [], undone: false, isOpen: true, live: new Map(), version: 0 };
+function newTurn(id: string, agent: string, at: number, chosenEngine = ""): Turn {
+  return { id, agent, startedAt: at, outcome: "", reason: "", chosenEngine, engine: "", model: "", items: [], undone: false, isOpen: true, live: new Map(), version: 0 };
 }
 
 function current(c: Conversation, at = 0): Turn {
@@ -103,6 +103,7 @@ export function applyEntry(c: Conversation, entry: Entry): void {
       turn.agent = event.agent as string;
       break;
     case "engine_changed":
+      c.engine = (event.engine ?? "") as string;
       note(turn, key, "info", event.engine ? `${event.engine} answers from now on.` : "Each agent uses its own engine again.");
       break;
     case "agent_changed":
@@ -169,7 +170,7 @@ function startTurn(c: Conversation, event: Event, at: number): Turn {
     known.outcome = "";
     return known;
   }
-  const turn = newTurn(event.turn as string, event.agent as string, at);
+  const turn = newTurn(event.turn as string, event.agent as string, at, c.engine);
   c.turns.push(turn);
   return turn;
 }

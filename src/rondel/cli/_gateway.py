@@ -44,7 +44,7 @@ from ..project.config import (
 from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
 from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_plugins
-from ..project.images import make_image_engine
+from ..project.images import make_image_engine, make_image_engines
 from ..project.knowledge import make_knowledge, make_tool_embedder, make_web_search
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import trust_list
@@ -133,6 +133,8 @@ async def open_gateway(
         knowledge=make_knowledge(config, env=env),
         web_search=make_web_search(config),
         embedder=partial(make_tool_embedder, config),
+        images=make_image_engines(config, env=env),
+        image_options=config.images.defaults,
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)
@@ -265,6 +267,7 @@ def _setup(
         default=found,
         before=before,
         redactor=redactor,
+        traced=config.gateway.trace,
         hidden=hidden,
     )
 

@@ -17,6 +17,7 @@ from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from ..errors import RondelError, nearest
@@ -148,7 +149,10 @@ class Sandbox:
         word, _, rest = line[1:].partition(" ")
         match word:
             case "help" | "?":
-                self._print(Group(*(Text.assemble((f"  {name:22}", "cyan"), about) for name, about in HELP), Text("")))
+                table = Table.grid(padding=(0, 2))
+                for name, about in HELP:
+                    table.add_row(Text(f"  {name}", "cyan", no_wrap=True), about)
+                self._print(Group(table, Text("")))
             case "go" | "join":
                 self._go(rest.strip().lstrip("#"))
             case "dm":
@@ -289,8 +293,7 @@ class Sandbox:
         if author["bot"]:
             name.append(" BOT ", "black on blue")
         if above := message.get("referenced_message"):
-            shown = one_line(above["content"].replace(f"<@{self._discord.world.bot.id}>", "@bot"), 50)
-            name.append(f"  ↳ {shown}", "dim")
+            name.append(f"  ↳ {one_line(self._readable(above['content']), 50)}", "dim")
         if note:
             name.append(f"  ({note})", "dim italic")
         parts: list[RenderableType] = [name]

@@ -23,10 +23,10 @@ from ..engine import close
 from ..engines.local.weights import DEFAULT, RECOMMENDED, cache_folder, every_model, is_present
 from ..errors import RondelError
 from ..project.agents import load_agents
-from ..project.config import MEMORY, money_warnings
-from ..project.engines import ask_address, chat_models, has_runtime, pick
+from ..project.config import MEMORY, canonical_engine, money_warnings
+from ..project.engines import ask_address, chat_models, endpoint_for, has_runtime, pick
 from ..project.folder import open_store
-from ..project.settings import Config
+from ..project.settings import Config, EngineSettings
 from ..surfaces.terminal.listing import Listing
 from ._options import as_json
 from ._output import show, show_json
@@ -75,6 +75,7 @@ async def _examine() -> list[Finding]:
     findings += [await _store(config)] if config.is_trusted else []
     findings += [_runtime(), *_weights(), *_keys()]
     findings += [finding async for finding in _servers()]
+    findings += _images(config) if config.is_trusted else []
     findings += [finding async for finding in _discord(config)]
     findings.append(await _answers(config))
     return findings
@@ -175,6 +176,23 @@ async def _servers() -> AsyncIterator[Finding]:
     if not answered:
         known = ", ".join(endpoint.provider for endpoint, _ in asked)
         yield Finding("local server", "missing", f"none found ({known})", "for example, start Ollama")
+
+
+def _images(config: Config) -> list[Finding]:
+    """Check the keys of the image engines. They are not asked: a picture costs money."""
+    findings: list[Finding] = []
+    for given in (config.images.engine, *config.images.fallback):
+        if given:
+            name = canonical_engine(given, config.engines)
+            head = name.partition(":")[0]
+            settings = config.engines.get(head, EngineSettings())
+            endpoint = endpoint_for(settings.provider or head, settings, os.environ)
+            if endpoint.needs_key and not endpoint.key:
+                remedy = f"set {' or '.join(endpoint.key_variables)}, or `key` under [engines.{head}]"
+                findings.append(Finding("images", "missing", f"{name} has no key", remedy))
+            else:
+                findings.append(Finding("images", "ok", f"{name} at {endpoint.address}"))
+    return findings
 
 
 async def _discord(config: Config) -> AsyncIterator[Finding]:

@@ -9,7 +9,18 @@ import click
 
 from ..engines.local import background
 from ..engines.local.frames import Status
-from ..engines.local.weights import DEFAULT, EMBEDDERS, RECOMMENDED, Weights, every_model, find, is_present, path_of
+from ..engines.local.prefix import states_of
+from ..engines.local.weights import (
+    DEFAULT,
+    EMBEDDERS,
+    RECOMMENDED,
+    Weights,
+    every_model,
+    find,
+    is_present,
+    path_of,
+    tool_format_of,
+)
 from ..errors import RondelError
 from ..surfaces.terminal.listing import Listing
 from ._options import CommandGroup, as_json
@@ -34,9 +45,43 @@ def list_models(as_json: bool) -> None:
         return
     made = Listing("model", "downloaded", "size", "licence", "what it is", growing=2)
     for weights in models:
-        state = "yes" if is_present(weights) else "partly" if _part_of(weights) else "no"
-        made.add_row(weights.name, state, weights.size, weights.licence, weights.description)
+        made.add_row(weights.name, _state(weights), weights.size, weights.licence, weights.description)
     show(made)
+
+
+@model.command(name="show")
+@click.argument("name", help="which model")
+@as_json
+def show_model(name: str, as_json: bool) -> None:
+    """Show what is known of a model, and how it calls tools."""
+    weights = find(name)
+    tool_format, why = _tool_format(weights)
+    if as_json:
+        show_json(_described(weights) | {"tool_format": tool_format, "tool_format_why": why})
+        return
+    made = Listing()
+    made.add_row("name", weights.name)
+    made.add_row("title", weights.title)
+    made.add_row("what it is", weights.description)
+    made.add_row("downloaded", _state(weights))
+    made.add_row("size", weights.size)
+    made.add_row("licence", weights.licence)
+    made.add_row("file", str(path_of(weights)))
+    made.add_row("sha256", weights.sha256 or "recorded by the first download")
+    made.add_row("tools", f"{tool_format}: {why}" if tool_format else why)
+    show(made)
+
+
+def _tool_format(weights: Weights) -> tuple[str, str]:
+    if weights in EMBEDDERS:
+        return "", "none: it does not chat"
+    if weights.card.tool_format is None and not is_present(weights):
+        return "", "its chat template decides, once it is downloaded"
+    return tool_format_of(weights.card, path_of(weights))
+
+
+def _state(weights: Weights) -> str:
+    return "yes" if is_present(weights) else "partly" if _part_of(weights) else "no"
 
 
 @model.command()
@@ -69,7 +114,7 @@ def remove(name: str) -> None:
     weights = find(name)
     path = path_of(weights)
     beside = [path.with_name(f"{path.name}{suffix}") for suffix in (".part", ".part.version", ".json")]
-    removed = [file for file in (path, *beside) if file.exists()]
+    removed = [file for file in (path, *beside, *states_of(path)) if file.exists()]
     if not removed:
         raise RondelError(f"the model {name!r} is not downloaded, so there is nothing to remove")
     try:

@@ -4,6 +4,7 @@
 thread when the first server is connected. `server.py` serves agents. Knows no project file and no surface.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,12 +16,6 @@ __all__ = ["McpServers", "make_server"]
 
 def __getattr__(name: str) -> Any:
     # The settings of a project need only spec.py, which must not import all the rest.
-    if name == "McpServers":
-        from .plugin import McpServers
-
-        return McpServers
-    if name == "make_server":
-        from .server import make_server
-
-        return make_server
+    if home := {"McpServers": "plugin", "make_server": "server"}.get(name):
+        return getattr(import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

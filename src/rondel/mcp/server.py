@@ -55,7 +55,8 @@ Context = ServerRequestContext[Any, Any]
 
 
 class AgentServer:
-    """Serves the agents of an app. `allows` says whether the holder of a key may use an agent."""
+    """Serves the agents of an app. `allows` says whether the holder of a key may use an agent
+    (`agent:name`) or a knowledge base (`knowledge:name`)."""
 
     def __init__(
         self, app: App, *, knowledge: Knowledge | None = None, allows: Callable[[str, str], bool] | None = None
@@ -99,7 +100,12 @@ class AgentServer:
 
     def _agents(self, context: Context) -> dict[str, Agent]:
         key, registry = _key_of(context), self._app.registry
-        return {registry.tool_of(agent.name).name: agent for agent in registry.agents if self._allows(key, agent.name)}
+        allowed = (agent for agent in registry.agents if self._allows(key, f"agent:{agent.name}"))
+        return {registry.tool_of(agent.name).name: agent for agent in allowed}
+
+    def _bases(self, context: Context) -> tuple[str, ...]:
+        names = self._knowledge.names if self._knowledge is not None else ()
+        return tuple(name for name in names if self._allows(_key_of(context), f"knowledge:{name}"))
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         tools = [
@@ -107,8 +113,8 @@ class AgentServer:
             for name, agent in self._agents(context).items()
             for tool in (self._app.registry.tool_of(agent.name),)
         ]
-        if self._knowledge is not None:
-            tools.append(_search_tool(self._knowledge.names))
+        if bases := self._bases(context):
+            tools.append(_search_tool(bases))
         return types.ListToolsResult(tools=tools, ttl_ms=0, cache_scope="private")
 
     async def _call_tool(
@@ -116,8 +122,8 @@ class AgentServer:
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = dict(params.arguments or {})
         try:
-            if params.name == SEARCH and self._knowledge is not None:
-                return await self._search(context, arguments)
+            if params.name == SEARCH and (bases := self._bases(context)):
+                return await self._search(context, arguments, bases)
             agent = self._agents(context).get(params.name)
             if agent is None:
                 raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
@@ -187,18 +193,22 @@ class AgentServer:
 
     # --- knowledge ----------------------------------------------------------------------------------------------------
 
-    async def _search(self, context: Context, arguments: dict[str, Any]) -> types.CallToolResult:
+    async def _search(
+        self, context: Context, arguments: dict[str, Any], bases: tuple[str, ...]
+    ) -> types.CallToolResult:
         assert self._knowledge is not None
         scope = Scope("embedding", key=_key_of(context), person=_person_of(context).id)
         query, base = str(arguments.get("query") or "").strip(), str(arguments.get("base") or "")
         if not query:
             raise ToolError("the argument 'query' is missing")
+        if base and base not in bases:
+            raise ToolError(f"there is no knowledge base {base[:80]!r}; there are: {', '.join(bases)}")
         wanted = arguments.get("limit")
         limit = max(1, min(wanted, LIMIT_MAX)) if isinstance(wanted, int) else 5
         passages = await self._knowledge.search(
             query,
             limit,
-            bases=(base,) if base else (),
+            bases=(base,) if base else bases,
             charged=lambda embedder: self._app.charge_embedder(embedder, scope),
         )
         found = [
@@ -213,7 +223,7 @@ class AgentServer:
         assert self._knowledge is not None
         assert self._knowledge.store is not None
         resources: list[types.Resource] = []
-        for base in self._knowledge.names:
+        for base in self._bases(context):
             for document in await self._knowledge.store.documents(self._knowledge.base(base).key):
                 if len(resources) >= DOCUMENTS_MAX:
                     break
@@ -230,7 +240,7 @@ class AgentServer:
         base, _, path = uri.removeprefix(SCHEME).partition("/")
         base, path = unquote(base), unquote(path)
         # Only what is stored is read, never a file: no path leads out of a base.
-        known = uri.startswith(SCHEME) and base in self._knowledge.names
+        known = uri.startswith(SCHEME) and base in self._bases(context)
         chunks = await self._knowledge.store.chunks_of(self._knowledge.base(base).key, path) if known else []
         if not chunks:
             raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")

@@ -133,7 +133,7 @@ def posting_engine(name: str, config: Config, env: Mapping[str, str]) -> HttpEng
 
     head, _, model = name.partition(":")
     settings = config.engines.get(head, EngineSettings())
-    endpoint = _endpoint(settings.provider or head, settings, env)
+    endpoint = endpoint_for(settings.provider or head, settings, env)
     if settings.first_token_s is None:
         endpoint = msgspec.structs.replace(endpoint, first_token_s=ANSWER_S)
     engine = HttpEngine(endpoint, DIALECTS[endpoint.dialect](), model or settings.model)
@@ -152,7 +152,7 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
     if provider == "local" and not settings.base_url:
         engine = _embedded(model or settings.model, settings, config, env)
         return _with_transforms(engine, model or settings.model, settings, config)
-    endpoint = _endpoint(provider, settings, env)
+    endpoint = endpoint_for(provider, settings, env)
     model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
     if not model:
         raise ConfigError(
@@ -195,7 +195,8 @@ def _transforms(model: str, settings: EngineSettings) -> tuple[TransformEntry, .
     return (*settings.transform, *chain.from_iterable(of_model))
 
 
-def _endpoint(provider: str, settings: EngineSettings, env: Mapping[str, str]) -> Endpoint:
+def endpoint_for(provider: str, settings: EngineSettings, env: Mapping[str, str]) -> Endpoint:
+    """Return where an engine's requests go, and with which key."""
     given = ("base_url", "dialect", "key", "headers", "connect_s", "first_token_s", "idle_s")
     fields: dict[str, Any] = {key: value for key in given if (value := getattr(settings, key))}
     if settings.body:
@@ -240,16 +241,22 @@ KEEP_S = 300.0  # how long a model stays loaded after its last use
 
 def _embedded(model: str, settings: EngineSettings, config: Config, env: Mapping[str, str]) -> Engine:
     from ..engines.local import LocalEngine
-    from ..engines.local.weights import DEFAULT, find, is_present
+    from ..engines.local.weights import DEFAULT, find, is_present, path_of
 
-    context_tokens, keep_s = settings.context_tokens or 4096, _keep_s(settings, env)
+    engine_of = partial(
+        LocalEngine,
+        context_tokens=settings.context_tokens or 4096,
+        threads=settings.threads,
+        keep_s=_keep_s(settings, env),
+        tool_format=settings.tool_format,
+    )
     if model.endswith(".gguf"):
         path = Path(config.project, Path(model).expanduser())
         if not path.is_file():
             raise ConfigError(f"the model's file {str(path)!r} does not exist; correct the path", path=config.path)
-        return LocalEngine(path, context_tokens=context_tokens, threads=settings.threads, keep_s=keep_s)
+        return engine_of(path)
     weights = find(model) if model else best_present() or DEFAULT
-    engine = LocalEngine.of(weights, context_tokens=context_tokens, threads=settings.threads, keep_s=keep_s)
+    engine = engine_of(path_of(weights))
     return engine if is_present(weights) else NeedsWeights(engine, weights)
 
 
@@ -338,7 +345,7 @@ async def _configured(config: Config, env: Mapping[str, str], probe: Probe) -> P
     settings = config.engines.get(head, EngineSettings())
     provider = settings.provider or head
     if not (model or settings.model) and provider in PROVIDERS and not PROVIDERS[provider].model:
-        endpoint = _endpoint(provider, settings, env)
+        endpoint = endpoint_for(provider, settings, env)
         models = await _models_at(endpoint, probe)
         if not models:
             raise ConfigError(

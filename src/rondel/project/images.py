@@ -63,8 +63,8 @@ def make_image_engine(name: str, config: Config | None = None, *, env: Mapping[s
     return HttpImageEngine(posting_engine(name, config, os.environ if env is None else env), fetcher.image)
 
 
-def make_image_engines(config: Config) -> dict[str, ImageEngine]:
+def make_image_engines(config: Config, *, env: Mapping[str, str] | None = None) -> dict[str, ImageEngine]:
     """Return the engines of `[images]` by their names, in order. A missing key is reported when an engine is asked."""
     names = (config.images.engine, *config.images.fallback) if config.images.engine else ()
     canonical = (canonical_engine(name, config.engines) for name in names)
-    return {name: make_image_engine(name, config) for name in canonical}
+    return {name: make_image_engine(name, config, env=env) for name in canonical}

@@ -76,6 +76,7 @@ class EngineSettings(_Discreet, frozen=True):
     idle_s: float | None = None
     context_tokens: int | None = None
     threads: int | None = None
+    tool_format: Literal["native", "examples"] | None = None  # how an embedded model calls tools
     keep_s: float | None = None  # how long an embedded model stays loaded in the background after its last use
     fallback: tuple[str, ...] = ()
     retry: RetrySettings = RetrySettings()
@@ -242,6 +243,7 @@ class GatewaySettings(Value, frozen=True):
     """How often a silent stream sends a keep-alive ping, so that no proxy closes the connection; 0 sends none."""
     cool_down_s: float = 5.0  # how long a failed engine is skipped at first, if another one can answer; 0 skips none
     drain_s: float = 30.0  # how long running requests may take after a stop; those left then end with an error
+    trace: bool = False  # store each request with its content, for a trace
     hosts: tuple[str, ...] = ()  # host names of this gateway, besides those of its own machine
     origins: tuple[str, ...] = ()  # web origins that may call it: `https://chat.example`
     plugins: tuple[PluginSettings, ...] = ()

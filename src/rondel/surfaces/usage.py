@@ -7,7 +7,7 @@ from typing import Any
 
 from ..charge import EACH, Scope
 from ..contracts.ledger import PAGE_MAX, Row, Rule, Totals
-from ..contracts.window import WINDOWS, Window
+from ..contracts.window import WINDOWS, Window, day_number
 from ..errors import ConfigError, nearest
 from ..ledger.ledger import Ledger
 from ..ledger.spending import LimitState
@@ -34,6 +34,11 @@ async def report(
     """
     if window and window not in WINDOWS:
         raise ConfigError(f"there is no window {window!r}{nearest(window, WINDOWS)}")
+    if since:
+        try:
+            day_number(since)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
     totals: dict[Window, Totals] = {one: await ledger.totals(window=one) for one in WINDOWS}
     limits = tuple([state for rule in ledger.rules for state in await _states(ledger, rule)])
     overview = not window and not since

@@ -4,11 +4,13 @@ import { HttpAgent } from "@ag-ui/client";
 
 const agents = new Map();
 
-async function run({ id, url, thread, headers, messages, state, abortAfter, tell, parameters }) {
+async function run({ id, url, thread, headers, messages, keep, change, state, abortAfter, tell, parameters }) {
   const key = JSON.stringify([url, thread, headers]);
   if (!agents.has(key)) agents.set(key, new HttpAgent({ url, threadId: thread, headers, initialState: state ?? {} }));
   const agent = agents.get(key);
   if (state !== undefined) agent.setState(state);
+  if (keep !== undefined) agent.setMessages(agent.messages.slice(0, keep));
+  if (change !== undefined) agent.setMessages([...agent.messages.slice(0, -1), { ...agent.messages.at(-1), content: change }]);
   agent.addMessages(messages ?? []);
   const events = [];
   let failed = "";

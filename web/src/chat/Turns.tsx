@@ -7,6 +7,7 @@ import type { CallView, Item, Turn, UserView } from "../fold";
 import { messageText, versionsBefore } from "../fold";
 import { count, dollars, pretty, seconds, short, sourceName } from "../format";
 import { CopyButton } from "../parts/common";
+import { agents, me } from "../state";
 import { Markdown } from "../parts/Markdown";
 import type { Talk } from "./talk";
 
@@ -199,8 +200,18 @@ function Sources({ citations }: { citations: Citation[] }) {
   );
 }
 
+/** Why this engine answered. */
+function reason(turn: Turn): string {
+  const own = agents.value.find((one) => one.name === turn.agent)?.engine;
+  const is = `${turn.engine} answered`;
+  if (turn.chosenEngine) return turn.chosenEngine === turn.engine ? `${is}: it was chosen for this conversation.` : `${is}, for ${turn.chosenEngine}, which was chosen for this conversation.`;
+  if (own && own !== turn.engine) return `${is}; ${turn.agent} would ask ${own} now. Its trace shows the attempts.`;
+  return me.value?.engine === turn.engine ? `${is}, the default engine: ${me.value.engine_why}.` : `${is}: it is the engine of ${turn.agent || "the agent"}.`;
+}
+
 function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast: boolean; onTrace: (turn: Turn) => void }) {
   const [cost, setCost] = useState("");
+  const [isWhy, setWhy] = useState(false);
   const usage = turn.usage;
   const hasWork = turn.items.some((item) => item.kind !== "user");
   if (turn.id.startsWith("history") || (!hasWork && !turn.outcome)) return null;
@@ -219,11 +230,12 @@ function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast:
       {usage && <button class="plain tiny" onClick={() => void openCost()}>{cost || "cost"}</button>}
       {turn.firstToken !== undefined && <span>first token {seconds(turn.firstToken)}</span>}
       {turn.seconds !== undefined && <span>{seconds(turn.seconds)}</span>}
-      {(turn.model || turn.engine) && <span class="cut" title={`Engine ${turn.engine}`}>{turn.model || turn.engine}</span>}
+      {(turn.model || turn.engine) && <button class="plain tiny cut" aria-expanded={isWhy} title="Why this model?" onClick={() => setWhy(!isWhy)}>{turn.model || turn.engine}</button>}
       <button class="plain tiny" onClick={() => onTrace(turn)}>Trace</button>
       {text && <CopyButton text={() => text} />}
       {isLast && turn.outcome !== "waiting" && <button class="plain tiny" onClick={() => void talk.regenerate()}>Regenerate</button>}
       {lastMessage?.messageId && <button class="plain tiny" onClick={() => void talk.fork(lastMessage.messageId!)}>Fork</button>}
+      {isWhy && <span class="why">{reason(turn)}</span>}
     </div>
   );
 }

@@ -3,8 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
 import { clock, count, dollars, seconds } from "../format";
 import { Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
+import { link } from "../state";
 
-interface Request { id: string; at: number; dialect?: string; asked?: string; key?: string; rule?: string; why?: string; engine?: string; model?: string; attempts?: number; status?: number; outcome: string; error?: string; warnings?: string[]; dropped?: string[]; usage?: { tokens_in?: number; tokens_out?: number; cached_in?: number }; cost_nanousd?: number; first_token_s?: number; seconds?: number; streams?: boolean; relayed?: boolean }
+interface Request { id: string; at: number; dialect?: string; asked?: string; key?: string; client?: string; rule?: string; why?: string; engine?: string; model?: string; attempts?: number; status?: number; outcome: string; error?: string; warnings?: string[]; dropped?: string[]; usage?: { tokens_in?: number; tokens_out?: number; cached_in?: number }; cost_nanousd?: number; first_token_s?: number; seconds?: number; streams?: boolean; relayed?: boolean; trace?: string }
 
 export function Gateway() {
   const [requests, setRequests] = useState<Map<string, Request>>(new Map());
@@ -33,11 +34,12 @@ export function Gateway() {
           <Table label="Requests" rows={rows} filter={filter} onOpen={(one) => setOpen(open === one.id ? "" : one.id)} isOn={(one) => one.id === open} columns={[
             { name: "Time", of: (one) => one.at, show: (one) => <span class="when">{clock(one.at)}</span> },
             { name: "Outcome", of: (one) => one.outcome, show: (one) => <span class={bad(one) ? "bad" : one.outcome === "open" ? "warn" : ""}>{one.outcome}{one.status ? ` ${one.status}` : ""}</span> },
-            { name: "Key", of: (one) => one.key },
+            { name: "Key", of: (one) => one.key }, { name: "Client", of: (one) => one.client },
             { name: "Asked", of: (one) => one.asked },
             { name: "Answered", of: (one) => one.engine || one.model },
             { name: "Rule", of: (one) => one.rule },
             { name: "In", of: (one) => one.usage?.tokens_in ?? 0, show: (one) => (one.usage?.tokens_in ? count(one.usage.tokens_in) : ""), numeric: true },
+            { name: "Cached", of: (one) => one.usage?.cached_in ?? 0, show: (one) => (one.usage?.cached_in ? count(one.usage.cached_in) : ""), numeric: true },
             { name: "Out", of: (one) => one.usage?.tokens_out ?? 0, show: (one) => (one.usage?.tokens_out ? count(one.usage.tokens_out) : ""), numeric: true },
             { name: "Cost", of: (one) => one.cost_nanousd ?? 0, show: (one) => one.cost_nanousd === undefined || one.cost_nanousd === null ? "" : dollars(one.cost_nanousd / 1e9), numeric: true },
             { name: "Took", of: (one) => one.seconds, show: (one) => (one.outcome === "open" ? "" : seconds(one.seconds)), numeric: true },
@@ -46,10 +48,13 @@ export function Gateway() {
             <section class="card stack" aria-label="Request">
               <h2>Request <span class="mono">{chosen.id}</span></h2>
               <div class="kv">
-                {([["Why", chosen.why], ["Dialect", chosen.dialect], ["Attempts", chosen.attempts], ["First token", chosen.first_token_s ? seconds(chosen.first_token_s) : ""], ["Streamed", chosen.streams ? "yes" : "no"], ["Relayed as bytes", chosen.relayed ? "yes" : "no"], ["Cached in", chosen.usage?.cached_in ? count(chosen.usage.cached_in) : ""], ["Left out", chosen.dropped?.join(", ")], ["Warnings", chosen.warnings?.join("; ")]] as [string, string | number | undefined][])
+                {([["Why", chosen.why], ["Dialect", chosen.dialect], ["Attempts", chosen.attempts], ["First token", chosen.first_token_s ? seconds(chosen.first_token_s) : ""], ["Streamed", chosen.streams ? "yes" : "no"], ["Relayed as bytes", chosen.relayed ? "yes" : "no"], ["Left out", chosen.dropped?.join(", ")], ["Warnings", chosen.warnings?.join("; ")]] as [string, string | number | undefined][])
                   .filter(([, value]) => value).map(([name, value]) => <><span>{name}</span><b>{value}</b></>)}
               </div>
               {chosen.error && <div class="note error">{chosen.error}</div>}
+              {chosen.trace
+                ? <a href={link("traces", chosen.trace)}>What was asked and answered</a>
+                : <p class="soft small">Its content was not stored. <code>gateway.trace</code> in the <a href="#/settings">settings</a> stores that of later requests.</p>}
             </section>
           )}
         </>

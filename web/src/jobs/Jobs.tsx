@@ -5,7 +5,7 @@ import { moment } from "../format";
 import { Empty, Loading, Screen, Table, useLoaded } from "../parts/common";
 
 interface Job { id: string; name: string; agent?: string; status?: string; conversation?: string; started_at?: number; progress?: number; text?: string; summary?: string; steps?: string[]; detail?: string }
-interface Scheduled { id: string; agent?: string; text?: string; conversation?: string; when?: unknown; next_at?: number }
+interface Scheduled { id: string; agent: string; text: string; conversation: string; when: string; next_at: number }
 
 const isOver = (job: Job): boolean => ["done", "failed", "cancelled"].includes(job.status ?? "");
 
@@ -33,9 +33,9 @@ export function Jobs() {
           <h2>Schedules</h2>
           {!schedules.length && <p class="soft">Nothing is scheduled. <code>rondel jobs schedule</code> adds a message at a time, and agents can have a tool for it.</p>}
           {schedules.length > 0 && <Table label="Schedules" rows={schedules} columns={[
-            { name: "Agent", of: (one) => one.agent }, { name: "Message", of: (one) => one.text },
-            { name: "When", of: (one) => (typeof one.when === "string" ? one.when : JSON.stringify(one.when ?? "")) },
-            { name: "", of: () => "", show: (one) => <button onClick={() => void run(one.id, "cancel")}>Cancel</button> },
+            { name: "Next", of: (one) => one.next_at, show: (one) => <span class="when">{moment(one.next_at)}</span> },
+            { name: "When", of: (one) => one.when }, { name: "Agent", of: (one) => one.agent }, { name: "Message", of: (one) => one.text },
+            { name: "", of: () => "", show: (one) => <span class="row when"><button onClick={() => void run(one.id, "cancel")}>Cancel</button><a href={`#/chat/${enc(one.conversation)}`}>Conversation</a></span> },
           ]} />}
         </>
       )}</Loading>

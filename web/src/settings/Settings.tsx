@@ -5,7 +5,7 @@ import { moment } from "../format";
 import { Loading, Screen, Table, useLoaded } from "../parts/common";
 import { me, setTheme, theme, type Theme } from "../state";
 
-interface Setting { key: string; value: string; source: string; kind?: "engine" | "number" | string[] | null }
+interface Setting { key: string; value: string; source: string; kind?: "engine" | "number" | "switch" | string[] | null }
 interface Session { id: string; key: string; created_at: number; until: number; browser?: string }
 
 export function Settings() {
@@ -52,7 +52,8 @@ function Value({ setting: { key, value, kind, source }, onChanged }: { setting: 
   if (draft === undefined) {
     return <span class="row"><span class="mono">{value}</span><button class="plain tiny" onClick={() => setDraft(value === "(none)" ? "" : value)}>Change</button></span>;
   }
-  const save = async (wanted: string | number | null) => {
+  const choices = kind === "switch" ? ["true", "false"] : Array.isArray(kind) ? kind : null;
+  const save = async (wanted: string | number | boolean | null) => {
     try {
       await api("PATCH", "/api/settings", { key, was: value, value: wanted });
       setDraft(undefined);
@@ -61,10 +62,10 @@ function Value({ setting: { key, value, kind, source }, onChanged }: { setting: 
   };
   const field = { "aria-label": key, value: draft, ref: (one: HTMLElement | null) => { if (one && !one.contains(document.activeElement) && !error) one.focus(); } };
   return (
-    <form class="stack tight" onSubmit={(event) => { event.preventDefault(); void save(kind === "number" ? Number(draft) : draft); }}
+    <form class="stack tight" onSubmit={(event) => { event.preventDefault(); void save(kind === "number" ? Number(draft) : kind === "switch" ? draft === "true" : draft); }}
       onKeyDown={(event) => { if (event.key === "Escape") setDraft(undefined); }}>
-      {Array.isArray(kind)
-        ? <select {...field} onChange={(event) => setDraft(event.currentTarget.value)}>{kind.map((one) => <option>{one}</option>)}</select>
+      {choices
+        ? <select {...field} onChange={(event) => setDraft(event.currentTarget.value)}>{choices.map((one) => <option>{one}</option>)}</select>
         : <input {...field} type={kind === "number" ? "number" : "text"} step="any" required={kind === "number"} placeholder={kind === "engine" ? "provider:model, or a name of [engines]" : ""} onInput={(event) => setDraft(event.currentTarget.value)} />}
       <span class="row wrap">
         <button class="primary">Save</button>

@@ -31,6 +31,19 @@ export function Usage() {
           <div class="totals">{Object.entries(report.totals).map(([name, totals]) => (
             <div class="card"><div class="soft small">{TITLES[name] ?? name}</div><h2>{money(totals)}</h2><div class="small soft">{count((totals.tokens_in ?? 0) + (totals.tokens_out ?? 0))} tokens · {count(totals.calls)} calls</div></div>
           ))}</div>
+          {report.limits.length > 0 && (
+            <section class="stack"><h2>Limits</h2>{report.limits.flatMap((limit) => {
+              const name = limit.account.dimension === "all" ? "everything" : `${limit.account.dimension ?? ""} ${(limit.account.value ?? "").split("\x1f").join(" ")}`.trim();
+              const kinds: [number | undefined, number, (value: number) => string][] = [
+                [limit.rule.tokens, limit.balance.tokens ?? 0, count], [limit.rule.money, (limit.balance.cost_nanousd ?? 0) / 1e9, dollars],
+              ];
+              return kinds.filter(([most]) => most !== undefined).map(([most = 0, used, shown]) => {
+                const share = most ? Math.min(1, used / most) : 1;
+                return <div><div class="row small"><span class="grow">{name} · {limit.rule.window ?? "day"} · {limit.rule.mode ?? "warn"}</span><span class="num">{shown(used)} of {shown(most)}, {shown(Math.max(0, most - used))} left</span></div>
+                  <div class="bar" role="meter" aria-valuenow={Math.round(share * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={name}><i class={share >= 1 ? "over" : ""} style={{ left: 0, width: `${share * 100}%` }} /></div></div>;
+              });
+            })}</section>
+          )}
           {report.window !== "lifetime" && new Set(report.rows.map((row) => row.key)).size > 1 && <Chart report={report} />}
           <Table label="Usage" rows={report.rows} filter={filter} columns={[
             { name: upper(report.window), of: (row) => row.key },
@@ -40,30 +53,23 @@ export function Usage() {
             { name: "Tokens out", of: (row) => row.totals.tokens_out ?? 0, show: (row) => count(row.totals.tokens_out), numeric: true },
             { name: "Cost", of: (row) => row.totals.cost_nanousd ?? 0, show: (row) => money(row.totals), numeric: true },
           ]} />
-          {report.limits.length > 0 && (
-            <section class="stack"><h2>Limits</h2>{report.limits.flatMap((limit) => {
-              const name = `${limit.account.dimension ?? ""} ${(limit.account.value ?? "").split("\x1f").join(" ")}`.trim() || "everything";
-              const kinds: [number | undefined, number, (value: number) => string][] = [
-                [limit.rule.tokens, limit.balance.tokens ?? 0, count], [limit.rule.money, (limit.balance.cost_nanousd ?? 0) / 1e9, dollars],
-              ];
-              return kinds.filter(([most]) => most !== undefined).map(([most = 0, used, shown]) => {
-                const share = most ? Math.min(1, used / most) : 1;
-                return <div><div class="row small"><span class="grow">{name} · {limit.rule.window ?? "day"} · {limit.rule.mode ?? "block"}</span><span class="num">{shown(used)} of {shown(most)}, {shown(Math.max(0, most - used))} left</span></div>
-                  <div class="bar" role="meter" aria-valuenow={Math.round(share * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={name}><i class={share >= 1 ? "over" : ""} style={{ left: 0, width: `${share * 100}%` }} /></div></div>;
-              });
-            })}</section>
-          )}
         </>
       )}</Loading>
     </Screen>
   );
 }
 
+const HEIGHT = 220;
+/** A day or a week without its year: there is little room below an axis. */
+const short = (key: string) => (/^\d+-(\d+-\d+|W\d+)$/.test(key) ? key.slice(5) : key);
+
 function Chart({ report }: { report: Report }) {
   const ref = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    let plot: { destroy(): void } | undefined;
+    let plot: { destroy(): void; setSize(size: { width: number; height: number }): void } | undefined;
     let gone = false;
+    const resized = new ResizeObserver(([box]) => plot?.setSize({ width: box!.contentRect.width, height: HEIGHT }));
+    resized.observe(ref.current!);
     void (async () => {
       const { default: uPlot } = await import("uplot");
       if (gone || !ref.current) return;
@@ -74,13 +80,13 @@ function Chart({ report }: { report: Report }) {
       const style = getComputedStyle(document.documentElement);
       const of = (name: string, key: string) => report.rows.filter((row) => nameOf(row) === name && row.key === key).reduce((sum, row) => sum + (row.totals.tokens_in ?? 0) + (row.totals.tokens_out ?? 0), 0);
       plot = new uPlot({
-        width: ref.current.clientWidth, height: 220,
+        width: ref.current.clientWidth, height: HEIGHT,
         scales: { x: { time: false } },
-        axes: [{ values: (_: unknown, at: number[]) => at.map((x) => keys[x] ?? ""), stroke: style.getPropertyValue("--soft"), grid: { show: false } }, { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line") }, size: 70 }],
-        series: [{ value: (_: unknown, x: number) => keys[x] ?? "" }, ...names.map((name, index) => ({ label: name || "(none)", stroke: style.getPropertyValue(`--c${index + 1}`), width: 2, dash: index > 2 ? [6, 4] : undefined, points: { show: keys.length < 40 } }))],
+        axes: [{ values: (_: unknown, at: number[]) => at.map((x) => short(keys[x] ?? "")), space: 64, incrs: [1, 2, 5, 7, 14, 30, 60, 120, 365], stroke: style.getPropertyValue("--soft"), grid: { show: false } }, { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line") }, size: 70 }],
+        series: [{ label: upper(report.window), value: (_: unknown, x: number) => keys[x] ?? "" }, ...names.map((name, index) => ({ label: name || "(none)", stroke: style.getPropertyValue(`--c${index + 1}`), width: 2, dash: index > 2 ? [6, 4] : undefined, points: { show: keys.length < 40 } }))],
       }, [keys.map((_, index) => index), ...names.map((name) => keys.map((key) => of(name, key)))] as never, ref.current);
     })();
-    return () => { gone = true; plot?.destroy(); };
+    return () => { gone = true; resized.disconnect(); plot?.destroy(); };
   }, [report]);
   return <div ref={ref} role="img" aria-label="Tokens over time; the table below has the same numbers" />;
 }

@@ -8,7 +8,7 @@ texts of one item are written as one item again. Encrypted reasoning rides whole
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
@@ -41,6 +41,7 @@ from .._wire import (
 NAME = "openai-responses"
 
 CUSTOM_CALL = "custom_tool_call"
+PICTURE = "image_generation_call"
 
 
 # --- reading: what a model gives --------------------------------------------------------------------------------------
@@ -314,6 +315,22 @@ def reasoning_item(part: Thinking, id: str) -> Json:
         return {"summary": [], **kept, "type": "reasoning", "id": kept.get("id", id)}
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
     return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": seal(part.opaque, NAME)}
+
+
+def picture_item(picture: Media, id: str) -> Json:
+    """A picture in a reply, as OpenAI's own image tool returns it."""
+    form = picture.mime.removeprefix("image/")
+    return {
+        "type": PICTURE,
+        "id": id,
+        "status": "completed",
+        "output_format": form,
+        "result": write_base64(picture.data),
+    }
+
+
+def is_picture(part: Part) -> TypeGuard[Media]:
+    return isinstance(part, Media) and part.kind == "image" and bool(part.data)
 
 
 # --- the images of a body that is relayed -----------------------------------------------------------------------------

@@ -16,7 +16,17 @@ from ...values import Foreign, Media, Message, Part, Reply, ReplyFinished, StopR
 from .._failures import error_in_stream, status_of
 from .._openai import natural_stop, usage_details
 from .._wire import count_field, each, extras, mention, merge, object_field, opaque, own, text_field
-from .parts import CUSTOM_CALL, NAME, call_item, message_item, read_item, reasoning_item, write_output_part
+from .parts import (
+    CUSTOM_CALL,
+    NAME,
+    call_item,
+    is_picture,
+    message_item,
+    picture_item,
+    read_item,
+    reasoning_item,
+    write_output_part,
+)
 from .prompt import write_settings
 from .tools import as_wanted, calls_wanted
 
@@ -147,6 +157,10 @@ def write_output(parts: Iterable[Part], id: str) -> list[Json]:
     open_item: Json = {}
     for part in parts:
         new_id = item_id(part, id, len(items))
+        if is_picture(part):
+            items.append(picture_item(part, new_id))
+            open_item = {}
+            continue
         if isinstance(part, Media):
             part = Text(mention(part))
         if isinstance(part, Text) or (isinstance(part, Foreign) and "part" in own(part, NAME)):
@@ -168,7 +182,7 @@ def write_output(parts: Iterable[Part], id: str) -> list[Json]:
 
 def item_id(part: Part, id: str, number: int) -> str:
     """An id for an item that came without one: the same for the same response. Servers check how ids begin."""
-    prefix = "rs" if isinstance(part, Thinking) else "msg"
+    prefix = "rs" if isinstance(part, Thinking) else "ig" if is_picture(part) else "msg"
     if isinstance(part, ToolCall):
         prefix = "ctc" if own(part, NAME).get("type") == CUSTOM_CALL else "fc"
     return f"{prefix}_{id.removeprefix('resp_')}_{number}"

@@ -23,7 +23,17 @@ from .._openai import error_fields, error_status
 from .._sse import encode
 from .._wire import encode_json, extras, own, streamed_tail
 from .._writer import EventWriter
-from .parts import CUSTOM_CALL, NAME, call_item, message_item, reasoning_item, write_citations, write_output_part
+from .parts import (
+    CUSTOM_CALL,
+    NAME,
+    call_item,
+    is_picture,
+    message_item,
+    picture_item,
+    reasoning_item,
+    write_citations,
+    write_output_part,
+)
 from .reply import failure, finish, head_of, item_id, write_reply
 from .tools import as_wanted, calls_wanted
 
@@ -60,7 +70,7 @@ class Writer(EventWriter):
         return self._start() + self._event("response.failed", response=response)
 
     def _for_caller(self, part: Part) -> Part:
-        return as_wanted(super()._for_caller(part), self._wanted)
+        return part if is_picture(part) else as_wanted(super()._for_caller(part), self._wanted)
 
     def _event(self, kind: str, **fields: object) -> bytes:
         raw = {"type": kind, "sequence_number": self._sequence, **fields}
@@ -162,7 +172,13 @@ class Writer(EventWriter):
             done = "response.function_call_arguments.done"
             written += self._event(done, **self._at_item(), name=part.name, arguments=item["arguments"])
             return written + self._end(item)
+        if is_picture(part):
+            return self._picture(picture_item(part, self._new_id(part)))
         return self._foreign(part) if isinstance(part, Foreign) and own(part, NAME) else b""
+
+    def _picture(self, item: Json) -> bytes:
+        written = self._begin({**item, "status": "in_progress", "result": None})
+        return written + self._event("response.image_generation_call.completed", **self._at_item()) + self._end(item)
 
     def _finish_text(self, part: Text) -> bytes:
         assert self._message is not None

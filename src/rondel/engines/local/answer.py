@@ -1,17 +1,17 @@
-"""What the model writes, as deltas: plain text, a document, or words and calls out of one JSON object."""
+"""What the model writes, as deltas: plain text, a document, or words and calls in one of two forms."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from ...contracts.dialect import Json
 from ...errors import EngineGarbled
-from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, ToolCall
+from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, Thinking, ToolCall
 
 
 class Reader(Protocol):
@@ -89,6 +89,98 @@ def _require_json(text: str) -> Any:
         raise EngineGarbled(said, provider="local") from error
 
 
+class NativeReader:
+    """Words, thoughts and calls as the runtime reads them from the model's own format.
+
+    Some models leave out what their template puts around a call, so a reply that is nothing but the JSON of a call of
+    one of the tools is a call, too. What may become one is held back.
+    """
+
+    def __init__(self, tools: Collection[str], stop: Sequence[str] = ()) -> None:
+        self.called = False
+        self._tools, self._text, self._thoughts = tools, TextReader(stop), list[str]()
+        self._calls = dict[int, tuple[ToolCall, list[str]]]()
+        self._held = ""
+        self._may_be_call = True
+
+    @property
+    def stop_hit(self) -> bool:
+        return self._text.stop_hit
+
+    def read(self, delta: Json) -> list[Delta]:
+        deltas = list[Delta]()
+        if thought := delta.get("reasoning_content"):
+            if not self._thoughts:
+                deltas.append(PartStarted(_THOUGHTS, Thinking()))
+            self._thoughts.append(thought)
+            deltas.append(PartDelta(_THOUGHTS, thought))
+        self._held += text_in(delta)
+        if self._may_be_call:
+            start = "".join(self._held.split())
+            self._may_be_call = any(each.startswith(start) or start.startswith(each) for each in _CALL_STARTS)
+        if not self._may_be_call:
+            deltas += self._words()
+        for part in delta.get("tool_calls") or ():
+            deltas += self._call(part.get("index", 0), part["function"])
+        return deltas
+
+    def _words(self) -> list[Delta]:
+        held, self._held = self._held, ""
+        return [_moved(delta, _WORDS) for delta in self._text.feed(held)]
+
+    def _call(self, number: int, function: Json) -> list[Delta]:
+        deltas, index = list[Delta](), _CALLS + number
+        if number not in self._calls:
+            self.called = True
+            self._calls[number] = ToolCall(f"call_{secrets.token_hex(12)}", function["name"]), []
+            deltas.append(PartStarted(index, self._calls[number][0]))
+        if text := function.get("arguments"):
+            self._calls[number][1].append(text)
+            deltas.append(PartDelta(index, text))
+        return deltas
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        deltas = list[Delta]()
+        if self._thoughts:
+            deltas.append(PartFinished(_THOUGHTS, Thinking("".join(self._thoughts))))
+        if not self._calls and (bare := _bare_call(self._held)) and bare.name in self._tools:
+            arguments = msgspec.json.encode(bare.arguments or bare.parameters or {}).decode()
+            deltas += self._call(0, {"name": bare.name, "arguments": arguments})
+        elif self._held.strip():
+            deltas += self._words()
+        deltas += [_moved(delta, _WORDS) for delta in self._text.finish(cut=cut)]
+        for number, (call, pieces) in self._calls.items():
+            deltas.append(PartFinished(_CALLS + number, finished_call(call, "".join(pieces) or "{}")))
+        return deltas
+
+
+_THOUGHTS, _WORDS, _CALLS = 0, 1, 2
+_CALL_STARTS = ('{"name":', '```json{"name":', '```{"name":')
+
+
+def _moved(delta: Delta, index: int) -> Delta:
+    """The delta as one of the part with this index."""
+    assert isinstance(delta, (PartStarted, PartDelta, PartFinished))
+    return msgspec.structs.replace(delta, index=index)
+
+
+class _BareCall(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    arguments: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None  # what Llama calls them
+
+
+def _bare_call(text: str) -> _BareCall | None:
+    """The call that the text is, if it is nothing else."""
+    text = text.strip()
+    if text.startswith("```"):
+        text = text.removesuffix("```").removeprefix("```").removeprefix("json")
+    try:
+        return msgspec.json.decode(text, type=_BareCall)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 _SAY = re.compile(r'\s*\{\s*"say"\s*:\s*(?=[^\s])')
 _CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
 
@@ -159,17 +251,16 @@ class UnionReader:
 
 
 class _StringDecoder:
-    """Decodes the inside of a JSON string that comes in pieces; the closing quote ends it."""
+    """Decodes the inside of a JSON string that comes in pieces. A bare quote is text, unless only the closing brace and
+    white space follow: then it is held back for good."""
 
     def __init__(self) -> None:
-        self._held, self._ended = "", False
+        self._held = ""
 
     def feed(self, text: str) -> str:
-        if self._ended:
-            return ""
         self._held += text
         words = list[str]()
-        while self._held and not self._ended:
+        while self._held:
             word, used = self._next()
             if not used:
                 break
@@ -181,8 +272,7 @@ class _StringDecoder:
         """The next decoded piece and how many characters it took; none when more must come first."""
         held = self._held
         if held[0] == '"':
-            self._ended = True
-            return "", 1
+            return ("", 0) if _MAY_END.fullmatch(held) else ('"', 1)
         if held[0] != "\\":
             plain = re.match(r'[^"\\]+', held)
             assert plain is not None
@@ -197,6 +287,8 @@ class _StringDecoder:
         held = self._held
         if len(held) < 6:
             return "", 0
+        if re.fullmatch("[0-9a-fA-F]{4}", held[2:6]) is None:
+            return "u", 2
         code = int(held[2:6], 16)
         if not 0xD800 <= code < 0xE000:
             return chr(code), 6
@@ -209,4 +301,5 @@ class _StringDecoder:
         return "\ufffd", 6
 
 
+_MAY_END = re.compile(r'"\}?\s*')
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}

@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
+
 from ...calling.threads import in_thread
 from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
@@ -23,13 +25,14 @@ from ...values import (
     ToolCall,
     Usage,
 )
-from .answer import Reader
+from .answer import NativeReader, Reader
 from .background import Background, BackgroundRequest, ProcessEnded, Unavailable, is_supported
 from .llama import ModelSettings, usable_threads
 from .model import SharedModel, acquire, release
 from .question import Question, question_of
 from .request import Request
-from .weights import Card, Weights, card_of_file, check_unchanged, is_small, known_file, path_of
+from .schema import must_call
+from .weights import Card, ToolFormat, card_of_file, check_unchanged, known_file, tool_format_of
 
 log = logging.getLogger("rondel.engines.local.engine")
 
@@ -49,24 +52,20 @@ class LocalEngine:
         threads: int | None = None,
         card: Card | None = None,
         keep_s: float = 0.0,
+        tool_format: ToolFormat | None = None,
     ) -> None:
         self._path = Path(path).absolute()
         weights = known_file(self._path)
         self._name = name or f"local:{weights.name if weights else self._path.stem}"
-        self._card = card or (weights.card if weights else None)
+        self._card = card or (weights.card if weights else card_of_file(self._path))
+        if tool_format is not None:
+            self._card = msgspec.structs.replace(self._card, tool_format=tool_format)
         self._settings = ModelSettings(str(self._path), context_tokens, threads or usable_threads())
         self._model: SharedModel | None = None
         self._background: Background | None = None
         if keep_s > 0 and is_supported():
             self._background = Background(self._settings, keep_s)
-        self._checked = False
-
-    @classmethod
-    def of(
-        cls, weights: Weights, *, context_tokens: int = 4096, threads: int | None = None, keep_s: float = 0.0
-    ) -> LocalEngine:
-        path, name = path_of(weights), f"local:{weights.name}"
-        return cls(path, name=name, context_tokens=context_tokens, threads=threads, card=weights.card, keep_s=keep_s)
+        self._checked = self._has_format = False
 
     @property
     def name(self) -> str:
@@ -74,9 +73,8 @@ class LocalEngine:
 
     @property
     def facts(self) -> ModelFacts:
-        small = self._card.small if self._card is not None else is_small(self._path)
         window_tokens = self._settings.context_tokens
-        return ModelFacts(window_tokens=window_tokens, tools=True, output_schema=True, small=small)
+        return ModelFacts(window_tokens=window_tokens, tools=True, output_schema=True, small=self._card.small)
 
     async def load(self) -> None:
         model = self._shared()
@@ -98,27 +96,31 @@ class LocalEngine:
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         check_attachments(prompt.newest_first(), lambda media: text_in(media) is not None, self._name)
-        card, reply = await self._checked_card(), _Answered()
+        with_tools = bool(prompt.tools) and not must_call(prompt.options)
+        card, reply = await in_thread(self._checked_card, with_tools), _Answered()
         async for delta in self._ask(question_of(prompt, card), reply):
             yield delta
-        if reply.repeated:
-            reply.repeated = False
-            async for delta in self._ask(question_of(prompt, card, answer_now=True), reply):
+        if reply.repeated or reply.silent:
+            held = msgspec.structs.replace(card, tool_format="examples")  # to this form the decoder is held
+            async for delta in self._ask(question_of(prompt, held, answer_now=reply.repeated), reply):
                 yield delta
         yield ReplyFinished(reply.stop, reply.usage)
 
-    async def _checked_card(self) -> Card:
+    def _checked_card(self, with_tools: bool) -> Card:
+        """Return the card with the format for tools, once that is needed; the file is read at most once for it."""
         if not self._checked:
-            await in_thread(check_unchanged, self._path)
+            check_unchanged(self._path)
             self._checked = True
-        if self._card is None:
-            self._card = card_of_file(self._path)
+        if with_tools and not self._has_format:
+            tool_format, _ = tool_format_of(self._card, self._path)
+            self._card, self._has_format = msgspec.structs.replace(self._card, tool_format=tool_format), True
         return self._card
 
     async def _ask(self, question: Question, reply: _Answered) -> AsyncIterator[Delta]:
-        """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`."""
+        """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`, and so is
+        that nothing was said in the model's own format."""
         reader, earlier, usage, finish_reason = question.reader, reply.usage, Usage(), ""
-        held = list[Delta]()
+        held, shown = list[Delta](), False
         async with aclosing(self._chunks(question, reply)) as chunks:
             async for chunk in chunks:
                 if "loading" in chunk:
@@ -136,6 +138,7 @@ class LocalEngine:
                         if reader.called and question.steps.calls:
                             held.append(delta)  # shown when it is known not to be a repetition
                         else:
+                            shown = True
                             yield delta
                 if reader.stop_hit:
                     break
@@ -143,6 +146,7 @@ class LocalEngine:
         held += reader.finish(cut=finish_reason == "length")
         calls = [delta.part for delta in held if isinstance(delta, PartFinished) and isinstance(delta.part, ToolCall)]
         reply.repeated = any(map(question.steps.repeats, calls))
+        reply.silent = isinstance(reader, NativeReader) and not (shown or held)
         if not reply.repeated:
             for delta in held:
                 yield delta
@@ -191,7 +195,7 @@ class _Answered:
     def __init__(self) -> None:
         self.started, self.usage = False, Usage()
         self.stop: StopReason = "end"
-        self.repeated = False
+        self.repeated = self.silent = False
 
 
 def _stop_reason(reader: Reader, finish_reason: str) -> StopReason:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,16 +41,24 @@ def import_runtime() -> Any:
         raise EngineError(needs, provider="local") from error
 
 
-def load(settings: ModelSettings) -> Any:
-    """The runtime's server with the model's file in it. It blocks, up to some seconds."""
+def load(
+    settings: ModelSettings, states: str = "", prepare: Callable[[Any, Callable[[str, str], bool]], None] | None = None
+) -> Any:
+    """The runtime's server with the model's file in it. It blocks, up to some seconds. `prepare` gets the server, and a
+    function that saves its state to a file in the folder `states`, or restores it."""
     import shutil
     from tempfile import mkdtemp
 
     runtime = import_runtime()
     _require_model_file(Path(settings.path))
     folder = mkdtemp(prefix="rondel-")
+    params = _params(runtime, settings, folder)
+    params.slot_save_path = f"{states}{os.sep}" if states else ""
     try:
-        return runtime.Server(_params(runtime, settings, folder))
+        server = runtime.Server(params)
+        if prepare is not None and sys.platform != "win32":
+            prepare(server, partial(_slot_action, f"{folder}/s.sock", params.api_keys[0]))
+        return server
     except RuntimeError as error:
         text = f"{settings.path!r} could not be loaded: {_why(settings) or error}"
         raise EngineError(f"{text}; `rondel model pull` fetches it again", provider="local") from error
@@ -65,7 +75,7 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.no_extra_bufts = True  # repacked weights would be a second copy in memory
-    params.warmup = False
+    params.warmup = params.fit_params = False  # the latter reads the file twice, to leave room on a GPU
     params.prefill_assistant = False
     params.verbosity = -1
     # The runtime always listens. A socket in a private folder that is removed at once is a door that nobody finds;
@@ -76,6 +86,25 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
     params.ui = params.endpoint_slots = params.endpoint_props = False
     params.n_threads_http = 1
     return params
+
+
+def _slot_action(address: str, key: str, action: str, file: str) -> bool:
+    """Only the runtime's own HTTP server can do this."""
+    import json
+    import socket
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection("localhost", timeout=30)
+    try:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(address)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        connection.request("POST", f"/slots/0?action={action}", json.dumps({"filename": file}), headers)
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _require_model_file(path: Path) -> None:

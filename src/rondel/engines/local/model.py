@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from ...contracts.dialect import Json
+from . import prefix
 from .llama import ModelSettings, load
 
 
@@ -63,10 +65,15 @@ class SharedModel:
         self.submit(work)
         await asyncio.wrap_future(future)
 
-    def server(self) -> Any:
-        """The runtime with the model in it, loaded if need be. Only for the model's thread, as `free` is."""
+    def server(self, body: Json | None = None, take: Callable[[bytes], bool] = lambda _: False) -> Any:
+        """The runtime with the model in it, loaded if need be, and prepared for a request with this body. Only for the
+        model's thread, as `free` is."""
         if self._server is None:
-            self._server = load(self.settings)
+            self._server = load(
+                self.settings,
+                str(prefix.folder()),
+                lambda server, act: prefix.prepare(server, act, self.settings, body or {}, take),
+            )
         return self._server
 
     def free(self) -> None:

@@ -1,9 +1,10 @@
 """From a prompt to the request that the runtime takes: the words, the form of the answer, and how it is sampled.
 
-Tools are offered in the system message, example turns show their use to a small model, and the decoder is held to one
-JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. The format of a model's own template is not used: the
-runtime does not hold a model to it, and the 1.5B model then called none of 7 tools, where this way it calls 6. Without
-tools the answer is text.
+With tools there are two forms, and the model's card says which. `native` is that of the model's chat template: the
+runtime writes tools, calls and results as the template does, and holds the model to it once it begins a call. With
+`examples`, tools are offered in the system message, example turns show their use to a small model, and the decoder is
+held to one JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. A call or a document that must be written is
+always held to, so then it is this form. Without tools the answer is text.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from ...contracts.dialect import Json
 from ...errors import PromptRejected
 from ...prompt import Prompt
 from ...values import Options, ToolSpec
-from .answer import Reader, TextReader, UnionReader
+from .answer import NativeReader, Reader, TextReader, UnionReader
 from .examples import example_turns
 from .schema import document_schema, must_call, union_schema
 from .steps import Steps, steps_of, with_reminders
 from .weights import Card
-from .words import chat_messages, note_on_tools
+from .words import chat_messages, native_messages, native_tools, note_on_tools, split
 
 TOKENS_MAX = 512
 NO_LOOPS: Json = {"dry_multiplier": 2.0, "dry_base": 1.75, "dry_allowed_length": 20, "dry_penalty_last_n": 64}
@@ -57,12 +58,19 @@ def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Ques
         schema = document_schema(output.schema) if output else None
         words = {"messages": chat_messages(messages, "")}
         return Question(body | words, schema, TextReader(options.stop, is_json=output is not None))
+    if card.tool_format == "native" and not (answer_now or must_call(options) or options.output):
+        words = {"messages": native_messages(messages), "tools": native_tools(tools)}
+        names = frozenset(tool.name for tool in tools)
+        return Question(body | words, None, NativeReader(names, options.stop), steps_of(messages))
     remarks = bool(messages) and messages[-1].role == "system" and any(m.role == "user" for m in messages)
     examples = tuple(example_turns(tools, options, remarks=remarks)) if card.small else ()
     steps = steps_of(messages) if card.small and not must_call(options) else Steps("", ())
     may_call = must_call(options) or (steps.may_call and not answer_now)
     said = with_reminders(messages) if card.small else messages
-    words = {"messages": chat_messages(said, note_on_tools(tools, options), with_reminders(examples))}
+    note, shown = note_on_tools(tools, options), with_reminders(examples)
+    words: Json = {"messages": chat_messages(said, note, shown)}
+    if shown:  # not for the runtime, which ignores it
+        words["constant_messages"] = len(chat_messages(split(said)[0], note, shown))
     schema = union_schema(tools if may_call else (), options)
     return Question(body | words, schema, UnionReader(options.stop), steps)
 

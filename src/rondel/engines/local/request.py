@@ -10,8 +10,8 @@ import msgspec
 
 from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
-from .llama import import_runtime
 from .model import SharedModel
+from .schema import grammar_of
 
 
 class Request:
@@ -55,12 +55,16 @@ class Request:
                     self._take(b'{"loading":true}')
                 body = self._body
                 if self._schema is not None:
-                    body = body | {"grammar": import_runtime().json_schema_to_grammar(self._schema)}
-                model.server().handle_chat_completions(msgspec.json.encode(body), self._take)
+                    body = body | {"grammar": grammar_of(self._schema)}
+                server = model.server(body, lambda _: self._unwanted())
+                if not self._unwanted():
+                    server.handle_chat_completions(msgspec.json.encode(body), self._take)
         except EngineError as failed:
             error = failed
         except ValueError as failed:
-            error = PromptRejected(f"the model's template does not take this prompt: {failed}", provider="local")
+            hint = '; tool_format = "examples" takes every tool' if "tools" in self._body else ""
+            text = f"the model's template does not take this prompt: {failed}{hint}"
+            error = PromptRejected(text, provider="local")
         except BaseException as failed:
             error = EngineError(f"the embedded model failed: {failed!r}", provider="local")
         with self._lock:

@@ -1,7 +1,8 @@
-"""JSON schemas for the decoder, with an end to every string and list. Pure."""
+"""What the model may write: JSON schemas with an end to every string and list, and the grammar of one. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +49,38 @@ def union_schema(tools: Sequence[ToolSpec], options: Options) -> Json:
         defs[key] = _bounded({"type": "object", "properties": {}, **tool.schema}, f"#/$defs/{key}")
         cases.append(_object({"tool": {"const": tool.name}, "arguments": {"$ref": f"#/$defs/{key}"}}))
     return {"x-guidance": _STYLE, "$defs": defs, "anyOf": cases}
+
+
+def grammar_of(schema: Json) -> str:
+    """Return a schema of this module as the grammar that the decoder follows.
+
+    The words of a `say` may have bare quotes in them, which JSON does not allow: a small model forgets to escape those
+    of the code that it explains, and a closed string would end its answer in the middle of a line.
+    """
+    if "anyOf" not in schema:
+        return f"%llguidance {{}}\nstart: %json {json.dumps(schema)}"
+    # Every case begins after the same `{"`: the lexer takes the longest literal, and would lose the cases with JSON.
+    rules = [f"start: {_literal(_OPEN)} ({' | '.join(f'case{n}' for n in range(len(schema['anyOf'])))})"]
+    for number, case in enumerate(schema["anyOf"]):
+        head, value = "", case["properties"].get("say")
+        if value is None:
+            name, value = case["properties"]["tool"]["const"], case["properties"]["arguments"]
+            head = f'tool": {_literal(name)}, "arguments": '
+        if "$ref" in value:
+            key = value["$ref"].removeprefix("#/$defs/")
+            document = {"x-guidance": _STYLE, "$defs": {key: schema["$defs"][key]}, **value}
+            rules.append(f"case{number}: {_literal(head or _SAY)} value{number} {_literal('}')}")
+            rules.append(f"value{number}: %json {json.dumps(document)}")
+        else:
+            rules.append(f'case{number}: {_literal(_SAY + _QUOTE)} WORDS "\\n"?')
+    return "\n".join(("%llguidance {}", *rules, f"WORDS: /[^\\x00-\\x1f]{{0,{STRING_CHARS_MAX}}}/"))
+
+
+_OPEN, _SAY, _QUOTE = '{"', 'say": ', '"'
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _object(properties: Json) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,7 @@ def _type(schema: Any) -> str:
 def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Message] = ()) -> list[Json]:
     """What every chat template knows: one system message first, then user and assistant in turns."""
     instructions, rest, names = list[str](), list[tuple[str, str]](), dict[str, str]()
-    leading, conversation = _split(with_remarks(messages))
+    leading, conversation = split(with_remarks(messages))
     for message in (*leading, *examples, *conversation):
         names |= {call.id: call.name for call in message.calls}
         role = "assistant" if message.role == "assistant" else "user"
@@ -65,6 +65,41 @@ def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Mes
         *([{"role": "system", "content": system}] if system else []),
         *({"role": role, "content": text} for role, text in rest),
     ]
+
+
+def native_messages(messages: Iterable[Message]) -> list[Json]:
+    """The conversation with its calls and results, which the runtime writes as the model's own template does."""
+    leading, conversation = split(with_remarks(messages))
+    system = "\n\n".join(message.text for message in leading)
+    made: list[Json] = [{"role": "system", "content": system}] if system else []
+    ids = dict[str, str]()  # some templates only take ids of nine letters and digits
+    for message in conversation:
+        ids |= {call.id: f"call{len(ids) + at:05}" for at, call in enumerate(message.calls)}
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        for result in results:
+            text = f"Error: {result.text}" if result.is_error else result.text
+            made.append({"role": "tool", "tool_call_id": ids.get(result.call_id, "call00000"), "content": text})
+        others = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
+        text = _written(msgspec.structs.replace(message, parts=others), {}, as_json=False)
+        role = "assistant" if message.role == "assistant" else "user"
+        if message.calls:
+            made.append({"role": role, "content": text, "tool_calls": [_call(call, ids) for call in message.calls]})
+        elif text and made and made[-1]["role"] == role and "tool_calls" not in made[-1]:
+            made[-1]["content"] += f"\n{text}"  # many templates want turns that alternate
+        elif text:
+            made.append({"role": role, "content": text})
+    return made
+
+
+def _call(call: ToolCall, ids: dict[str, str]) -> Json:
+    function = {"name": call.name, "arguments": _line(call.arguments)}
+    return {"id": ids[call.id], "type": "function", "function": function}
+
+
+def native_tools(tools: Iterable[ToolSpec]) -> list[Json]:
+    empty: Json = {"type": "object", "properties": {}}
+    functions = ({"name": t.name, "description": t.description, "parameters": empty | t.schema} for t in tools)
+    return [{"type": "function", "function": function} for function in functions]
 
 
 def with_remarks(messages: Iterable[Message]) -> list[Message]:
@@ -88,7 +123,7 @@ def remark(text: str) -> str:
     return f"[{text}]"
 
 
-def _split(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+def split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
     """The instructions at the beginning, and the conversation after them."""
     at = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     return messages[:at], messages[at:]

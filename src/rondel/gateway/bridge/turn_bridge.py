@@ -18,14 +18,15 @@ from ...engine import Engine, Wrapper, dialect_of
 from ...engines.fallback import Fallback
 from ...engines.http.headers import for_servers
 from ...errors import EngineError, LimitReached, PromptRejected, RondelError, TokenLimitError
-from ...events import Event, LimitHit, Outcome, QuestionAnswered, UsageRecorded, Warned
+from ...events import CallFinished, Event, LimitHit, Outcome, QuestionAnswered, UsageRecorded, Warned
 from ...machine.loop import run_turn
-from ...machine.turn import Turn
+from ...machine.turn import Turn, caller_conversation
 from ...prompt import Prompt
 from ...question import Question
 from ...text.redaction import Redactor
 from ...values import (
     Delta,
+    Media,
     PartDelta,
     PartFinished,
     PartStarted,
@@ -113,6 +114,7 @@ class TurnBridge:
             kept=parts.traced,
             resumed=resumed,
         )
+        self.record.trace = caller_conversation(request.id) if parts.traced else ""
         listener = _Listener(self, ReplyMerger(turn.tools))
         given = len(turn.transcript.messages)
         turn.state[BEFORE_INJECTED] = self.outgoing.flush
@@ -260,6 +262,7 @@ class _Listener:
         self._feed: Callable[[Delta], bytes] | None = None
         self._begun = ReplyStarted("")
         self._cut = False
+        self._pictures: list[Media] = []  # of the turn's calls, which the caller gets at the end
         self._paragraphs = Paragraphs() if request.dialect.name == CHAT else None
         """Not needed in the other dialects, where each text is a block or an item."""
         is_wanted_whole = not request.streams or request.dialect.name == RESPONSES
@@ -328,12 +331,29 @@ class _Listener:
         question = next((held for held in turn.held if not held.id.startswith("caller-")), None)
         if question is not None:
             self._release()
-            if self._paragraphs is not None:
-                self._paragraphs.begin_round()
-            index, text = self.merger.next_index(), question_text(question)
-            for delta in (PartStarted(index, Text("")), PartDelta(index, text), PartFinished(index, Text(text))):
-                self._pass(delta)
+            self._add_text(question_text(question))
         return question
+
+    def _add_text(self, text: str) -> None:
+        if self._paragraphs is not None:
+            self._paragraphs.begin_round()
+        index = self.merger.next_index()
+        for delta in (PartStarted(index, Text("")), PartDelta(index, text), PartFinished(index, Text(text))):
+            self._pass(delta)
+
+    def _called(self, event: CallFinished) -> None:
+        parts = event.result.parts
+        self._pictures += (part for part in parts if isinstance(part, Media) and part.kind == "image" and part.data)
+
+    def _add_pictures(self) -> None:
+        """Add what the turn's calls drew. Only Responses has pictures in an answer; elsewhere they are named."""
+        for picture in self._pictures:
+            if self._bridge.request.dialect.name == RESPONSES:
+                index = self.merger.next_index()
+                self._pass(PartStarted(index, picture))
+                self._pass(PartFinished(index, picture))
+            else:
+                self._add_text(f"[The picture {picture.name or picture.mime} cannot be sent in this protocol.]")
 
     def _release(self) -> None:
         for delta in self.merger.release():
@@ -341,6 +361,7 @@ class _Listener:
 
     def end(self) -> ReplyFinished:
         self._release()
+        self._add_pictures()
         if self._feed is None:
             self._begin()
         final = self.merger.finish(cut=self._cut)
@@ -364,6 +385,7 @@ class _Listener:
         PartDelta: _delta,
         PartFinished: _finished,
         ReplyFinished: _delta,
+        CallFinished: _called,
         LimitHit: _limit,
         UsageRecorded: lambda self, event: note_charge(self._record, event),
         Warned: _warned,

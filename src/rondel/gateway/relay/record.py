@@ -76,6 +76,7 @@ class Record(msgspec.Struct):
     dialect: str = ""
     asked: str = ""  # the model that the caller named
     key: str = ""
+    client: str = ""  # the program that asks, as it names itself
     session: str = ""
     project: str = ""
     streams: bool = False
@@ -87,6 +88,7 @@ class Record(msgspec.Struct):
     relayed: bool = False
     agents: tuple[str, ...] = ()  # the plugins that took part
     rounds: int = 0
+    trace: str = ""  # the conversation with its content, if requests are traced
     status: int = 0
     outcome: str = "open"
     """`done`, `failed`, `left` if the caller disconnected before the end, or `refused` if it was not let in."""

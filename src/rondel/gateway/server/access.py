@@ -23,6 +23,7 @@ from ..routing.routes import AGENT
 
 HOST_CHARS_MAX = 300  # longer Host headers are refused
 KEY_CHARS_MIN = 16  # of a key that strangers can try
+OTHERS = (AGENT, "knowledge:")  # what a key may use besides engines
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MISSING, WRONG, FOREIGN = "APIKEY is missing", "Invalid API key", "CORS not allowed for this origin"
 
@@ -77,7 +78,7 @@ class Access:
 
     def allows(self, key: str, name: str) -> bool:
         """Whether a key may use an agent (`agent:name`), or an engine with its own fallbacks, as a person wrote it."""
-        if name.startswith(AGENT):
+        if name.startswith(OTHERS):
             return self.permit(key).allows(name)
         name = canonical_engine(name, self._engines)
         settings = self._engines.get(name.partition(":")[0], EngineSettings())
@@ -112,7 +113,7 @@ class Access:
 
 
 class Permit:
-    """Which engines and agents a key may use, by the patterns in its `models`. Without patterns, all of them.
+    """Which engines, agents and knowledge bases a key may use, by the patterns in its `models`. Without patterns, all.
 
     Patterns are compared with the engine that a request was routed to, never with what its caller wrote:
 
@@ -120,7 +121,7 @@ class Permit:
     - An engine's name matches that engine with the models that are configured for it.
     - Any other pattern without a colon is compared with names of engines and of models. A model's name counts only if
       it is configured for that engine or belongs to a hosted provider: many servers accept any name.
-    - An agent needs a pattern that begins with `agent:`. `*` matches everything.
+    - An agent needs a pattern that begins with `agent:`, a base one with `knowledge:`. `*` matches everything.
     """
 
     def __init__(self, patterns: Sequence[str] = (), engines: Mapping[str, EngineSettings] | None = None) -> None:
@@ -130,12 +131,13 @@ class Permit:
         self.is_limited = bool(self._patterns) and "*" not in self._patterns
 
     def allows(self, name: str) -> bool:
-        """Whether the key may use an engine (`engine`, `engine:model`) or an agent (`agent:name`)."""
+        """Whether the key may use an engine (`engine`, `engine:model`), an agent (`agent:name`) or a base."""
         if not self.is_limited:
             return True
-        if name.startswith(AGENT):
-            return any(fnmatchcase(name, pattern) for pattern in self._patterns if pattern.startswith(AGENT))
-        return any(self._fits(name, pattern) for pattern in self._patterns if not pattern.startswith(AGENT))
+        for prefix in OTHERS:
+            if name.startswith(prefix):
+                return any(fnmatchcase(name, pattern) for pattern in self._patterns if pattern.startswith(prefix))
+        return any(self._fits(name, pattern) for pattern in self._patterns if not pattern.startswith(OTHERS))
 
     def _fits(self, name: str, pattern: str) -> bool:
         head, _, model = name.partition(":")
@@ -150,9 +152,6 @@ class Permit:
             return True
         is_hosted = bool(provider.base_url) and not provider.is_local and not settings.base_url
         return pattern not in self._heads and (is_configured or is_hosted) and fnmatchcase(model, pattern)
-
-
-_ANYTHING = Permit()
 
 
 def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:
@@ -178,6 +177,9 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+_ANYTHING = Permit()
 
 
 @lru_cache(maxsize=256)

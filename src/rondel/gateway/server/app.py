@@ -47,6 +47,7 @@ IMAGES = ("/images/generations", "/images/edits")
 LEAVE_S = 1.0  # how long callers have to read the error that ends their streams when the gateway stops
 RETRY_AFTER_S = 5.0
 PATH_CHARS_SHOWN = 100
+CLIENT_CHARS_MAX = 60
 _JSON = (b"content-type", b"application/json")
 
 
@@ -70,7 +71,7 @@ class Gateway:
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
         self._life = contextlib.AsyncExitStack()
         self._group: asyncio.TaskGroup | None = None
-        self._mcp = McpRoute(app, lambda key, agent: self._setup.serves(key, agent))
+        self._mcp = McpRoute(app, lambda key, name: self._setup.serves(key, name))
 
     @property
     def clock(self) -> Clock:
@@ -174,7 +175,7 @@ class Gateway:
                 await self._other(path, scope["method"], headers, out)
         except Refused as error:
             dialect = self._dialect_of(path, headers)
-            record = self._record(dialect, self.clock.now())
+            record = self._record(dialect, self.clock.now(), headers)
             record.outcome, record.status, record.error = "refused", error.status, str(error)
             self.records.add(record)
             await self._refuse(out, dialect, error)
@@ -193,8 +194,9 @@ class Gateway:
         if problem:
             await self._say(out, headers, MCP, 501, problem)
 
-    def _record(self, dialect: Dialect, now: float, key: str = "") -> Record:
-        return Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key)
+    def _record(self, dialect: Dialect, now: float, headers: Mapping[str, str], key: str = "") -> Record:
+        client = headers.get("user-agent", "").partition(" ")[0][:CLIENT_CHARS_MAX]
+        return Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key, client=client)
 
     async def _other(self, path: str, method: str, headers: Mapping[str, str], out: Outgoing) -> None:
         if method == "OPTIONS":
@@ -294,7 +296,7 @@ class Gateway:
         assert self._group is not None
         setup, now = self._setup, self.clock.now()
         key = setup.access.check_key(headers, now)
-        record = self._record(dialect, now, key)
+        record = self._record(dialect, now, headers, key)
         began = self._time()
         try:
             body = await _read(receive, headers, setup.body_bytes_max)

@@ -55,7 +55,7 @@ class Exchange:
             self.record.warnings += skipped
         rest = candidates
         looked_at = bool(opening.agent) or self._parts.turns.may_apply(request)
-        if not looked_at and not await self._goes_on_here():
+        if not looked_at and not self._parts.traced and not await self._goes_on_here():
             rest = await self._relay(candidates)
             if not rest:
                 return

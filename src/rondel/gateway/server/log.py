@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -105,7 +106,7 @@ class RequestLog:
         self.folder, self._clock = folder, clock
         self._bytes_max, self._files_max = bytes_max, files_max
         self.redactor = Redactor()
-        self._lines: list[Record | LogLine] = []
+        self._lines: deque[Record | LogLine] = deque()
         self._dropped = 0
         self._waiting = asyncio.Event()
         self._writing = threading.Lock()
@@ -154,10 +155,10 @@ class RequestLog:
             await self._waiting.wait()
             await self._clock.sleep_until(self._clock.now() + FLUSH_S)
             self._waiting.clear()
-            await asyncio.to_thread(self._put, self._taken())
+            await asyncio.to_thread(self._put)
 
     def _taken(self) -> list[Record | LogLine]:
-        lines, self._lines = self._lines, []
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
         if self._dropped:
             lines.append(self._said("dropped", f"{self._dropped} lines were dropped, because the disk was too slow"))
             self._dropped = 0
@@ -169,16 +170,19 @@ class RequestLog:
         return _ENCODER.encode_lines([line_of(line, keep) if isinstance(line, Record) else line for line in lines])
 
     def _close(self) -> None:
-        self._put(self._taken())
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _put(self, lines: list[Record | LogLine]) -> None:
-        if not lines:
-            return
-        data = self._written(lines)
+        self._put()
         with self._writing:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def _put(self) -> None:
+        """Write the lines that wait. They are taken here and not before: a thread that is cancelled before it starts
+        leaves them to `_close`."""
+        with self._writing:
+            if not (lines := self._taken()):
+                return
+            data = self._written(lines)
             try:
                 self._open()
                 if (size := os.fstat(self._file).st_size) and size + len(data) > self._bytes_max:

@@ -21,7 +21,7 @@ PATH = "/mcp"
 
 
 class McpRoute:
-    """`await route.serve(...)` for each request. `allows` says whether the holder of a key may use an agent."""
+    """`await route.serve(...)` for each request. `allows` says whether the holder of a key may use something."""
 
     def __init__(self, app: App, allows: Callable[[str, str], bool]) -> None:
         self._app, self._allows = app, allows

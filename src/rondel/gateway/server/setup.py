@@ -232,9 +232,10 @@ class Setup:
         permit = self.permit(key)
         return [outage for outage in self.parts.outages.all() if permit.allows(outage.engine)]
 
-    def serves(self, key: str, agent: str) -> bool:
-        """Whether the holder of a key may use this agent."""
-        return any(one.name == agent for one in self._agents) and self.permit(key).allows(f"{AGENT}{agent}")
+    def serves(self, key: str, name: str) -> bool:
+        """Whether the holder of a key may use an agent (`agent:name`) or a knowledge base (`knowledge:name`)."""
+        is_known = not name.startswith(AGENT) or any(f"{AGENT}{one.name}" == name for one in self._agents)
+        return is_known and self.permit(key).allows(name)
 
     def models(self, key: str) -> list[Listed]:
         """The models that a caller may name: those of engines, of routes, and the project's agents."""

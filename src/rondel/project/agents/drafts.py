@@ -182,9 +182,9 @@ def _drafts_of_document(document: Document, mistakes: Mistakes | None) -> Iterat
         with collecting(mistakes):
             if key not in ("agents", "libraries"):
                 raise document.error((key,), f"{key!r} is not known here; put agents below the key 'agents'")
-    for name, item in checker.table(document.data.get("agents") or {}, ("agents",)).items():
+    for name, item, path in _entries(document.data.get("agents"), ("agents",), checker):
         with collecting(mistakes):
-            yield _draft(name, {} if item is None else item, checker, ("agents", name))
+            yield _draft(name, item, checker, path)
     for library, content in checker.table(document.data.get("libraries") or {}, ("libraries",)).items():
         with collecting(mistakes):
             yield from _drafts_of_library(library, content, checker)
@@ -201,9 +201,22 @@ def _drafts_of_library(library: str, content: Any, checker: Checker) -> Iterator
     for key in table:
         if key != "agents":
             raise checker.document.error((*at, key), f"{key!r} is not known here; a library has only 'agents'")
-    for name, item in checker.table(table.get("agents") or {}, (*at, "agents")).items():
+    for name, item, path in _entries(table.get("agents"), (*at, "agents"), checker):
         with collecting(checker.mistakes):
-            yield _draft(name, {} if item is None else item, checker, (*at, "agents", name), library)
+            yield _draft(name, item, checker, path, library)
+
+
+def _entries(agents: Any, path: KeyPath, checker: Checker) -> Iterator[tuple[str, Any, KeyPath]]:
+    """Yield agents as they are written, by name. They are in a table, or in tables that are in a list; there a text
+    alone is a prompt."""
+    if not isinstance(agents, list):
+        for name, item in checker.table(agents or {}, path).items():
+            yield name, {} if item is None else item, (*path, name)
+        return
+    for index, each in enumerate(cast("list[Any]", agents)):
+        at = (*path, index)
+        for name, item in checker.table(each, at).items():
+            yield name, {"prompt": item} if isinstance(item, str) else item or {}, (*at, name)
 
 
 def _draft_of_markdown(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None) -> Iterator[Draft]:

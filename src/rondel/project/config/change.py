@@ -1,7 +1,7 @@
 """Which settings can be changed at run time, and how `rondel.toml` is edited for that.
 
-Safe are engines that answer by default, waiting times, and what may be spent. Keys, addresses, hosts, plugins and code
-can only be changed by somebody who can write the file.
+Safe are engines that answer by default, waiting times, traces, and what may be spent. Keys, addresses, hosts, plugins
+and code can only be changed by somebody who can write the file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...text.toml import with_value
 from ..settings import SCENARIOS, Config
 from .shown import explain, leaves
 
-Kind: TypeAlias = Literal["engine", "number"] | tuple[str, ...]
-"""What a setting may be: the name of an engine, a number, or one of these."""
+Kind: TypeAlias = Literal["engine", "number", "switch"] | tuple[str, ...]
+"""What a setting may be: the name of an engine, a number, true or false, or one of these."""
 
 _SPENDING: Mapping[str, Kind] = {
     "tokens": "number",
@@ -34,6 +34,7 @@ CHANGEABLE: Mapping[str, Kind] = {
     **{f"gateway.routes.{scenario}": "engine" for scenario in (*SCENARIOS, "embedding", "image_generation")},
     "gateway.routes.long_context_tokens": "number",
     **{f"gateway.{name}": "number" for name in ("ping_s", "cool_down_s", "drain_s")},
+    "gateway.trace": "switch",
     "ledger.on_write_failure": typing.get_args(OnWriteFailure),
     "ledger.unknown_price": typing.get_args(UnknownPrice),
     **{f"ledger.limits[[]*].{name}": kind for name, kind in _SPENDING.items()},
@@ -80,6 +81,9 @@ def _check(key: str, kind: Kind, value: str | float | None) -> None:
     if kind == "number":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise ConfigError(f"{key!r} must be a number, not {str(value)[:80]!r}")
+    elif kind == "switch":
+        if not isinstance(value, bool):
+            raise ConfigError(f"{key!r} must be true or false, not {str(value)[:80]!r}")
     elif not isinstance(value, str) or "${" in value:  # a variable could show a secret
         raise ConfigError(f"{key!r} must be a text without variables, not {str(value)[:80]!r}")
     elif isinstance(kind, tuple) and value not in kind:

@@ -390,7 +390,7 @@ class DiscordBot:
         """Change the whitelist or the restriction, and keep them if `keep_lists` is set."""
         change(self.gate)
         if self.settings.keep_lists:
-            await self.records.keep_lists(self.gate.whitelist, self.gate.restrict)
+            await self.records.keep_lists(self.gate.whitelist, self.gate.restrict_guilds)
 
     # --- conversations ------------------------------------------------------------------------------------------------
 

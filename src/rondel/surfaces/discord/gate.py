@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -60,8 +60,9 @@ class Gate:
 
     def __init__(self, settings: DiscordSettings) -> None:
         self._settings = settings
-        self._whitelist = _ids(settings.whitelist)
-        self._restrict = _ids(settings.restrict)
+        self._whitelist: dict[int, None] = {}
+        self._restrict: dict[int, int] = {}  # the server for which each counts; 0 for all
+        self.replace_lists(settings.whitelist, {int(id): 0 for id in settings.restrict})
         self._bot_turns: dict[int, int] = {}
 
     # --- the lists ----------------------------------------------------------------------------------------------------
@@ -80,14 +81,22 @@ class Gate:
     def remove_whitelist(self, channel: DiscordId) -> None:
         self._whitelist.pop(int(channel), None)
 
-    def add_restrict(self, channel: DiscordId) -> None:
-        self._restrict[int(channel)] = None
+    @property
+    def restrict_guilds(self) -> dict[int, int]:
+        """The server for which each restriction counts; 0 for all."""
+        return dict(self._restrict)
 
-    def remove_restrict(self, channel: DiscordId) -> None:
-        self._restrict.pop(int(channel), None)
+    def add_restrict(self, channel: DiscordId, guild: int = 0) -> None:
+        """Answer only there, and in the other channels of this list; with `guild`, this counts in that server only."""
+        self._restrict.setdefault(int(channel), guild)
 
-    def replace_lists(self, whitelist: Iterable[DiscordId], restrict: Iterable[DiscordId]) -> None:
-        self._whitelist, self._restrict = _ids(whitelist), _ids(restrict)
+    def remove_restrict(self, channel: DiscordId, guild: int = 0) -> None:
+        """With `guild`, a restriction for all servers stays."""
+        if guild in (0, self._restrict.get(int(channel))):
+            self._restrict.pop(int(channel), None)
+
+    def replace_lists(self, whitelist: Iterable[DiscordId], restrict: Mapping[int, int]) -> None:
+        self._whitelist, self._restrict = dict.fromkeys(map(int, whitelist)), dict(restrict)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -97,14 +106,17 @@ class Gate:
 
     def admits(self, place: Place, speaker: Speaker, *, to_bot: bool) -> bool:
         """Whether the bot answers. `to_bot`: the message mentions it or replies to it."""
-        restricted = bool(self._restrict) and not any(channel in self._restrict for channel in place.channels)
-        if not place.is_dm and restricted:
+        if not place.is_dm and not self._is_within_restriction(place):
             return False
         if not (to_bot or self.is_open(place)):
             return False
         if not self.choose(place, speaker).enabled:
             return False
         return not speaker.is_bot or self._admits_bot(place.channel)
+
+    def _is_within_restriction(self, place: Place) -> bool:
+        applies = any(guild in (0, place.guild) for guild in self._restrict.values())
+        return not applies or any(channel in self._restrict for channel in place.channels)
 
     def heard(self, place: Place, speaker: Speaker) -> None:
         """A person's message, to the bot or not, lets bots speak again."""
@@ -127,10 +139,6 @@ class Gate:
             if _matches(rule, place, speaker):
                 chosen = chosen.under(rule)
         return chosen.under(selected) if selected is not None else chosen
-
-
-def _ids(ids: Iterable[DiscordId]) -> dict[int, None]:
-    return dict.fromkeys(map(int, ids))
 
 
 def _matches(rule: DiscordRule, place: Place, speaker: Speaker) -> bool:

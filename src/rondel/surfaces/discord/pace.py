@@ -14,6 +14,7 @@ from ...contracts.clock import Clock
 
 TYPING_S = 7.0  # Discord shows it for ten
 AT_ONCE_S = 0.05  # an answer that is there by then needs no indicator: nobody would see it
+TYPING_REQUESTS_MAX = 4  # at once: in a rush, requests with answers go first
 EDIT_S_MAX = 10.0
 
 
@@ -44,6 +45,7 @@ class Typing:
         self._soon: dict[int, asyncio.TimerHandle] = {}  # most answers are there before this timer ends
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._resting: set[int] = set()  # the channels whose task waits, and may be cancelled
+        self._room = asyncio.Semaphore(TYPING_REQUESTS_MAX)
 
     def start(self, channel: discord.abc.Messageable, id: int) -> None:
         self._counts[id] = self._counts.get(id, 0) + 1
@@ -69,7 +71,9 @@ class Typing:
         try:
             while id in self._counts:
                 with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
-                    await channel.typing()  # awaited, it shows the indicator once
+                    async with self._room:
+                        if id in self._counts:  # else the answer was there first
+                            await channel.typing()  # awaited, it shows the indicator once
                 if id in self._counts:
                     self._resting.add(id)
                     await self._clock.sleep_until(self._clock.now() + TYPING_S)

@@ -156,9 +156,9 @@ class Records:
         self._selected[channel] = selected
         await self._store.put(CHANNELS, str(channel), msgspec.json.encode(selected))
 
-    async def lists(self) -> tuple[list[int], list[int]] | None:
+    async def lists(self) -> tuple[list[int], dict[int, int]] | None:
         found = await self._store.get(CHANNELS, "lists")
-        return msgspec.json.decode(found, type=tuple[list[int], list[int]]) if found else None
+        return msgspec.json.decode(found, type=tuple[list[int], dict[int, int]]) if found else None
 
-    async def keep_lists(self, whitelist: list[int], restrict: list[int]) -> None:
+    async def keep_lists(self, whitelist: list[int], restrict: dict[int, int]) -> None:
         await self._store.put(CHANNELS, "lists", msgspec.json.encode((whitelist, restrict)))

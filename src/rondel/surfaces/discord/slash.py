@@ -19,6 +19,7 @@ from ...trace.page import page as trace_page
 from ...trace.redact import without_secrets
 from ..views import jobs_table
 from .chunks import LIMIT, chunks
+from .gate import Gate
 from .mapping import person_of, place_of_interaction, scope_of, speaker_of
 from .outlet import NOBODY
 from .pending import Selected
@@ -320,14 +321,15 @@ def _add_channels(group: app_commands.Group, bot: DiscordBot) -> None:
             await _answer(interaction, _refusal("Manage Server"))
             return
         guild, id = interaction.guild, channel.id if channel else interaction.channel_id or 0
-        changes = {
-            "open": bot.gate.add_whitelist,
-            "close": bot.gate.remove_whitelist,
-            "restrict": bot.gate.add_restrict,
-            "unrestrict": bot.gate.remove_restrict,
+        changes: dict[str, Callable[[Gate], None]] = {
+            "open": lambda gate: gate.add_whitelist(id),
+            "close": lambda gate: gate.remove_whitelist(id),
+            # An admin of one server decides for no other.
+            "restrict": lambda gate: gate.add_restrict(id, guild.id),
+            "unrestrict": lambda gate: gate.remove_restrict(id, guild.id),
         }
         if action in changes:
-            await bot.change_lists(lambda gate: changes[action](id))
+            await bot.change_lists(changes[action])
         here = [one.id for one in guild.channels]
         opened = [f"<#{one}>" for one in bot.gate.whitelist if one in here]
         only = [f"<#{one}>" for one in bot.gate.restrict if one in here]

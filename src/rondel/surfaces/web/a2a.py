@@ -114,13 +114,11 @@ Streaming: TypeAlias = Callable[[Call[Any, Any], str, Any], AsyncGenerator[Wire]
 
 
 async def default_card(call: Call[Nothing, Nothing]) -> Response:
-    name = call.app.registry.agent().name
-    call.check_agent(name)
-    return _card(call, name)
+    return _card(call, call.agent(call.app.registry.agent().name))
 
 
 async def agent_card(call: Call[Nothing, Nothing]) -> Response:
-    return _card(call, _agent(call))
+    return _card(call, call.agent(call.path("agent")))
 
 
 def _card(call: Call[Nothing, Nothing], name: str) -> Response:
@@ -144,14 +142,6 @@ def _card(call: Call[Nothing, Nothing], name: str) -> Response:
     return Response(encode(card), media_type="application/json", headers={"cache-control": "private, max-age=60"})
 
 
-def _agent(call: Call[Any, Any]) -> str:
-    name = call.path("agent")
-    if not call.app.registry.knows_agent(name):
-        raise Problem(404, f"there is no agent {name[:80]!r}")
-    call.check_agent(name)
-    return name
-
-
 def _base(call: Call[Any, Any]) -> str:
     return str(call.request.base_url).rstrip("/")
 
@@ -161,7 +151,7 @@ def _base(call: Call[Any, Any]) -> str:
 
 async def a2a(call: Call[Nothing, Nothing]) -> Response:
     """Do one operation. Mistakes are answered in the protocol's form."""
-    agent = _agent(call)
+    agent = call.agent(call.path("agent"))
     try:
         asked = await read_body(call.request, RpcRequest)
     except Problem as problem:

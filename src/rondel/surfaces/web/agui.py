@@ -1,8 +1,9 @@
 """`POST /agui/{agent}`: AG-UI 1.0, so that front ends which speak it can talk to agents.
 
 A thread is a conversation. The server has its messages, so of those that come with a run only the new ones count: the
-last messages of the person, results of the front end's own tools, answers to questions. A run that brings nothing new
-shows the thread as it is, or watches the turn that is running. A client that leaves does not stop the turn.
+last messages of the person, results of the front end's own tools, answers to questions. A new message after an earlier
+one than the thread's last edits the thread: the turns in between are undone. A run that brings nothing new shows the
+thread as it is, or watches the turn that is running. A client that leaves does not stop the turn.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .feed import PING
 from .route import Call, Nothing, Open, Problem, Route, encode
 
 STATE_BYTES_MAX = 100_000
+_UNSPOKEN = ("system", "developer", "activity", "reasoning")
 
 
 # --- values: what a client sends --------------------------------------------------------------------------------------
@@ -114,6 +116,7 @@ class _New(Value, frozen=True):
     before: tuple[Message, ...] = ()
     message: Message | None = None
     results: dict[str, GivenMessage] = {}  # by the call's id
+    undone: int = 0  # the newest turns that the message replaces
 
 
 # --- the route --------------------------------------------------------------------------------------------------------
@@ -121,10 +124,7 @@ class _New(Value, frozen=True):
 
 async def agui(call: Call[RunInput, Nothing]) -> StreamingResponse:
     """Run an agent and stream what happens."""
-    given, agent = call.body, call.path("agent")
-    if not call.app.registry.knows_agent(agent):
-        raise Problem(404, f"there is no agent {agent[:80]!r}")
-    call.check_agent(agent)
+    given, agent = call.body, call.agent(call.path("agent"))
     for what, id in (("threadId", given.thread_id), ("runId", given.run_id)):
         if not 0 < len(id) <= ID_CHARS_MAX:
             raise Problem(400, f"{what} must have 1 to {ID_CHARS_MAX} characters")
@@ -174,6 +174,11 @@ async def _run(call: Call[RunInput, Nothing], conversation: Conversation) -> Asy
         raise _Refused("busy", "a run is going on in this thread; wait for its end, or run without a new message")
     busy.add(conversation.id)
     try:
+        if new.undone:
+            if transcript.questions:
+                await conversation.stop()
+            await conversation.undo(new.undone, by=call.person.id)
+            transcript = await conversation.transcript()
         answers = _answers(given, transcript, new)
         await _bring(call, conversation)
         watcher = await conversation.watch()
@@ -183,6 +188,7 @@ async def _run(call: Call[RunInput, Nothing], conversation: Conversation) -> Asy
             watcher.close()
             raise
         events = _events(call, conversation, transcript, turn, answered=[question for question, _, _ in answers])
+        events.is_changed = bool(new.undone)
         async with contextlib.aclosing(_follow(call, conversation, events, watcher)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -327,11 +333,47 @@ def _new(call: Call[RunInput, Nothing], transcript: Transcript) -> _New:
             index for index, one in enumerate(given) if one.id in transcript.ids or one.role in ("assistant", "tool")
         ]
         tail = list(given[known[-1] + 1 :] if known else given)
-    spoken = [message for message in tail if message.role not in ("system", "developer", "activity", "reasoning")]
+    spoken = [message for message in tail if message.role not in _UNSPOKEN]
+    places = {message.id: index for index, message in enumerate(transcript.messages) if message.id}
+    if edited := _edited(given, transcript, places):
+        message = msgspec.structs.replace(_history(call, [edited])[0], id=call.app.new_id("msg"))
+        return _New((), message, results, _turns_after(transcript, places[edited.id] - 1))
     if not spoken or spoken[-1].role != "user":
         return _New(results=results)
+    if transcript.undone and any(one.role == "user" and one.id in transcript.ids - places.keys() for one in given):
+        raise _Refused(
+            "changed", "the thread was changed elsewhere; run without a new message to see it, then send yours"
+        )
     messages = list(_history(call, spoken))
-    return _New(tuple(messages[:-1]), messages[-1], results)
+    last = max((places[one.id] for one in given if one.id in places), default=len(transcript.messages))
+    return _New(tuple(messages[:-1]), messages[-1], results, _turns_after(transcript, last))
+
+
+def _edited(given: Sequence[GivenMessage], transcript: Transcript, places: dict[str, int]) -> GivenMessage | None:
+    """Return the message of the person that the client has changed."""
+    spoken = [message for message in given if message.role not in _UNSPOKEN]
+    for message in spoken:
+        if message.role == "user" and message.id in places:
+            texts = (" ".join(one.split()) for one in (_text(message), transcript.messages[places[message.id]].text))
+            if len(set(texts)) > 1:
+                if message is not spoken[-1]:
+                    raise _Refused("changed", f"message {message.id[:80]!r} was changed; send the thread only up to it")
+                return message
+    return None
+
+
+def _text(message: GivenMessage) -> str:
+    if isinstance(message.content, tuple):
+        return "\n".join(part.text for part in message.content if part.text)
+    return message.content if isinstance(message.content, str) else ""
+
+
+def _turns_after(transcript: Transcript, index: int) -> int:
+    """Return how many turns began after the message at this index."""
+    count = 0
+    while (start := transcript.start_of(count + 1)) is not None and start.messages > index:
+        count += 1
+    return count
 
 
 def _history(call: Call[RunInput, Nothing], given: Sequence[GivenMessage]) -> list[Message]:

@@ -37,10 +37,7 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
         raise Problem(413, f"at most {MESSAGES_MAX} messages with {TEXT_CHARS_MAX:,} characters can be sent")
     if given[-1].role != "user":
         raise Problem(400, "the last message must be the user's")
-    if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
-        raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
-    conversation = call.app.conversation(agent=call.body.agent)
-    call.check_agent(conversation.agent)
+    conversation = call.app.conversation(agent=call.agent(call.body.agent))
     history = tuple(Message(one.role, (Text(one.content),), id=call.app.new_id("msg")) for one in given[:-1])
     if history:
 

@@ -17,6 +17,7 @@ from ...errors import QuestionError, RondelError
 from ...events import Entry, HistoryGiven
 from ...machine.conversation import Conversation
 from ...machine.journal import Journal
+from ...machine.turn import caller_conversation
 from ...question import Question
 from ...values import Media, MediaKind, Message, Text, ToolResult, Value
 from ..export import export
@@ -149,20 +150,23 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if len(id) > ID_CHARS_MAX or "/" in id:
         raise _missing(id)
     info = await call.app.store.info(id)
-    if not call.web.is_new(id, call.person) and (info is None or not owns(call, info)):
+    is_stored = info is not None and owns(call, info)
+    if not (is_stored or call.web.is_new(id, call.person)):
         raise _missing(id)
-    agent = call.web.new_agent(id)
-    if info is not None:  # not when a message is sent: its turn is stored a moment later
-        call.web.forget_new(id)
     transcript = (await call.app.journals.open(id)).transcript
-    agent = transcript.starting_agent or agent
+    agent = transcript.starting_agent or call.web.new_agent(id)
+    if is_stored and transcript.starting_agent:  # a message that was just accepted is not in the store yet
+        call.web.forget_new(id)
     return call.app.conversation(id, agent=agent if call.app.registry.knows_agent(agent) else "")
 
 
 async def find_to_talk(call: Call[Any, Any]) -> Conversation:
-    """Return the conversation of the path. Raises if the caller's key may not use its agent."""
+    """Return the conversation of the path. Raises if the caller's key may not use its agent or its engine."""
     conversation = await find(call)
-    call.check_agent((await conversation.transcript()).starting_agent or conversation.agent)
+    transcript = await conversation.transcript()
+    call.check_agent(transcript.starting_agent or conversation.agent)
+    if transcript.engine:
+        call.check_engine(transcript.engine)
     return conversation
 
 
@@ -181,15 +185,14 @@ async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
         found = await call.app.store.search(words, limit=limit, person=person)
         return ConversationPage(tuple(one.info for one in found), False)
     found = await call.app.store.conversations(limit=limit + 1, before=before, person=person)
-    return ConversationPage(tuple(found[:limit]), len(found) > limit)
+    shown = [info for info in found[:limit] if not info.id.startswith(caller_conversation(""))]  # nobody talks there
+    return ConversationPage(tuple(shown), len(found) > limit)
 
 
 async def create(call: Call[NewConversation, Nothing]) -> Created:
-    if call.body.agent and not call.app.registry.knows_agent(call.body.agent):
-        raise Problem(404, f"there is no agent {call.body.agent[:80]!r}")
-    conversation = call.app.conversation(agent=call.body.agent)
-    call.check_agent(conversation.agent)
-    call.web.add_new(conversation.id, call.person, call.body.agent)
+    agent = call.agent(call.body.agent)
+    conversation = call.app.conversation(agent=agent)
+    call.web.add_new(conversation.id, call.person, agent)
     return Created(conversation.id, conversation.agent, conversation.engine.name)
 
 
@@ -223,7 +226,7 @@ async def delete(call: Call[Nothing, Nothing]) -> Done:
 
 async def fork(call: Call[Fork, Nothing]) -> Created:
     """Start a new conversation with the messages up to one of this conversation."""
-    conversation = await find(call)
+    conversation = await find_to_talk(call)
     messages = list((await conversation.transcript()).messages)
     index = next((n for n, message in enumerate(messages) if message.id == call.body.message), None)
     if index is None:

