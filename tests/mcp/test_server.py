@@ -243,7 +243,6 @@ async def test_without_a_knowledge_base_there_is_neither_the_tool_nor_resources(
             await client.list_resources()
 
 
-@pytest.mark.slow
 async def test_a_command_serves_mcp_on_stdio(tmp_path: Path) -> None:
     """With its agents, and with its knowledge bases as resources and a tool."""
     project(tmp_path)
