@@ -108,6 +108,14 @@ def test_what_keeps_it_from_starting_is_one_sentence_and_a_code(place: Place, se
     assert "did you mean 'port'?" in done.err
 
 
+def test_a_key_that_can_be_guessed_keeps_it_from_serving_others(place: Place, server: ModelServer):
+    _write(place, server, 'keys = {team = {key = "team-secret-1"}}\n')
+    done = place.rondel("serve", "--host", "0.0.0.0")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "the key 'team' can be guessed" in done.err
+    assert "team-secret" not in done.err
+
+
 def test_a_callers_key_that_others_can_read_keeps_it_from_starting(place: Place, server: ModelServer):
     _write(place, server, '[gateway.keys]\nteam = {key = "team-secret-1"}\n', mode=0o644)
     done = place.rondel("serve", "--port", "0")
@@ -176,7 +184,7 @@ def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(pl
 
 @pytest.mark.slow
 def test_without_keys_it_never_takes_up_that_others_reach_it(place: Place, server: ModelServer):
-    keys = 'keys = {team = {key = "team-secret-1"}}\n'
+    keys = 'keys = {team = {key = "team-secret-1234"}}\n'
     path = _write(place, server, f'host = "0.0.0.0"\n{keys}')
     with Serving(place, "serve", "--port", "0") as serving:
         serving.wait_said("Callers need a key: team.")

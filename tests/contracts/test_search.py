@@ -6,20 +6,23 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rondel.contracts.store import Store
 from rondel.events import MessageAdded, Outcome, Renamed, RoundFinished, TurnFinished, TurnStarted, TurnsUndone
 from rondel.stores.sqlite import SqliteStore
-from rondel.values import assistant, user
+from rondel.values import Person, assistant, user
 
 Make = Callable[[], Store]
 
 
-async def talk(store: Store, id: str, asked: str, answered: str, *, at: float = 1.0, turn: str = "t1", seq: int = 1):
+async def talk(
+    store: Store, id: str, asked: str, answered: str, *, at: float = 1.0, turn: str = "t1", seq: int = 1, by: str = ""
+):
     events = (
-        TurnStarted(turn, "a"),
+        TurnStarted(turn, "a", person=Person(by)),
         MessageAdded(user(asked)),
         RoundFinished(assistant(answered)),
         TurnFinished(turn, Outcome.DONE),
@@ -27,7 +30,7 @@ async def talk(store: Store, id: str, asked: str, answered: str, *, at: float = 
     await store.append(id, seq, events, at=at)
 
 
-async def ids(store: Store, words: str, **options: int) -> list[str]:
+async def ids(store: Store, words: str, **options: Any) -> list[str]:
     return [found.info.id for found in await store.search(words, **options)]
 
 
@@ -68,6 +71,16 @@ async def test_what_was_deleted_or_undone_is_not_found_and_what_is_new_is(make_s
         assert await ids(store, "pears") == []
         await talk(store, "c1", "bananas", "dates")
         assert await ids(store, "dates") == ["c1"]
+
+
+async def test_the_limit_counts_only_what_the_person_may_find(make_store: Make):
+    async with aclosing(make_store()) as store:
+        await talk(store, "mine", "apples", "pears", by="ann", at=1)
+        for number in range(3):
+            await talk(store, f"other{number}", "apples", "pears", by="bob", at=2 + number)
+        assert await ids(store, "apples", limit=2, person="ann") == ["mine"]
+        assert await ids(store, "apples", limit=2, person="bob") == ["other2", "other1"]
+        assert await ids(store, "apples", person="") == []
 
 
 async def test_two_processes_search_one_file(tmp_path: Path):

@@ -61,6 +61,24 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             assert done == ["Ritz"]
 
 
+async def test_clicks_that_come_twice_at_once_count_once():
+    done.clear()
+    async with loopback() as world:
+        steps = [call("book", "c1", hotel="Ritz"), "Have fun."]
+        async with world.running(*steps, agents=agents(world)):
+            await world.say("@bot book", world.bob)
+            await world.discord.said(world.general)
+            await world.idle()
+            (asked,) = world.discord.bot_messages(world.general)
+            async with asyncio.TaskGroup() as group:
+                for who, what in ((world.bob, "Yes"), (world.bob, "Yes"), (world.bob, "No"), (world.ann, "Yes")):
+                    group.create_task(world.discord.click(who, asked, what))
+            assert (await world.answers(2))[-1] == "Have fun."
+            await world.idle()
+            assert done == ["Ritz"]
+            assert text_of(asked).endswith("*Answered: Yes*")
+
+
 async def test_a_question_survives_a_restart_and_a_form_answers_it():
     async with loopback() as world:
         steps = [

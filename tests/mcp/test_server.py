@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp import Client, StdioServerParameters
 from rondel import Agent, App
-from rondel.mcp.server import make_server
+from rondel.mcp.server import SESSIONS_OF_KEY_MAX, make_server
 from rondel.testing import Scripted, WordEmbedder, call, say
 from rondel.tools.ask_user import ask_user
 from tests.gateway.served import Served
@@ -162,14 +162,44 @@ async def test_the_gateway_serves_mcp_to_keys_and_hosts_that_it_knows(tmp_path: 
             ).status_code == 403
 
 
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": ABOUT}
+
+
+async def test_a_call_belongs_to_the_person_of_its_key(tmp_path: Path) -> None:
+    ann = 'person = "ann"\n[gateway.keys.page]\nkey = "sk-page"\nperson = "ann"\n[gateway.keys.bob]'
+    config = CONFIG.replace("[gateway.keys.bob]", ann)
+    with Served(tmp_path / "served", config, files={"agents/open.md": AGENT}) as served:
+        async with (
+            httpx2.AsyncClient(headers={"authorization": "Bearer sk-alice-0001"}, timeout=60) as http,
+            Client(streamable_http_client(f"{served.base_url}/mcp", http_client=http)) as client,
+        ):
+            await client.call_tool("open", {"input": "hello"})
+        async with httpx2.AsyncClient(base_url=served.base_url, timeout=60) as web:
+            for key, titles in (("sk-page", ["hello"]), ("sk-bob-0002", [])):
+                page = await web.get("/api/conversations", headers={"authorization": f"Bearer {key}"})
+                assert [one["title"] for one in page.json()["conversations"]] == titles
+
+
+async def test_the_sessions_of_one_key_keep_no_one_out(tmp_path: Path) -> None:
+    with Served(tmp_path / "served", CONFIG, files={"agents/open.md": AGENT}) as served:
+        async with httpx2.AsyncClient(timeout=60, headers={"accept": "application/json, text/event-stream"}) as web:
+
+            async def opened(key: str) -> int:
+                headers = {"authorization": f"Bearer {key}"}
+                return (await web.post(f"{served.base_url}/mcp", json=INITIALIZE, headers=headers)).status_code
+
+            found = [await opened("sk-alice-0001") for _ in range(SESSIONS_OF_KEY_MAX + 1)]
+            assert (set(found[:-1]), found[-1]) == ({200}, 503)
+            assert await opened("sk-bob-0002") == 200
+
+
 async def test_a_session_belongs_to_the_key_that_opened_it(tmp_path: Path) -> None:
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     with Served(tmp_path / "served", CONFIG, files={"agents/open.md": AGENT}) as served:
         async with httpx2.AsyncClient(timeout=60, headers={"accept": "application/json, text/event-stream"}) as web:
             url, alice = f"{served.base_url}/mcp", {"authorization": "Bearer sk-alice-0001"}
-            opened = await web.post(url, json=initialize, headers=alice)
+            opened = await web.post(url, json=INITIALIZE, headers=alice)
             session = {"mcp-session-id": opened.headers["mcp-session-id"]}
             bob = {"authorization": "Bearer sk-bob-0002", **session}
             assert (await web.post(url, json=listing, headers=bob)).status_code == 404
@@ -213,7 +243,6 @@ async def test_without_a_knowledge_base_there_is_neither_the_tool_nor_resources(
             await client.list_resources()
 
 
-@pytest.mark.slow
 async def test_a_command_serves_mcp_on_stdio(tmp_path: Path) -> None:
     """With its agents, and with its knowledge bases as resources and a tool."""
     project(tmp_path)

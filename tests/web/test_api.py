@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rondel import Agent, Limits, tool
+from rondel import Agent, App, Limits, Person, tool
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
@@ -348,6 +348,30 @@ async def test_every_route_is_described():
             assert (await made.client.request("PUT", path[1].replace("{", "").replace("}", ""))).status_code == 405
         missing = await made.client.get("/api/nothing")
         assert (missing.status_code, "/api/nothing" in missing.json()["error"]) == (404, True)
+
+
+async def test_a_change_does_not_wait_for_the_turn_of_another_process(tmp_path: Path):
+    path, pause = tmp_path / "rondel.db", Pause("I begin ")
+
+    def other(name: str) -> Scripted:
+        return Scripted(name=name)
+
+    async with (
+        App(Agent("a", engine=Scripted(pause)), store=SqliteStore(path)) as elsewhere,
+        site(Agent("a", engine=Scripted()), store=SqliteStore(path), recover=False, make_engine=other) as made,
+    ):
+        view = await elsewhere.conversation("c").send("Hello", person=Person("user"))
+        await pause.reached.wait()
+        async with asyncio.timeout(WAIT_S):
+            while await made.app.store.info("c") is None:  # its first entries are written within milliseconds
+                await asyncio.sleep(0.01)
+            for method, path, body in (("POST", "/engine", {"engine": "other:one"}), ("PATCH", "", {"title": "New"})):
+                answer = await made.client.request(method, f"/api/conversations/c{path}", json=body)
+                assert (answer.status_code, answer.json()["error"][:15]) == (409, "another process")
+            pause.release()
+            await view.result()
+        await made.json("PATCH", "/api/conversations/c", {"title": "Newer"})
+        assert (await made.json("GET", "/api/conversations/c"))["info"]["title"] == "Newer"
 
 
 async def test_a_deleted_conversation_ends_its_streams():

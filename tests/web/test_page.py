@@ -561,3 +561,32 @@ async def test_hostile_text_runs_nothing_and_asks_no_one(browser: Browser):
             assert len(context.pages) == 1
             # Blocked while it was taken apart, in a document that is never shown.
             watch.wrong = [one for one in watch.wrong if not one.startswith("console:")]
+
+
+STALLS = """() => {
+  let last = performance.now(); window.longest = 0;
+  setInterval(() => {
+    const now = performance.now();
+    window.longest = Math.max(window.longest, now - last);
+    last = now;
+  }, 20);
+}"""
+
+
+@pytest.mark.parametrize("text", [
+    "*a " * 10_000 + "end",
+    "**a " * 2_400 + "end",
+    "> " * 5_000 + "end",
+    "```json\n" + '{"a":' * 8_000 + "\n```\n\nend",
+    "```json\n" + '{"a":' * 800 + "\n```\n\nend",
+    "```css\n" + "a{b:" * 10_000 + "\n```\n\nend",
+], ids=["emphasis", "strong", "quotes", "json", "short-json", "css"])  # fmt: skip
+async def test_no_text_freezes_the_page(browser: Browser, text: str):
+    async with site(Agent("a", engine=Scripted(text))) as made, visit(browser, made) as page:
+        await page.evaluate(STALLS)
+        await send(page, "Go")
+        await sees(page, "end")
+        await at_rest(page)
+        await page.wait_for_timeout(1_000)  # colours come after the text
+        await expect(page.locator(".md")).to_contain_text("end")
+        assert await page.evaluate("window.longest") < 4_000

@@ -174,9 +174,10 @@ class Log(Protocol):
         """Return what the list of conversations has about one, or None if it is unknown."""
         ...
 
-    async def search(self, words: str, *, limit: int = 20) -> list[Found]:
+    async def search(self, words: str, *, limit: int = 20, person: str | None = None) -> list[Found]:
         """Find conversations in which one message, or the title, has all of these words or words that start like them.
-        Newest first. Case and accents do not count, and neither does what was undone."""
+        Newest first. Case and accents do not count, and neither does what was undone. `person` is whose conversations
+        to search, everyone's by default."""
         ...
 
     async def delete(self, conversation: str) -> bool:

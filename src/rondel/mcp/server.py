@@ -17,11 +17,12 @@ from urllib.parse import quote, unquote
 
 import mcp_types as types
 import msgspec
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -46,7 +47,8 @@ LIMIT_MAX = 20
 DOCUMENTS_MAX = 1_000
 DOCUMENT_CHARS_MAX = 200_000
 MESSAGE_CHARS = 200  # of a progress message: the newest words
-KEY = "rondel.key"  # in the scope of an HTTP request: the name of the caller's key
+KEY, PERSON = "rondel.key", "rondel.person"  # in the scope of an HTTP request: the name of the key, and whose it is
+SESSIONS_MAX, SESSIONS_OF_KEY_MAX = 1_000, 100
 PREFIX = "mcp-"
 
 Context = ServerRequestContext[Any, Any]
@@ -82,8 +84,8 @@ class AgentServer:
     @contextlib.asynccontextmanager
     async def http(self, body_bytes_max: int) -> AsyncGenerator[Callable[..., Any]]:
         """Give the ASGI function that serves `/mcp`. Host, origin and key are checked before it is called."""
-        manager = StreamableHTTPSessionManager(
-            self.server, max_request_body_size=body_bytes_max, session_idle_timeout=600, max_sessions=1_000
+        manager = _SessionManager(
+            self.server, max_request_body_size=body_bytes_max, session_idle_timeout=600, max_sessions=SESSIONS_MAX
         )
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
@@ -121,7 +123,7 @@ class AgentServer:
         arguments = dict(params.arguments or {})
         try:
             if params.name == SEARCH and (bases := self._bases(context)):
-                return await self._search(arguments, _key_of(context), bases)
+                return await self._search(context, arguments, bases)
             agent = self._agents(context).get(params.name)
             if agent is None:
                 raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
@@ -140,7 +142,7 @@ class AgentServer:
             checked = self._app.registry.tool_of(agent.name).validate(arguments)
             chat = self._app.conversation(f"{PREFIX}{quote(key, safe='')}-{secrets.token_hex(16)}", agent=agent.name)
             text = str(checked["input"]) if not agent.inputs else msgspec.json.encode(checked).decode()
-            view = await chat.send(text, person=_person(key), scope=Scope(key=key))
+            view = await chat.send(text, person=_person_of(context), scope=Scope(key=key))
         while True:
             result = await self._followed(context, chat, view)
             questions = await chat.questions()
@@ -191,9 +193,11 @@ class AgentServer:
 
     # --- knowledge ----------------------------------------------------------------------------------------------------
 
-    async def _search(self, arguments: dict[str, Any], key: str, bases: tuple[str, ...]) -> types.CallToolResult:
+    async def _search(
+        self, context: Context, arguments: dict[str, Any], bases: tuple[str, ...]
+    ) -> types.CallToolResult:
         assert self._knowledge is not None
-        scope = Scope("embedding", key=key, person=key)
+        scope = Scope("embedding", key=_key_of(context), person=_person_of(context).id)
         query, base = str(arguments.get("query") or "").strip(), str(arguments.get("base") or "")
         if not query:
             raise ToolError("the argument 'query' is missing")
@@ -264,17 +268,28 @@ class AgentServer:
         )
 
 
+class _SessionManager(StreamableHTTPSessionManager):
+    """Bounds the sessions of one key, so that its holder cannot keep the others out."""
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        own = sum(owner == requestor for owner in self._session_owners.values())
+        return None if own >= SESSIONS_OF_KEY_MAX else super()._admit_session(requestor)
+
+
 def _all(key: str, agent: str) -> bool:
     return True
 
 
+def _scope_of(context: Context) -> dict[str, Any]:
+    return getattr(context.request, "scope", None) or {}
+
+
 def _key_of(context: Context) -> str:
-    scope = getattr(context.request, "scope", None)
-    return str(cast("dict[str, Any]", scope).get(KEY, "")) if isinstance(scope, dict) else ""
+    return _scope_of(context).get(KEY, "")
 
 
-def _person(key: str) -> Person:
-    return Person(key, origin="key") if key else Person("", origin="mcp")
+def _person_of(context: Context) -> Person:
+    return _scope_of(context)[PERSON] if _key_of(context) else Person("", origin="mcp")
 
 
 def _prompt_of(agent: Agent) -> str:

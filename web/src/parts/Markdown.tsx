@@ -1,14 +1,48 @@
 // Markdown that streams: finished blocks are rendered once, only the last one again. What a model writes is sanitised,
 // and nothing in it can make a request: no images from elsewhere, no styles, no forms.
 import DOMPurify from "dompurify";
-import { Lexer, type Token, marked } from "marked";
+import { Lexer, type Token, Tokenizer, marked } from "marked";
 import type { ComponentChildren } from "preact";
 import { memo } from "preact/compat";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Citation } from "../api";
 import { copyText, short, sourceName } from "../format";
 
+// Some of what marked does takes the square of a text's length, and nesting recurses: a model could freeze the tab.
+const NESTING_MAX = 20;
+const INLINE_CHARS_MAX = 10_000; // a longer paragraph is plain text
+const SCANNED_CHARS_MAX = 1_000_000; // how far all marks of a text together look for their ends
+class BoundedLexer extends Lexer {
+  private depth = 0;
+  private left = SCANNED_CHARS_MAX;
+  override blockTokens(source: string, tokens: Token[] = [], clipped?: boolean): any {
+    if (this.depth >= NESTING_MAX) return plain(source, tokens);
+    this.depth++;
+    try { return super.blockTokens(source, tokens, clipped); } finally { this.depth--; }
+  }
+  override inlineTokens(source: string, tokens: Token[] = []): Token[] {
+    return source.length > INLINE_CHARS_MAX ? plain(source, tokens) : super.inlineTokens(source, tokens);
+  }
+  mark<Found extends Token>(source: string, find: () => Found | undefined): Found | undefined {
+    if (!/^[*_~]/.test(source) || this.left < 0) return undefined;
+    const found = find();
+    this.left -= (found?.raw ?? source).length;
+    return found;
+  }
+}
+class BoundedTokenizer extends Tokenizer {
+  override emStrong(...given: Parameters<Tokenizer["emStrong"]>) { return (this.lexer as BoundedLexer).mark(given[0], () => super.emStrong(...given)); }
+  override del(...given: Parameters<Tokenizer["del"]>) { return (this.lexer as BoundedLexer).mark(given[0], () => super.del(...given)); }
+}
+function plain(source: string, tokens: Token[] = []): Token[] {
+  tokens.push({ type: "text", raw: source, text: source, escaped: false });
+  return tokens;
+}
+function lex(source: string): Token[] {
+  try { return new BoundedLexer().lex(source); } catch { return plain(source); }
+}
 marked.use({ gfm: true, breaks: false, async: false });
+marked.setOptions({ tokenizer: new BoundedTokenizer() });
 const ALLOWED = ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "sup", "sub", "input", "kbd"];
 const purify = DOMPurify(window);
 purify.addHook("afterSanitizeAttributes", (node) => {
@@ -59,7 +93,7 @@ export function Markdown({ text, live, citations }: { text: string; live: boolea
     if (!marks.startsWith(known.text)) { known.done = []; known.rest = marks; }
     else known.rest += marks.slice(known.text.length);
     known.text = marks;
-    const tokens = Lexer.lex(known.rest);
+    const tokens = lex(known.rest);
     const last = live ? tokens.length - 1 : tokens.length;
     for (const token of tokens.slice(0, Math.max(0, last))) {
       known.done.push({ raw: token.raw, html: token.type === "space" ? "" : rendered(token.raw, [token], true) });
@@ -132,9 +166,29 @@ async function dress(element: HTMLElement, withColours: boolean): Promise<void> 
       pre.prepend(head);
     }
     if (withColours && language && (code.textContent ?? "").length < 50_000) {
-      const { highlight } = await import("./highlight");
-      const coloured = await highlight(code.textContent ?? "", language);
+      const coloured = await highlighted(code.textContent ?? "", language);
       if (coloured && code.isConnected) code.innerHTML = purify.sanitize(coloured, { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] });
     }
   }
+}
+
+const HIGHLIGHT_S = 3;
+let highlighter: Worker | undefined;
+let turn: Promise<unknown> = Promise.resolve(); // one block at a time, so that each has all of its time
+
+/** Colours code in a worker: highlight.js needs the square of the length for some texts. What takes too long stays plain. */
+function highlighted(code: string, language: string): Promise<string | null> {
+  const made = turn.then(async () => {
+    highlighter ??= new Worker((await import("./highlight")).address, { type: "module" });
+    const worker = highlighter;
+    return await new Promise<string | null>((resolve) => {
+      const end = () => { worker.terminate(); highlighter = undefined; resolve(null); };
+      const timer = setTimeout(end, HIGHLIGHT_S * 1_000);
+      worker.onmessage = ({ data }: MessageEvent<string | null>) => { clearTimeout(timer); resolve(data); };
+      worker.onerror = () => { clearTimeout(timer); end(); };
+      worker.postMessage([code, language]);
+    });
+  });
+  turn = made.catch(() => null);
+  return made;
 }

@@ -1,4 +1,4 @@
-// Colours for code. The core and each language are loaded when they are first needed.
+// Colours for code, in a worker. The core and each language are loaded when they are first needed.
 import hljs from "highlight.js/lib/core";
 import type { LanguageFn } from "highlight.js";
 
@@ -29,10 +29,16 @@ const LANGUAGES: Record<string, () => Promise<{ default: LanguageFn }>> = {
 };
 const ALIASES: Record<string, string> = { sh: "bash", shell: "bash", console: "bash", zsh: "bash", js: "javascript", jsx: "javascript", ts: "typescript", tsx: "typescript", py: "python", rb: "ruby", rs: "rust", html: "xml", svg: "xml", yml: "yaml", toml: "ini", "c++": "cpp", "c#": "csharp", cs: "csharp", md: "markdown", golang: "go", kt: "kotlin" };
 
-export async function highlight(code: string, language: string): Promise<string | null> {
+const COLOURED_CHARS_MAX = 100_000; // the browser needs seconds to lay out tens of thousands of spans
+export const address = import.meta.url; // of this script, which the page starts as a worker
+
+async function highlight(code: string, language: string): Promise<string | null> {
   const name = ALIASES[language.toLowerCase()] ?? language.toLowerCase();
   const load = LANGUAGES[name];
   if (!load) return null;
   if (!hljs.getLanguage(name)) hljs.registerLanguage(name, (await load()).default);
-  return hljs.highlight(code, { language: name, ignoreIllegals: true }).value;
+  const made = hljs.highlight(code, { language: name, ignoreIllegals: true }).value;
+  return made.length > COLOURED_CHARS_MAX ? null : made;
 }
+
+if (typeof document === "undefined") onmessage = async ({ data: [code, language] }: MessageEvent<[string, string]>) => postMessage(await highlight(code, language).catch(() => null));

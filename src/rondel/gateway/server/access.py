@@ -18,9 +18,11 @@ from ...contracts.endpoint import PROVIDERS, Provider
 from ...errors import RondelError
 from ...project.config import BUILTIN_ENGINES, canonical_engine
 from ...project.settings import EngineSettings, KeySettings
+from ...values import Person
 from ..routing.routes import AGENT
 
 HOST_CHARS_MAX = 300  # longer Host headers are refused
+KEY_CHARS_MIN = 16  # of a key that strangers can try
 OTHERS = (AGENT, "knowledge:")  # what a key may use besides engines
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MISSING, WRONG, FOREIGN = "APIKEY is missing", "Invalid API key", "CORS not allowed for this origin"
@@ -82,6 +84,11 @@ class Access:
         settings = self._engines.get(name.partition(":")[0], EngineSettings())
         chain = (name, *(canonical_engine(other, self._engines) for other in settings.fallback))
         return all(map(self.permit(key).allows, chain))
+
+    def person(self, key: str) -> Person:
+        """Return the person that a key belongs to: the one that it names, else one of the key's own name."""
+        settings = self.keys.get(key, KeySettings())
+        return Person(settings.person or key, roles=settings.roles, origin="key")
 
     def check_key(self, headers: Mapping[str, str], now: float) -> str:
         """Return the name of the caller's key; empty if no key is needed. Raises Refused."""
@@ -148,6 +155,13 @@ class Permit:
 
 
 def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:
+    """Raise if strangers could use the gateway: without a key, or by guessing one."""
+    short = next((name for name, key in keys.items() if len(key.key) < KEY_CHARS_MIN), None)
+    if short is not None and not is_loopback(host):
+        raise RondelError(
+            f"the key {short!r} can be guessed: a gateway that others can reach needs keys of at least "
+            f"{KEY_CHARS_MIN} characters; `openssl rand -hex 24` makes one"
+        )
     if not keys and not is_loopback(host):
         raise RondelError(
             f"without a key the gateway listens on this machine only, and {host!r} is not; "

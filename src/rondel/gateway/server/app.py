@@ -189,8 +189,8 @@ class Gateway:
             await self._say(out, headers, MCP, 503, "the gateway is stopping")
             return
         asked = dict(scope)
-        size = self._setup.body_bytes_max
-        problem = await self._mcp.serve(self._group, asked, receive, send, key=key, body_bytes_max=size)
+        person, size = self._setup.access.person(key), self._setup.body_bytes_max
+        problem = await self._mcp.serve(self._group, asked, receive, send, key=key, person=person, body_bytes_max=size)
         if problem:
             await self._say(out, headers, MCP, 501, problem)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ...app.app import App
 from ...calling.threads import in_thread
 from ...mcp.link import MISSING_SDK
+from ...values import Person
 from ..relay.disconnect import Receive
 from ..relay.response import Send
 
@@ -35,6 +36,7 @@ class McpRoute:
         send: Send,
         *,
         key: str,
+        person: Person,
         body_bytes_max: int,
     ) -> str:
         """Answer a request. Returns a sentence instead if that is not possible here."""
@@ -48,7 +50,7 @@ class McpRoute:
         if handler is None:
             return MISSING_SDK
         module = importlib.import_module("rondel.mcp.server")
-        await handler({**scope, module.KEY: key}, receive, send)
+        await handler({**scope, module.KEY: key, module.PERSON: person}, receive, send)
         return ""
 
     async def _run(self, handler: asyncio.Future[Callable[..., Any] | None], body_bytes_max: int) -> None:

@@ -49,6 +49,7 @@ def _pages(reader: object) -> list[Section]:
         if time.monotonic() > deadline:
             raise Unreadable(f"took more than {SECONDS_MAX:g} seconds to read")
 
+    # pypdf itself bounds what it parses of one page, to two million tokens.
     for number, page in enumerate(reader.pages, 1):
         # Before each operation: a page may draw a form that draws others, and so on, each of them many times.
         text = page.extract_text(visitor_operand_before=check_time).replace("\0", "")

@@ -220,9 +220,9 @@ class MemoryStore:
         self._check_open()
         return self._shown(conversation) if conversation in self._entries else None
 
-    async def search(self, words: str, *, limit: int = 20) -> list[Found]:
+    async def search(self, words: str, *, limit: int = 20, person: str | None = None) -> list[Found]:
         wanted, found = _words(words), list[Found]()
-        for info in await self.conversations(limit=len(self._entries)) if wanted else ():
+        for info in await self.conversations(limit=len(self._entries), person=person) if wanted else ():
             if len(found) == limit:
                 break
             for text in reversed(_said(self._entries[info.id])):

@@ -77,15 +77,16 @@ def _decoder() -> msgspec.json.Decoder[Entry]:
     return msgspec.json.Decoder(Entry)
 
 
-def find(connection: sqlite3.Connection, words: str, limit: int) -> list[tuple[str, str]]:
+def find(connection: sqlite3.Connection, words: str, limit: int, person: str | None = None) -> list[tuple[str, str]]:
     """Return the conversations in which one message has all of these words, with an excerpt, newest first."""
     query = " ".join(f'"{word}"*' for word in words.replace('"', " ").replace("\0", " ").split())
     if not query:
         return []
     found = connection.execute(
         "select conversation, max(search.rowid) from search join conversations on id = conversation "
-        "where search match ? group by conversation order by updated_at desc, id desc limit ?",
-        (query, limit),
+        "where search match ?1 and (?3 is null or person = ?3) "
+        "group by conversation order by updated_at desc, id desc limit ?2",
+        (query, limit, person),
     ).fetchall()
     excerpt = "select snippet(search, 0, '', '', '…', 24) from search where search match ? and rowid = ?"
     return [(id, connection.execute(excerpt, (query, rowid)).fetchone()[0]) for id, rowid in found]

@@ -152,10 +152,10 @@ class SqliteStore:
     async def info(self, conversation: str) -> ConversationInfo | None:
         return await self.reading(lambda c: log.info(c, conversation, self._is_dead))
 
-    async def search(self, words: str, *, limit: int = 20) -> list[Found]:
+    async def search(self, words: str, *, limit: int = 20, person: str | None = None) -> list[Found]:
         while await self.call(search.index, small=False):
             pass
-        found = await self.reading(lambda c: search.find(c, words, max(limit, 0)))
+        found = await self.reading(lambda c: search.find(c, words, max(limit, 0), person))
         infos = [(await self.info(id), excerpt) for id, excerpt in found]
         return [Found(info, excerpt) for info, excerpt in infos if info is not None]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -24,12 +25,14 @@ from .feed import without_data
 from .route import Call, Done, Nothing, Problem, Route, encode
 
 PAGE_MAX = 200
-SEARCHED_MAX = 500
 ENTRIES_MAX = 5_000
 TEXT_CHARS_MAX = 2_000_000
 ATTACHMENTS_MAX, ATTACHMENT_BYTES_MAX = 20, 32_000_000
 ID_CHARS_MAX = 200
 ADDRESS_CHARS_MAX = 4_000
+CHANGE_S = 2.0  # how long a change waits for a turn in another process
+
+T = TypeVar("T")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -151,8 +154,6 @@ async def find_id(call: Call[Any, Any], id: str) -> Conversation:
     if not (is_stored or call.web.is_new(id, call.person)):
         raise _missing(id)
     transcript = (await call.app.journals.open(id)).transcript
-    if transcript.starting_agent:  # not earlier: until its first turn has begun, the store does not have it
-        call.web.forget_new(id)
     agent = transcript.starting_agent or call.web.new_agent(id)
     if is_stored and transcript.starting_agent:  # a message that was just accepted is not in the store yet
         call.web.forget_new(id)
@@ -181,9 +182,8 @@ async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
     before = await call.app.store.info(call.query.before) if call.query.before else None
     person = None if call.is_admin else call.person.id
     if words := call.query.search.strip():
-        found = [one.info for one in await call.app.store.search(words, limit=SEARCHED_MAX)]
-        mine = [info for info in found if owns(call, info)]
-        return ConversationPage(tuple(mine[:limit]), False)
+        found = await call.app.store.search(words, limit=limit, person=person)
+        return ConversationPage(tuple(one.info for one in found), False)
     found = await call.app.store.conversations(limit=limit + 1, before=before, person=person)
     shown = [info for info in found[:limit] if not info.id.startswith(caller_conversation(""))]  # nobody talks there
     return ConversationPage(tuple(shown), len(found) > limit)
@@ -211,7 +211,7 @@ async def show(call: Call[Nothing, Nothing]) -> Shown:
 
 
 async def rename(call: Call[Title, Nothing]) -> Done:
-    await (await find(call)).rename(call.body.title)
+    await _changed((await find(call)).rename(call.body.title))
     return Done()
 
 
@@ -413,11 +413,22 @@ async def undo(call: Call[Nothing, Nothing]) -> Done:
     return Done()
 
 
-async def _changed(doing: Any) -> Any:
+async def _changed(change: Awaitable[T]) -> T:
     try:
-        return await doing
+        return await _soon(change)
+    except Problem:
+        raise
     except RondelError as error:
         raise Problem(409, str(error)) from None
+
+
+async def _soon(change: Awaitable[T]) -> T:
+    """Wait for a change, but not for the end of a turn in another process. What was not done by then is not done."""
+    try:
+        async with asyncio.timeout(CHANGE_S):
+            return await change
+    except TimeoutError:
+        raise Problem(409, "another process works on this conversation; try again when its turn is over") from None
 
 
 async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
@@ -440,7 +451,9 @@ async def use_engine(call: Call[Engine, Nothing]) -> Done:
     if call.body.engine:
         call.check_engine(call.body.engine)
     try:
-        await conversation.use_engine(call.body.engine)
+        await _soon(conversation.use_engine(call.body.engine))
+    except Problem:
+        raise
     except RondelError as error:
         raise Problem(400, str(error)) from None
     return Done()
