@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, Limits, Person, tool
+from rondel.contracts.ledger import Rule
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
@@ -85,6 +86,10 @@ async def test_chat_takes_messages_and_returns_one():
         failed = await made.client.post("/api/chat", json={"messages": messages})
         assert failed.status_code == 502
         assert failed.json()["error"]
+        made.app.ledger.configure([Rule(tokens=1, mode="block")])
+        limited = await made.client.post("/api/chat", json={"messages": messages})
+        assert (limited.status_code, "retry-after" in limited.headers) == (429, True)
+        assert "limit" in limited.json()["error"]
         assert (await made.json("GET", "/api/conversations"))["conversations"] == []
 
 

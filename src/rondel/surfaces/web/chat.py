@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ...errors import RondelError
+from ...errors import RondelError, TokenLimitError
 from ...events import HistoryGiven
 from ...machine.journal import Journal
 from ...values import Message, Text, Value
@@ -49,6 +49,8 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
         view = await conversation.send(given[-1].content, person=call.person, scope=call.scope)
         result = await view.result()
     except RondelError as error:
+        if isinstance(error.__cause__, TokenLimitError):
+            raise error.__cause__ from None  # says when to try again
         raise Problem(502, str(error)) from None
     finally:
         await _forget(call, conversation.id)

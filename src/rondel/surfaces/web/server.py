@@ -20,7 +20,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from ...app.app import App
-from ...errors import EngineError, RondelError
+from ...errors import EngineError, LimitReached, RondelError
 from ...values import Person
 from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
 from .beside import PROTOCOLS
@@ -226,7 +226,8 @@ def _with_headers(send: Send, headers: dict[str, str]) -> Send:
 
 def problem(error: RondelError) -> Response:
     # A provider's status is not ours: its 401 would log people out of the page.
-    status = 502 if isinstance(error, EngineError) else getattr(error, "status", 400)
+    is_theirs = isinstance(error, EngineError) and not isinstance(error, LimitReached)
+    status = 502 if is_theirs else getattr(error, "status", 400)
     headers: dict[str, str] = {"cache-control": "no-store"}
     if (wait := getattr(error, "retry_after_s", None)) is not None:
         headers["retry-after"] = str(max(1, round(wait)))
