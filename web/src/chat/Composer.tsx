@@ -65,7 +65,7 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
   const [refused, setRefused] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
-  useEffect(() => { setText(localStorage.getItem(`draft:${draftKey}`) ?? ""); box.current?.focus(); }, [draftKey]);
+  useEffect(() => { box.current?.focus(); }, []);
   useEffect(() => {
     keepDraft(draftKey, text);
     const area = box.current;
