@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,8 @@ COOKIE = "rondel_session"
 NAMESPACE = "web-session"
 SESSION_S = 30 * 86_400.0
 SESSIONS_MAX = 1_000  # of all people; if there are more, the key with the most sessions loses its oldest
+WRONG_MAX, WRONG_S = 10, 60.0  # how many wrong keys an address may try to log in with in this time
+ADDRESSES_MAX = 1_000  # addresses whose wrong keys are remembered
 LOCAL = Person("user", roles=("admin",))
 """The person at this machine, the same as in the terminal."""
 ADMIN = "admin"
@@ -72,6 +75,7 @@ class _Session(Value, frozen=True):
 class People:
     def __init__(self, store: KeyValueStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()  # by address: when it tried a wrong key
 
     async def who(self, gate: Gate, request: Request) -> Caller:
         """Return who asks. Raises for strangers."""
@@ -88,14 +92,23 @@ class People:
                 return Caller(gate.person(session.key), session.key, _hash(token))
         raise Problem(401, "log in first: POST /api/session with a key, or send the key as a bearer token")
 
-    async def log_in(self, gate: Gate, key: str, browser: str) -> tuple[Person, str]:
+    async def log_in(self, gate: Gate, key: str, browser: str, address: str) -> tuple[Person, str]:
         """Open a session with a key. Returns its person and the secret for the cookie.
 
-        Wrong keys do not slow anyone down, as they do not in the gateway: a stranger could lock people out. What keeps
-        keys from being guessed is their length.
+        Wrong keys slow down only the address that they come from, so that a stranger cannot lock people out.
         """
-        now = self._clock.now()
-        name = gate.check_key({"authorization": f"Bearer {key}"}, now)
+        now, wrong = self._clock.now(), self._wrong.get(address, ())
+        if len(wrong) == WRONG_MAX and now - wrong[0] < WRONG_S:
+            wait = WRONG_S - (now - wrong[0])
+            raise Problem(429, f"too many wrong keys; try again in {wait:.0f} s", retry_after_s=wait)
+        try:
+            name = gate.check_key({"authorization": f"Bearer {key}"}, now)
+        except Exception:
+            self._wrong.setdefault(address, deque(maxlen=WRONG_MAX)).append(now)
+            self._wrong.move_to_end(address)
+            if len(self._wrong) > ADDRESSES_MAX:
+                self._wrong.popitem(last=False)
+            raise
         await self._make_room()
         token = secrets.token_urlsafe(32)
         session = _Session(name, _hash(gate.keys[name].key), now, now + SESSION_S, browser[:200])

@@ -50,8 +50,8 @@ class Done(Value, frozen=True):
 class Problem(RondelError):
     """A request that cannot be answered. `status` is its HTTP status."""
 
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
+    def __init__(self, status: int, message: str, *, retry_after_s: float | None = None) -> None:
+        self.status, self.retry_after_s = status, retry_after_s
         super().__init__(message)
 
 

@@ -34,7 +34,8 @@ async def log_in(call: Call[LogIn, Nothing]) -> Response:
     gate = call.web.gate
     if not gate.keys:
         raise Problem(400, "no key is needed here")
-    person, token = await call.web.people.log_in(gate, call.body.key, call.request.headers.get("user-agent", ""))
+    browser, client = call.request.headers.get("user-agent", ""), call.request.client
+    person, token = await call.web.people.log_in(gate, call.body.key, browser, client.host if client else "")
     answer = Response(encode(_me(call, person)), media_type="application/json")
     answer.set_cookie(
         COOKIE,
