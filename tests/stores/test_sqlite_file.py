@@ -12,9 +12,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rondel.charge import Charge, Scope
 from rondel.contracts.clock import VirtualClock
+from rondel.contracts.ledger import Account, Balance, Reserved
 from rondel.contracts.runtime import Job
 from rondel.errors import StoreBusy, StoreDamaged, StoreError, StoreTooNew
 from rondel.events import MessageAdded
@@ -24,7 +27,7 @@ from rondel.stores.sqlite.key_values import SWEEP_EVERY
 from rondel.stores.sqlite.log import entries
 from rondel.stores.sqlite.reader import Reader
 from rondel.stores.sqlite.requests import Call
-from rondel.values import user
+from rondel.values import Usage, user
 
 SAID = (MessageAdded(user("hello")),)
 
@@ -88,6 +91,18 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path) -> None:
     assert connection.execute("select count(*) from entries").fetchone() == (1,)
     connection.execute("select note from jobs, extra")
     connection.close()
+
+
+async def test_what_a_dead_worker_of_an_older_version_had_reserved_is_charged(path: Path) -> None:
+    before = DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=MIGRATIONS[:8]).open()
+    charge = Charge("u1", 1.0, Scope("chat", "m"), Usage(900, 100), cost_nanousd=7)
+    of = Account.at("model", "m", "day", 1.0)
+    body = msgspec.json.encode(Reserved(charge, (of,), 1e12)).decode()
+    before.execute("insert into reservations (id, worker, until, body) values ('u1', 'dead', 1e12, ?)", (body,))
+    before.close()
+    async with SqliteStore(path) as store:
+        assert await store.ledger_store.balances((of,)) == [Balance(1000, 7)]
+        assert (await store.ledger_store.charges(0, 1, "", 10)).charges == (charge,)
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from ...errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
 from ...files.private import private_folder
-from . import claims, ledger, live, queue, scopes
+from . import ledger, live, queue, reservations, scopes
 
 Durability: TypeAlias = Literal["normal", "full"]
 FileId: TypeAlias = tuple[int, int]  # device and inode
@@ -86,7 +86,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (),  # these two were never released: the next step creates the ledger's tables again
     (),
-    (*(f"drop table if exists {name}" for name in LEDGER), *scopes.SCHEMA, *ledger.SCHEMA, *claims.SCHEMA),
+    (
+        *(f"drop table if exists {name}" for name in LEDGER),
+        *scopes.SCHEMA,
+        *ledger.SCHEMA,
+        "create table claims (dimension, window, start, value)",
+        "create table reservations (id text primary key not null, worker, until, body) without rowid",
+    ),
     queue.SCHEMA,
     (
         "alter table shelves rename to key_values",
@@ -99,6 +105,28 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "alter table conversations add column person text not null default ''",
         "create index conversations_of_person on conversations (person, updated_at, id) where instr(id, '/') = 0",
+    ),
+    (
+        "drop table claims",
+        "alter table reservations rename to reserved",
+        *reservations.SCHEMA,
+        """
+        insert into reservations
+        select
+            reserved.id,
+            json_extract(account.value, '$.dimension'),
+            json_extract(account.value, '$.value'),
+            json_extract(account.value, '$.window'),
+            json_extract(account.value, '$.start'),
+            coalesce(json_extract(body, '$.charge.usage.tokens_in'), 0)
+                + coalesce(json_extract(body, '$.charge.usage.tokens_out'), 0),
+            coalesce(json_extract(body, '$.charge.cost_nanousd'), 0),
+            worker,
+            until,
+            json_extract(body, '$.charge')
+        from reserved, json_each(body, '$.accounts') as account
+        """,
+        "drop table reserved",
     ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""

@@ -161,6 +161,11 @@ def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
     connection.execute("update mark set number = ?", (last,))
 
 
+def is_counted(connection: sqlite3.Connection, dimension: str) -> bool:
+    """Whether there are sums of several dimensions together."""
+    return connection.execute("select 1 from dimensions where name = ?", (dimension,)).fetchone() is not None
+
+
 def _gather(connection: sqlite3.Connection, mark: int, last: int) -> None:
     """Sum up the charges from one number to another by all that they have in common: each is looked at once.
 

@@ -23,11 +23,11 @@ from ...errors import StoreBusy, StoreError
 from ...events import Entry
 from . import ledger, live, worker
 from .backlog import Backlog
-from .claims import Claims
 from .file import DatabaseFile
 from .log import INFO_COLUMNS, EntryRow, row_of, stored_info
 from .queue import Queue
 from .requests import Append, Call, Charged, FinishJob, Write
+from .reservations import Reservations
 from .scopes import Scopes
 from .worker import Worker
 
@@ -68,7 +68,7 @@ class Writer:
         self._charged: list[Charged] = []
         self._unrolled = 0
         self._scopes = Scopes()
-        self.claims = Claims()
+        self._reservations = Reservations()
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
         self._untold: dict[str, Exception] = {}
         self.subscribed: frozenset[str] = frozenset()
@@ -248,6 +248,7 @@ class Writer:
         self._flush(connection)
         self._file.check()
         connection.execute("commit")
+        self._reservations.look_again()
         if self._infos:
             self._remember()
 
@@ -258,7 +259,7 @@ class Writer:
         self._finished.clear()
         self._charged.clear()
         self._scopes.forget()
-        self.claims.forget()
+        self._reservations.forget()
         self.queue.forget_others()
         try:
             if connection.in_transaction:
@@ -325,7 +326,6 @@ class Writer:
         if self._finished:
             self._forget_jobs(connection)
         self.settle(connection)
-        self.claims.write(connection)
 
     def _remember(self) -> None:
         for id, info in self._infos.items():
@@ -385,11 +385,11 @@ class Writer:
 
     def reserve(self, connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
         self.settle(connection)
-        return self.claims.reserve(connection, reserved, caps, self.worker_id)
+        return self._reservations.reserve(connection, reserved, caps, self.worker_id)
 
     def balances(self, connection: sqlite3.Connection, accounts: Sequence[Account]) -> list[Balance]:
         self.settle(connection)
-        return self.claims.balances(connection, accounts)
+        return [self._reservations.balance(connection, account) for account in accounts]
 
     def roll_up(self, connection: sqlite3.Connection, dimension: str = ALL) -> None:
         self._unrolled = 0
@@ -401,19 +401,19 @@ class Writer:
         number_of, rows = self._scopes.number_of, list[ledger.ChargeRow]()
         for request in charged:
             charge, reserved = request.charge, request.reserved
-            lost = reserved is not None and not self.claims.release(connection, reserved)
+            lost = reserved is not None and not self._reservations.release(connection, reserved)
             if charge is not None and not lost:
                 rows.append(ledger.row_of(charge, number_of(connection, charge.scope), request.origin))
         self._insert_charges(connection, rows)
         for request in charged:
-            request.result = self.claims.balances(connection, request.accounts) if request.accounts else []
+            request.result = [self._reservations.balance(connection, account) for account in request.accounts]
         if self._unrolled >= ledger.ROLL_UP_EVERY:
             self.roll_up(connection)
 
     def reconcile(self, connection: sqlite3.Connection, now: float) -> None:
         """Count as spent what dead workers had reserved, and what was never settled."""
         self.settle(connection)
-        lost = self.claims.take_lost(connection, now, self._is_dead)
+        lost = self._reservations.take_lost(connection, now, self._is_dead)
         number_of = self._scopes.number_of
         rows = [ledger.row_of(charge, number_of(connection, charge.scope), ledger.GIVEN) for charge in lost]
         self._insert_charges(connection, rows)
@@ -421,6 +421,7 @@ class Writer:
     def _insert_charges(self, connection: sqlite3.Connection, rows: Sequence[ledger.ChargeRow]) -> None:
         if rows:
             _insert(connection, ledger.insert_charges, rows)
+            self._reservations.look_again()
             self._unrolled += len(rows)
 
     @property
