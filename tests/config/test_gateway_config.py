@@ -138,6 +138,7 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
         ("[gateway]\nplugins = ['trimm']", "2: there is no plugin 'trimm'; did you mean 'trim'?"),
         ("[gateway]\nplugins = 'trim'", "2: 'gateway.plugins' must be a list, not 'trim'"),
         ("[gateway]\norigins = ['chat.example']", "2: 'chat.example' is not an origin; write https://host"),
+        ("[gateway]\nproxies = ['nginx']", "2: 'nginx' is not an address or a network; write 127.0.0.1 or 10.0.0.0/8"),
         ("[gateway.routes]\nthnik = 'echo'", "2: 'gateway.routes.thnik' is not known; did you mean 'think'?"),
         ("[gateway.routes]\nthink = 'ecko'", "2: there is no engine 'ecko'; did you mean 'echo'?"),
         ("[gateway.routes]\nthink = 'opnai,gpt'", "2: there is no engine 'opnai,gpt'; did you mean 'openai'?"),

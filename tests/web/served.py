@@ -76,6 +76,7 @@ async def site(
     keys: Mapping[str, KeySettings] | None = None,
     at: int = 0,
     origins: Sequence[str] = (),
+    proxies: Sequence[str] = (),
     about: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncGenerator[Site]:
@@ -87,7 +88,7 @@ async def site(
         records = Records()
         web = WebApp(app, lambda: holder[0], records, About("0.0", "scripted", "a test", **about or {}))
         async with beside(lambda: web, web) as application, asyncio.TaskGroup() as group:
-            server = Server(application, listening)
+            server = Server(application, listening, proxies=proxies)
             running = group.create_task(server.run())
             async with httpx2.AsyncClient(base_url=address_of(listening), timeout=WAIT_S) as client:
                 made = Site(app, web, address_of(listening), client)

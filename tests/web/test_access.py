@@ -132,6 +132,23 @@ async def test_a_stranger_with_wrong_keys_must_wait_and_locks_no_one_out():
         assert (await made.client.post("/api/session", json={"key": "ann-secret"})).status_code == 200
 
 
+@pytest.mark.parametrize("proxies", [(), ("127.0.0.0/8",)])
+async def test_only_a_known_proxy_says_where_a_log_in_comes_from(proxies: tuple[str, ...]):
+    async with site(Agent("a", engine=Scripted()), keys=KEYS, proxies=proxies) as made:
+
+        async def log_in(key: str, address: str) -> httpx2.Response:
+            # What the stranger sends comes first; the proxy adds the address that it sees.
+            headers = {"x-forwarded-for": f"203.0.113.9, {address}", "x-forwarded-proto": "https"}
+            return await made.client.post("/api/session", json={"key": key}, headers=headers)
+
+        for _ in range(WRONG_MAX):
+            assert (await log_in("guess", "198.51.100.1")).status_code == 401
+        assert (await log_in("ann-secret", "198.51.100.1")).status_code == 429
+        other = await log_in("ann-secret", "198.51.100.2")
+        assert other.status_code == (200 if proxies else 429)
+        assert ("Secure" in other.headers.get("set-cookie", "")) == bool(proxies)
+
+
 async def test_the_sessions_of_one_key_lock_no_one_out():
     async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
         for _ in range(SESSIONS_MAX):

@@ -59,7 +59,7 @@ async def _serve(
             open_page(running) as application,
             asyncio.TaskGroup() as group,
         ):
-            server = Server(application, listening)
+            server = Server(application, listening, proxies=project.config.gateway.proxies)
             ending = _Ending(server, running, group, drain_s)
             with (
                 remembered(project.config, host, port),

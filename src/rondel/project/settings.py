@@ -246,6 +246,7 @@ class GatewaySettings(Value, frozen=True):
     trace: bool = False  # store each request with its content, for a trace
     hosts: tuple[str, ...] = ()  # host names of this gateway, besides those of its own machine
     origins: tuple[str, ...] = ()  # web origins that may call it: `https://chat.example`
+    proxies: tuple[str, ...] = ()  # addresses of reverse proxies, which say where a request comes from
     plugins: tuple[PluginSettings, ...] = ()
     """The gateway's plugins. `image` is among them if there is a route for images."""
     routes: MainRouteSettings = MainRouteSettings()

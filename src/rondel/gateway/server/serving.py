@@ -11,7 +11,7 @@ import asyncio
 import errno
 import gc
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -76,9 +76,12 @@ def address_of(listening: socket.socket) -> str:
 
 
 class Server:
-    """Serves an ASGI application on a listening socket until `stop` is called."""
+    """Serves an ASGI application on a listening socket until `stop` is called.
 
-    def __init__(self, application: Application, listening: socket.socket) -> None:
+    A request from one of the `proxies` comes from where its `X-Forwarded-For` says; other callers are not believed.
+    """
+
+    def __init__(self, application: Application, listening: socket.socket, *, proxies: Sequence[str] = ()) -> None:
         self._listening = listening
         self.config = Config(
             application,
@@ -89,7 +92,8 @@ class Server:
             log_config=None,
             log_level="error",
             access_log=False,
-            proxy_headers=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
+from ipaddress import ip_network
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -95,14 +96,22 @@ def _mistakes(
 
             if problem := image_problem(canonical_engine(name, engines), engines):
                 yield document.error((*PATH, *path), problem)
-    for index, origin in enumerate(cast("tuple[str | None, ...]", settings.origins)):
-        if origin is not None and not _is_origin(origin):
-            path = (*PATH, "origins", index)
-            yield document.error(path, f"{origin!r} is not an origin; write https://host or https://host:port")
+    yield from _mistakes_of_addresses(document, settings)
     custom = settings.routes.custom
     if custom and not (custom.count(":") == 1 and all(custom.split(":"))):
         yield document.error((*PATH, "routes", "custom"), f"{custom!r} names no function; write it as module:function")
     yield from _mistakes_of_keys(document, settings.keys)
+
+
+def _mistakes_of_addresses(document: Document, settings: GatewaySettings) -> Iterator[ConfigError]:
+    for index, origin in enumerate(cast("tuple[str | None, ...]", settings.origins)):
+        if origin is not None and not _is_origin(origin):
+            path = (*PATH, "origins", index)
+            yield document.error(path, f"{origin!r} is not an origin; write https://host or https://host:port")
+    for index, proxy in enumerate(cast("tuple[str | None, ...]", settings.proxies)):
+        if proxy is not None and not _is_network(proxy):
+            path = (*PATH, "proxies", index)
+            yield document.error(path, f"{proxy!r} is not an address or a network; write 127.0.0.1 or 10.0.0.0/8")
 
 
 def _mistakes_of_numbers(document: Document, settings: GatewaySettings) -> Iterator[ConfigError]:
@@ -154,6 +163,14 @@ def _mistakes_of_keys(document: Document, keys: Mapping[str, KeySettings]) -> It
             for field in ("tokens", "money"):
                 if (limit := getattr(budget, field)) is not None and not limit >= 0:
                     yield document.error((*path, "budget", field), f"{field!r} is {limit!r}; a limit is 0 or more")
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_origin(text: str) -> bool:
