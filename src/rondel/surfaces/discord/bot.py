@@ -32,7 +32,7 @@ from .context import Gathered, Gatherer, edited
 from .delivery import REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
-from .mapping import may_write, open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
+from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
 from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet
@@ -79,6 +79,7 @@ class DiscordBot:
         self._talk = Talk(self)
         self.chat, self.chat_sync = self._talk.chat, self._talk.chat_sync
         self.modes = Modes(app, self.settings)
+        self.records = Records(app.store, app.clock)
         self.deliveries: dict[int, Delivery] = {}
         self._shown_last: dict[str, asyncio.Event] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -98,7 +99,7 @@ class DiscordBot:
         """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
-            if self.settings.keep_lists and (lists := await started.records.lists()) is not None:
+            if self.settings.keep_lists and (lists := await self.records.lists()) is not None:
                 self.gate.replace_lists(*lists)
             await self.modes.load()
             try:
@@ -133,20 +134,16 @@ class DiscordBot:
         return self._here.group
 
     @property
-    def records(self) -> Records:
-        return self._here.records
-
-    @property
     def typing(self) -> Typing:
         return self._here.typing
 
     @property
     def id(self) -> int:
-        return self.client.user.id if self.client.user else 0
+        return me.id if (me := self.client.user) else 0
 
     @property
     def name(self) -> str:
-        return self.client.user.display_name if self.client.user else ""
+        return me.display_name if (me := self.client.user) else ""
 
     @property
     def is_ready(self) -> bool:
@@ -247,14 +244,16 @@ class DiscordBot:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
-        channel = message.channel
-        if not may_write(channel):
-            await self._tell_denied(channel, message.author, "it may not write there")
+        outlet = ChannelOutlet(message.channel)
+        if not outlet.may_write:
+            await self._tell_denied(message.channel, message.author, "it may not write there")
             return
-        self.typing.start(channel, channel.id)
+        self.typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
-            await self._begin(Delivery(self, pending, channel, ChannelOutlet(channel)))
+            if channel is not message.channel:
+                outlet = ChannelOutlet(channel)
+            await self._begin(Delivery(self, pending, channel, outlet))
         finally:
             self.typing.stop(message.channel.id)
 
@@ -306,6 +305,8 @@ class DiscordBot:
         return msgspec.structs.replace(gathered, before=(note, *gathered.before))
 
     async def _with_hooks(self, gathered: Gathered) -> Gathered:
+        if not self.hooks.has_chat:
+            return gathered
         messages = await self.hooks.chat((*gathered.before, gathered.content))
         if not messages:
             raise RondelError("a chat hook left no message to send")
@@ -536,7 +537,6 @@ class Started:
 
     def __init__(self, app: App, group: asyncio.TaskGroup) -> None:
         self.group = group
-        self.records = Records(app.store, app.clock)
         self.typing = Typing(app.clock, group)
         self.tasks: set[asyncio.Task[None]] = set()
 

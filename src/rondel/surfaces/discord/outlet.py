@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -63,11 +64,10 @@ class Outlet(Protocol):
 class ChannelOutlet:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
-        self._replies: bool | None = None
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
         given = _fields(text, extras)
-        if reply_to and self._may_reply():
+        if reply_to and self._may_reply:
             given["reference"] = discord.MessageReference(
                 message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
             )
@@ -75,11 +75,20 @@ class ChannelOutlet:
         sent = await _tried(lambda: self.channel.send(nonce=nonce, allowed_mentions=NOBODY, **given))
         return sent.id, text_of(sent)
 
-    def _may_reply(self) -> bool:
+    @cached_property
+    def _rights(self) -> discord.Permissions | None:
+        """What the bot may do there; None where it may do everything. It costs as much as a small commit."""
         guild = getattr(self.channel, "guild", None)
-        if self._replies is None:  # asked once: it costs as much as a small commit
-            self._replies = guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
-        return self._replies
+        return None if guild is None or guild.me is None else self.channel.permissions_for(guild.me)
+
+    @property
+    def may_write(self) -> bool:
+        held, is_thread = self._rights, isinstance(self.channel, discord.Thread)
+        return held is None or (held.send_messages_in_threads if is_thread else held.send_messages)
+
+    @property
+    def _may_reply(self) -> bool:
+        return self._rights is None or self._rights.read_message_history
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
