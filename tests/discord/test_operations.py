@@ -96,7 +96,7 @@ async def test_the_ledger_and_the_transcript_know_who_spoke_where():
     async with loopback() as world, world.running("Hello.", conversation="channel"):
         await world.say("@bot hi", world.bob)
         await world.answers()
-        transcript = await world.app.conversation(f"discord-c{world.general.id}").transcript()
+        transcript = await world.app.conversation(f"discord-{world.bot.id}-c{world.general.id}").transcript()
         assert transcript.messages[-2].author == str(world.bob.id)
         for by, value in (("person", world.bob), ("channel", world.general), ("guild", world.guild)):
             totals = await world.app.ledger.totals(by=by, value=str(value.id), window="day")  # type: ignore[attr-defined]

@@ -48,7 +48,6 @@ log = logging.getLogger("rondel.discord")
 SEEN_MAX = 10_000
 LOOK_S = 0.02
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
-NEW = "discord-m"  # followed by the id of the message that starts the conversation
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 
 
@@ -66,6 +65,8 @@ class ActiveTask(Value, frozen=True):
 class DiscordBot:
     """A bot on a client of discord.py. `attach` makes one; `running` is its life."""
 
+    records: Records  # since it runs: they are those of the user as which the client has logged in
+
     def __init__(self, client: discord.Client, app: App, settings: DiscordSettings | None = None) -> None:
         self.client, self.app = client, app
         self.settings = settings or DiscordSettings()
@@ -79,7 +80,6 @@ class DiscordBot:
         self._talk = Talk(self)
         self.chat, self.chat_sync = self._talk.chat, self._talk.chat_sync
         self.modes = Modes(app, self.settings)
-        self.records = Records(app.store, app.clock)
         self.deliveries: dict[int, Delivery] = {}
         self._shown_last: dict[str, asyncio.Event] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -99,6 +99,7 @@ class DiscordBot:
         """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
+            self.records = Records(self.app.store, self.app.clock, self.id)
             if self.settings.keep_lists and (lists := await self.records.lists()) is not None:
                 self.gate.replace_lists(*lists)
             await self.modes.load()
@@ -266,7 +267,7 @@ class DiscordBot:
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         journals = self.app.journals
-        if id == f"{NEW}{message.id}" and id not in journals:
+        if id == self._new(message.id) and id not in journals:
             journals.create(id)  # Discord has just made the id: there is nothing to read
         # What another process has written meanwhile is read by the turn: asking the store here costs a thread.
         journal = await journals.open(id)
@@ -361,7 +362,8 @@ class DiscordBot:
         """Answer a slash command with a turn. The interaction was deferred."""
         place, person = place_of_interaction(interaction), interaction.user
         chosen = await self.chosen(place, speaker_of(person))
-        id = f"discord-u{place.guild}-{person.id}-private" if is_private else await self.conversation_id(place, chosen)
+        private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
+        id = private if is_private else await self.conversation_id(place, chosen)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         await self.use_engine(conversation, chosen.model)
@@ -403,24 +405,28 @@ class DiscordBot:
         return self.gate.choose(place, speaker, selected.chosen)
 
     async def conversation_id(self, place: Place, chosen: Chosen, person: int = 0) -> str:
-        """Return the conversation of a channel, or of a person if `conversation` says so."""
+        """Return the bot's conversation in a channel, or with a person if `conversation` says so."""
         if chosen.conversation == "user" and person:
-            base = f"discord-u{place.guild}-{person}"
+            base = f"discord-{self.id}-u{place.guild}-{person}"
         else:
-            base = f"discord-c{place.channel}"
+            base = f"discord-{self.id}-c{place.channel}"
         resets = (await self.records.selected(place.channel)).resets
         return f"{base}.{resets}" if resets else base
 
     async def _conversation_of(self, message: discord.Message, place: Place, chosen: Chosen) -> str:
         scoping = chosen.conversation
         if scoping == "thread" and not (place.is_thread or place.is_dm):
-            return f"discord-c{message.id}"  # the thread of a message has the message's id
+            return f"discord-{self.id}-c{message.id}"  # the thread of a message has the message's id
         if place.is_thread or place.is_dm or scoping in ("channel", "user"):
             return await self.conversation_id(place, chosen, message.author.id)
         if scoping == "auto" and self.gate.is_open(place):
             return await self.conversation_id(place, chosen)
         above = message.reference.message_id if message.reference else None
-        return (await self.records.conversation_of(above) if above else "") or f"{NEW}{message.id}"
+        return (await self.records.conversation_of(above) if above else "") or self._new(message.id)
+
+    def _new(self, message: int | str) -> str:
+        """Return the conversation that a message starts; with an empty text, how such ids begin."""
+        return f"discord-{self.id}-m{message}"
 
     async def last_conversation(self, place: Place, person: discord.User | discord.Member) -> str:
         """Return the conversation in which something was said last in a channel, or the person's own."""
@@ -443,7 +449,7 @@ class DiscordBot:
 
     def remember(self, message: int, conversation: str) -> None:
         """A reply to this message of the bot continues the conversation."""
-        if conversation.startswith(NEW):
+        if conversation.startswith(self._new("")):
             self.records.answered(message, conversation)
 
     async def use_engine(self, conversation: Conversation, model: str) -> None:
