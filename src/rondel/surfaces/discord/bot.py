@@ -382,7 +382,11 @@ class DiscordBot:
             is_private=is_private,
             is_command=True,
         )
-        outlet: Outlet = CommandOutlet(interaction, is_private=is_private)
+
+        async def late() -> Outlet:
+            return ChannelOutlet(await self._dm(person) if is_private else interaction.channel)
+
+        outlet = CommandOutlet(interaction, is_private=is_private, late=late)
         gathered = await self._with_hooks(Gathered(content, (), names))
         pending = msgspec.structs.replace(pending, content=gathered.content, before=gathered.before)
         await self._begin(Delivery(self, pending, interaction.channel, outlet))

@@ -20,6 +20,7 @@ from .cards import text_of
 log = logging.getLogger("rondel.discord")
 
 NOBODY = discord.AllowedMentions.none()
+UNKNOWN_WEBHOOK, INVALID_TOKEN = 10015, 50027  # of a slash command that came long ago
 RETRY_S_MAX = 60.0
 T = TypeVar("T")
 
@@ -30,6 +31,10 @@ class Gone(Exception):
 
 class Denied(Exception):
     """The bot may not do that there."""
+
+
+class Expired(Exception):
+    """Discord takes no more answers to this slash command: it does for 15 minutes."""
 
 
 class Extras(msgspec.Struct, frozen=True):
@@ -100,13 +105,29 @@ class ChannelOutlet:
 
 
 class CommandOutlet:
-    """The answer of a slash command: its first message replaces the 'thinking' one."""
+    """The answer of a slash command: its first message replaces the 'thinking' one.
 
-    def __init__(self, interaction: discord.Interaction[Any], *, is_private: bool) -> None:
-        self._interaction, self._is_private = interaction, is_private
+    A turn may wait for a person longer than Discord lets the command be answered. What comes after that is written to
+    the outlet that `late` returns.
+    """
+
+    def __init__(
+        self, interaction: discord.Interaction[Any], *, is_private: bool, late: Callable[[], Awaitable[Outlet]]
+    ) -> None:
+        self._interaction, self._is_private, self._late = interaction, is_private, late
         self._first = 0
+        self._outlet: Outlet | None = None  # once the command has expired
+        self._moved: dict[int, int] = {}  # private messages that can be changed no more, and those instead of them
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
+        if self._outlet is None:
+            try:
+                return await self._post(text, extras)
+            except Expired:
+                self._outlet = await self._late()
+        return await self._outlet.post(text, nonce=nonce, reply_to=0, extras=extras)
+
+    async def _post(self, text: str, extras: Extras | None) -> tuple[int, str]:
         if not self._first:
             fields = _edit_fields(text, extras)
             sent = await _tried(lambda: self._interaction.edit_original_response(allowed_mentions=NOBODY, **fields))
@@ -118,6 +139,18 @@ class CommandOutlet:
         return sent.id, text
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
+        if self._outlet is None:
+            try:
+                return await self._edit(message, text, extras)
+            except Expired:
+                self._outlet = await self._late()
+        if not self._is_private or message in self._moved:
+            await self._outlet.edit(self._moved.get(message, message), text, extras)
+        else:
+            posted = await self._outlet.post(text, nonce=f"{message:x}", reply_to=0, extras=extras)
+            self._moved[message] = posted[0]
+
+    async def _edit(self, message: int, text: str, extras: Extras | None) -> None:
         fields, answer = _edit_fields(text, extras), self._interaction
         if message == self._first:
             await _edited(lambda: answer.edit_original_response(allowed_mentions=NOBODY, **fields))
@@ -125,7 +158,13 @@ class CommandOutlet:
             await _edited(lambda: answer.followup.edit_message(message, allowed_mentions=NOBODY, **fields))
 
     async def delete(self, message: int) -> None:
-        await _edited(lambda: self._interaction.followup.delete_message(message))
+        if self._outlet is None:
+            try:
+                return await _edited(lambda: self._interaction.followup.delete_message(message))
+            except Expired:
+                self._outlet = await self._late()
+        if not self._is_private or message in self._moved:
+            await self._outlet.delete(self._moved.get(message, message))
 
 
 def _fields(text: str, extras: Extras | None) -> dict[str, Any]:
@@ -146,11 +185,15 @@ async def _tried(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except discord.NotFound as error:
-            raise Gone(str(error)) from error
+            raise (Expired if error.code == UNKNOWN_WEBHOOK else Gone)(str(error)) from error
         except discord.Forbidden as error:
             raise (Gone if error.code == 10003 else Denied)(str(error)) from error
         except (discord.DiscordServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
             log.warning("Discord cannot be reached (%s); the next attempt is in %g s", error, wait_s)
+        except discord.HTTPException as error:
+            if error.code != INVALID_TOKEN:
+                raise
+            raise Expired(str(error)) from error
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 2, RETRY_S_MAX)
 
