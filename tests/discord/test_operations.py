@@ -92,6 +92,19 @@ async def test_a_thread_that_is_deleted_in_mid_answer_ends_it():
             assert await pending(world) == []
 
 
+async def test_messages_that_a_moderator_deletes_together_are_answered_no_more():
+    async with loopback() as world:
+        pauses = [Pause("one "), Pause("two ")]
+        async with world.running(*pauses):
+            said = [await world.say("@bot go", person) for person in (world.ann, world.bob)]
+            for pause in pauses:
+                await pause.reached.wait()
+            await world.discord.purge(world.general, *said)
+            await world.idle()
+            assert [pause.closed for pause in pauses] == [True, True]
+            assert await pending(world) == []
+
+
 async def test_the_ledger_and_the_transcript_know_who_spoke_where():
     async with loopback() as world, world.running("Hello.", conversation="channel"):
         await world.say("@bot hi", world.bob)
