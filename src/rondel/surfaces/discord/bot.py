@@ -352,6 +352,8 @@ class DiscordBot:
             log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
             self.records.done(pending.message)
             return
+        # First: without its agent, the turn would fail.
+        pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
         delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
