@@ -120,7 +120,7 @@ async def test_an_edit_steers_a_running_answer_and_replaces_a_waiting_one_and_a_
                 await asyncio.sleep(0)
             await world.discord.edit(waiting, "@bot and home?")
             await world.discord.edit(asked, "@bot how do I get to Porto, without flying?")
-            while not world.app.journals.get(f"discord-c{world.general.id}").transcript.inbox:  # type: ignore[union-attr]
+            while not world.app.journals.get(f"discord-{world.bot.id}-c{world.general.id}").transcript.inbox:  # type: ignore[union-attr]
                 await asyncio.sleep(0)
             pause.release()
             await second.reached.wait()

@@ -38,6 +38,19 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
 
 
 @pytest.mark.slow
+def test_the_sandbox_leaves_the_store_alone_and_says_so(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n[store]\npath = "real.db"\n')
+    place.spawn("of my own")
+    kept, listed = (place.project / "real.db").read_bytes(), place.spawn("conversations").out
+    assert "of my own" in listed
+    shown = place.spawn("discord", "--sandbox", stdin=b"@bot hello there\n/quit\n")
+    assert "Ann: hello there" in shown.out
+    assert "gone when you leave" in shown.out
+    assert (place.project / "real.db").read_bytes() == kept
+    assert place.spawn("conversations").out == listed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "said"),
     [

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from rondel import Agent
+from rondel.discord import ModeSettings
+from rondel.project.settings import DiscordRule
 from rondel.testing import Pause
 
 from .harness import World, loopback
@@ -92,11 +96,44 @@ async def test_a_thread_that_is_deleted_in_mid_answer_ends_it():
             assert await pending(world) == []
 
 
+async def test_messages_that_a_moderator_deletes_together_are_answered_no_more():
+    async with loopback() as world:
+        pauses = [Pause("one "), Pause("two ")]
+        async with world.running(*pauses):
+            said = [await world.say("@bot go", person) for person in (world.ann, world.bob)]
+            for pause in pauses:
+                await pause.reached.wait()
+            await world.discord.purge(world.general, *said)
+            await world.idle()
+            assert [pause.closed for pause in pauses] == [True, True]
+            assert await pending(world) == []
+
+
+@pytest.mark.parametrize("rule", [DiscordRule(mode="brief"), DiscordRule(agent="guide")])
+async def test_an_answer_of_a_mode_or_an_agent_that_is_gone_is_finished_after_a_restart(rule: DiscordRule):
+    """A04, A12: the agent of a mode is made again; instead of one that was removed, the default one answers."""
+    async with loopback() as world:
+        given: dict[str, Any] = {"modes": {"brief": ModeSettings(instructions="Be brief.")}}
+        agents = [Agent("helper", engine=world.engine), Agent("guide", engine=world.engine)]
+        pause = Pause("It begins ")
+        async with world.running(pause, drain_s=0, agents=agents, rules_of_discord=(rule,), **given):
+            await world.say("@bot go")
+            await world.discord.said(world.general)
+        async with world.running("It begins and ends.", drain_s=0, **given) as bot:
+            while not bot.has_recovered:
+                await asyncio.sleep(0.001)
+            await world.discord.until(lambda: "ends." in world.discord.bot_messages(world.general)[-1]["content"])
+            await world.idle()
+            assert await world.answers() == ["It begins and ends."]
+            assert ("Be brief." in world.engine.prompts[-1].messages[0].text) is bool(rule.mode)
+            assert await pending(world) == []
+
+
 async def test_the_ledger_and_the_transcript_know_who_spoke_where():
     async with loopback() as world, world.running("Hello.", conversation="channel"):
         await world.say("@bot hi", world.bob)
         await world.answers()
-        transcript = await world.app.conversation(f"discord-c{world.general.id}").transcript()
+        transcript = await world.app.conversation(f"discord-{world.bot.id}-c{world.general.id}").transcript()
         assert transcript.messages[-2].author == str(world.bob.id)
         for by, value in (("person", world.bob), ("channel", world.general), ("guild", world.guild)):
             totals = await world.app.ledger.totals(by=by, value=str(value.id), window="day")  # type: ignore[attr-defined]

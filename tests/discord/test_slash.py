@@ -15,8 +15,9 @@ from rondel.contracts.ledger import Rule
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
-from rondel.testing.discord import Json, permission_bits, text_of
+from rondel.testing.discord import Channel, Json, permission_bits, text_of
 from rondel.text.redaction import Redactor
+from rondel.tools.ask_user import ask_user
 from rondel.values import Usage
 
 from .harness import World, loopback
@@ -270,3 +271,47 @@ async def test_a_picture_of_a_tool_is_attached_to_the_answer():
             assert sorted(await world.answers(2)) == ["*a-red-fox.png*", "Here it is."]
             (picture,) = (one for one in world.discord.bot_messages(world.general) if one["attachments"])
             assert picture["attachments"][0]["filename"] == "a-red-fox.png"
+
+
+def expire_commands(world: World) -> None:
+    """Refuse answers to slash commands, as Discord does after 15 minutes."""
+    for method in ("POST", "PATCH", "DELETE"):
+        world.discord.fail(method, "/webhooks/", 401, 50027, "Invalid Webhook Token", times=20)
+
+
+@pytest.mark.parametrize("private", [False, True])
+async def test_what_comes_after_a_slash_command_has_expired_is_not_lost(private: bool):
+    """A04: a person answers a question after half an hour, and the answer comes in the channel or, if it is private, as
+    a direct message."""
+    async with loopback() as world:
+        question = call("ask_user", "q", question="Which colour?", options=["red", "blue"])
+        agents = [Agent("painter", engine=world.engine, tools=[ask_user])]
+        async with world.running(question, "It is red now.", agents=agents):
+            asked = await ask(world, "ai chat", message="paint it", private=private)
+            await world.idle()
+            expire_commands(world)
+            await world.discord.click(world.ann, asked.answers[-1], "red")
+            place = world.discord.dm(world.ann) if private else world.general
+            await world.discord.until(lambda: shown(world, place).endswith("It is red now."))
+            await world.idle()
+            assert "Which colour?" in shown(world, place)
+            assert "It is red now." not in shown(world, world.general if private else world.discord.dm(world.ann))
+
+
+def shown(world: World, channel: Channel) -> str:
+    messages = (one for one in world.discord.bot_messages(channel) if not one["flags"] & 64)
+    return "\n".join(text_of(message) for message in messages)
+
+
+@pytest.mark.parametrize("private", [False, True])
+async def test_an_answer_that_streams_while_its_command_expires_is_finished(private: bool):
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause):
+            made = await ask(world, "ai chat", message="go", private=private)
+            assert made.text.strip() == "It begins"
+            expire_commands(world)
+            pause.release()
+            place = world.discord.dm(world.ann) if private else world.general
+            await world.discord.until(lambda: "It begins and it ends." in shown(world, place))
+            await world.idle()

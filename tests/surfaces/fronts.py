@@ -201,7 +201,7 @@ class OnDiscord(Front):
 
     @property
     def conversation(self) -> Conversation:
-        return self._world.app.conversation(f"discord-c{self._dm.id}")
+        return self._world.app.conversation(f"discord-{self._world.bot.id}-c{self._dm.id}")
 
     @property
     def text(self) -> str:

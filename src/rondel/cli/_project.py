@@ -12,6 +12,7 @@ import msgspec
 from ..agent import Agent
 from ..app.app import App
 from ..contracts.endpoint import PROVIDERS, Provider
+from ..contracts.store import Store
 from ..engine import Engine, EngineInfo
 from ..project.agents import load_agents
 from ..project.config import BUILTIN_ENGINES
@@ -66,10 +67,11 @@ async def open_app(
     inputs_known: bool = False,
     recover: bool = False,
     is_public: bool = False,
+    store: Store | None = None,
 ) -> AsyncGenerator[Opened]:
     """Open the app for a command. With `recover`, it continues interrupted jobs; people resume theirs by hand.
 
-    `inputs_known`: no model is needed to extract the agent's inputs from a text.
+    `inputs_known`: no model is needed to extract the agent's inputs from a text. `store` replaces the configured one.
     """
     found = await assemble(
         project,
@@ -79,6 +81,7 @@ async def open_app(
         recover=recover,
         is_public=is_public,
         get_weights=_get_weights,
+        store=store,
     )
     async with found.app as app:
         yield _opened(app, found.agent, found.picked, engine, asks=found.asks)

@@ -98,6 +98,7 @@ class Sandbox:
         self._reader.start(group)
         self._print(Text(f"{self._opened.model_line}", "dim"))
         self._print(Text("A Discord on this machine: only the requests to the model leave it.", "dim"))
+        self._print(Text("Conversations and usage are kept in memory and are gone when you leave.", "dim"))
         self._print(
             Text("Say something to the bot with @bot, or go to the channel where it answers all: /go help", "dim")
         )

@@ -70,6 +70,7 @@ async def _run(agent: str, engine: str) -> int:
 
 async def _sandbox(agent: str, engine: str) -> int:
     check_installed()
+    from ..stores.memory import MemoryStore
     from ._sandbox import play
 
     project = load_project()
@@ -77,6 +78,7 @@ async def _sandbox(agent: str, engine: str) -> int:
     allow_extensions(project.config)
     limited = (rule.scope.get("role", "") for rule in rules_of(project.config))
     named = {*settings.approvers, *(rule.role for rule in settings.rules), *limited}
-    async with open_app(project, agent or settings.agent, engine, is_public=True) as opened:
+    # A store of its own: what somebody tries must not be among the conversations and the usage of the real bot.
+    async with open_app(project, agent or settings.agent, engine, is_public=True, store=MemoryStore()) as opened:
         await play(opened, settings, sorted(int(role) for role in named if str(role).isdecimal()))
     return 0

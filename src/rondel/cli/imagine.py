@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from contextlib import aclosing
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..project.config import canonical_engine, make_ledger
 from ..project.folder import open_store
 from ..project.images import make_image_engine, make_image_engines
 from ..surfaces.terminal.device import USER
-from ..surfaces.terminal.pictures import Picture, Protocol, can_show, protocol_of, write_new
+from ..surfaces.terminal.pictures import picture_for, protocol_here, write_new
 from ._options import a_file, as_json, flag, names_of, string
 from ._output import show, show_json, tell
 from ._trust import load_config
@@ -42,14 +41,15 @@ def imagine(
     paths = [_numbered(Path(out), number) for number in range(1, count + 1)] if out else []
     for path in paths:  # before anything is paid for
         _check(path, force=force)
+    # Asked before the picture is made: people may type something while they wait for it.
+    protocol = protocol_here() if sys.stdout.isatty() and not as_json else ""
     made = asyncio.run(_make(request, model))
-    protocol = _protocol(shows=sys.stdout.isatty() and not as_json)
     written: list[str] = []
     for number, image in enumerate(made.images):
-        shown = bool(protocol) and can_show(image.data, protocol)
-        if shown:
-            show(Picture(image.data, protocol))
-        if paths or not shown:
+        picture = picture_for(image.data, protocol)
+        if picture is not None:
+            show(picture)
+        if paths or picture is None:
             written.append(
                 str(_write(paths[number] if paths else Path(image.name), image.data, bool(out), force=force))
             )
@@ -98,7 +98,3 @@ def _write(path: Path, data: bytes, is_named: bool, *, force: bool) -> Path:
             continue
         return free
     raise ConfigError(f"{str(path)!r} exists already, and so do 998 more; name a file with --out")
-
-
-def _protocol(*, shows: bool) -> Protocol:
-    return protocol_of(os.environ) if shows else ""

@@ -6,11 +6,21 @@ import os
 import stat
 from pathlib import Path
 
+from ..errors import ConfigError
+
 
 def state_folder() -> Path:
     """Return `rondel` in the user's state folder: for history, logs, logins and the list of trusted folders."""
     xdg = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "state") / "rondel"
+    return (Path(xdg) if os.path.isabs(xdg) else home_folder() / ".local" / "state") / "rondel"
+
+
+def home_folder() -> Path:
+    """Return the user's home folder. Raises ConfigError if there is none, as for some users of services."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigError("this user has no home folder: set HOME to a folder that the user may write to") from None
 
 
 def private_folder(path: Path) -> None:

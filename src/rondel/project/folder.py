@@ -156,11 +156,13 @@ async def assemble(
     recover: bool = False,
     is_public: bool = False,
     get_weights: GetWeights | None = None,
+    store: Store | None = None,
 ) -> Assembled:
     """Make the app of a project. With `recover`, it continues interrupted jobs when it opens.
 
     `inputs_known`: no model is needed to extract the agent's inputs from a text. `is_public`: strangers talk to it, so
     the built-in agent has no tools that act on this machine. `get_weights` is asked if an embedded model may answer.
+    `store` is used instead of the configured one; documents are still those of the project.
     """
     name = project.agent_name(agent)
     default, picked, failed = await _default_engine(project.config, engine)
@@ -177,8 +179,10 @@ async def assemble(
         used = make_engine(used, project.config)  # report a mistake in this agent's engine now
     needs = asks_a_model(name, agents, inputs_known=inputs_known, facts=False)
     if needs and get_weights is not None and used.name.startswith("local:") and await get_weights(used, picked):
-        return await assemble(project, agent, engine, inputs_known=inputs_known, recover=recover, is_public=is_public)
-    store = open_store(project.config)
+        return await assemble(
+            project, agent, engine, inputs_known=inputs_known, recover=recover, is_public=is_public, store=store
+        )
+    store = store or open_store(project.config)
     app = App(
         *agents,
         engine=default,

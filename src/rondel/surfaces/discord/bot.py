@@ -32,7 +32,7 @@ from .context import Gathered, Gatherer, edited
 from .delivery import REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
-from .mapping import may_write, open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
+from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
 from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet
@@ -48,7 +48,6 @@ log = logging.getLogger("rondel.discord")
 SEEN_MAX = 10_000
 LOOK_S = 0.02
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
-NEW = "discord-m"  # followed by the id of the message that starts the conversation
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 
 
@@ -65,6 +64,8 @@ class ActiveTask(Value, frozen=True):
 
 class DiscordBot:
     """A bot on a client of discord.py. `attach` makes one; `running` is its life."""
+
+    records: Records  # since it runs: they are those of the user as which the client has logged in
 
     def __init__(self, client: discord.Client, app: App, settings: DiscordSettings | None = None) -> None:
         self.client, self.app = client, app
@@ -98,7 +99,8 @@ class DiscordBot:
         """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
-            if self.settings.keep_lists and (lists := await started.records.lists()) is not None:
+            self.records = Records(self.app.store, self.app.clock, self.id)
+            if self.settings.keep_lists and (lists := await self.records.lists()) is not None:
                 self.gate.replace_lists(*lists)
             await self.modes.load()
             try:
@@ -133,20 +135,16 @@ class DiscordBot:
         return self._here.group
 
     @property
-    def records(self) -> Records:
-        return self._here.records
-
-    @property
     def typing(self) -> Typing:
         return self._here.typing
 
     @property
     def id(self) -> int:
-        return self.client.user.id if self.client.user else 0
+        return me.id if (me := self.client.user) else 0
 
     @property
     def name(self) -> str:
-        return self.client.user.display_name if self.client.user else ""
+        return me.display_name if (me := self.client.user) else ""
 
     @property
     def is_ready(self) -> bool:
@@ -247,14 +245,16 @@ class DiscordBot:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
-        channel = message.channel
-        if not may_write(channel):
-            await self._tell_denied(channel, message.author, "it may not write there")
+        outlet = ChannelOutlet(message.channel)
+        if not outlet.may_write:
+            await self._tell_denied(message.channel, message.author, "it may not write there")
             return
-        self.typing.start(channel, channel.id)
+        self.typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
-            await self._begin(Delivery(self, pending, channel, ChannelOutlet(channel)))
+            if channel is not message.channel:
+                outlet = ChannelOutlet(channel)
+            await self._begin(Delivery(self, pending, channel, outlet))
         finally:
             self.typing.stop(message.channel.id)
 
@@ -267,7 +267,7 @@ class DiscordBot:
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         journals = self.app.journals
-        if id == f"{NEW}{message.id}" and id not in journals:
+        if id == self._new(message.id) and id not in journals:
             journals.create(id)  # Discord has just made the id: there is nothing to read
         # What another process has written meanwhile is read by the turn: asking the store here costs a thread.
         journal = await journals.open(id)
@@ -306,6 +306,8 @@ class DiscordBot:
         return msgspec.structs.replace(gathered, before=(note, *gathered.before))
 
     async def _with_hooks(self, gathered: Gathered) -> Gathered:
+        if not self.hooks.has_chat:
+            return gathered
         messages = await self.hooks.chat((*gathered.before, gathered.content))
         if not messages:
             raise RondelError("a chat hook left no message to send")
@@ -350,6 +352,8 @@ class DiscordBot:
             log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
             self.records.done(pending.message)
             return
+        # First: without its agent, the turn would fail.
+        pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
         delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
@@ -360,7 +364,8 @@ class DiscordBot:
         """Answer a slash command with a turn. The interaction was deferred."""
         place, person = place_of_interaction(interaction), interaction.user
         chosen = await self.chosen(place, speaker_of(person))
-        id = f"discord-u{place.guild}-{person.id}-private" if is_private else await self.conversation_id(place, chosen)
+        private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
+        id = private if is_private else await self.conversation_id(place, chosen)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         await self.use_engine(conversation, chosen.model)
@@ -379,7 +384,11 @@ class DiscordBot:
             is_private=is_private,
             is_command=True,
         )
-        outlet: Outlet = CommandOutlet(interaction, is_private=is_private)
+
+        async def late() -> Outlet:
+            return ChannelOutlet(await self._dm(person) if is_private else interaction.channel)
+
+        outlet = CommandOutlet(interaction, is_private=is_private, late=late)
         gathered = await self._with_hooks(Gathered(content, (), names))
         pending = msgspec.structs.replace(pending, content=gathered.content, before=gathered.before)
         await self._begin(Delivery(self, pending, interaction.channel, outlet))
@@ -402,24 +411,28 @@ class DiscordBot:
         return self.gate.choose(place, speaker, selected.chosen)
 
     async def conversation_id(self, place: Place, chosen: Chosen, person: int = 0) -> str:
-        """Return the conversation of a channel, or of a person if `conversation` says so."""
+        """Return the bot's conversation in a channel, or with a person if `conversation` says so."""
         if chosen.conversation == "user" and person:
-            base = f"discord-u{place.guild}-{person}"
+            base = f"discord-{self.id}-u{place.guild}-{person}"
         else:
-            base = f"discord-c{place.channel}"
+            base = f"discord-{self.id}-c{place.channel}"
         resets = (await self.records.selected(place.channel)).resets
         return f"{base}.{resets}" if resets else base
 
     async def _conversation_of(self, message: discord.Message, place: Place, chosen: Chosen) -> str:
         scoping = chosen.conversation
         if scoping == "thread" and not (place.is_thread or place.is_dm):
-            return f"discord-c{message.id}"  # the thread of a message has the message's id
+            return f"discord-{self.id}-c{message.id}"  # the thread of a message has the message's id
         if place.is_thread or place.is_dm or scoping in ("channel", "user"):
             return await self.conversation_id(place, chosen, message.author.id)
         if scoping == "auto" and self.gate.is_open(place):
             return await self.conversation_id(place, chosen)
         above = message.reference.message_id if message.reference else None
-        return (await self.records.conversation_of(above) if above else "") or f"{NEW}{message.id}"
+        return (await self.records.conversation_of(above) if above else "") or self._new(message.id)
+
+    def _new(self, message: int | str) -> str:
+        """Return the conversation that a message starts; with an empty text, how such ids begin."""
+        return f"discord-{self.id}-m{message}"
 
     async def last_conversation(self, place: Place, person: discord.User | discord.Member) -> str:
         """Return the conversation in which something was said last in a channel, or the person's own."""
@@ -442,7 +455,7 @@ class DiscordBot:
 
     def remember(self, message: int, conversation: str) -> None:
         """A reply to this message of the bot continues the conversation."""
-        if conversation.startswith(NEW):
+        if conversation.startswith(self._new("")):
             self.records.answered(message, conversation)
 
     async def use_engine(self, conversation: Conversation, model: str) -> None:
@@ -536,7 +549,6 @@ class Started:
 
     def __init__(self, app: App, group: asyncio.TaskGroup) -> None:
         self.group = group
-        self.records = Records(app.store, app.clock)
         self.typing = Typing(app.clock, group)
         self.tasks: set[asyncio.Task[None]] = set()
 

@@ -25,6 +25,8 @@ def size(text: str) -> int:
 
 def chunks(text: str, limit: int = LIMIT) -> list[str]:
     """Split a text. Paragraphs, lists, tables and code blocks stay whole where they fit into a message."""
+    if FENCE not in text and size(text) <= limit:  # most answers
+        return [body] if (body := text.strip("\n")).strip() else []
     writer = _Writer(limit)
     for kind, piece, language in _segments(text):
         if kind == "code":

@@ -113,9 +113,11 @@ class Delivery:
     async def _follow(self, watcher: Watcher) -> None:
         try:
             while True:
-                for _, event in await self._next(watcher):
+                events = await self._next(watcher)
+                for _, event in events:
                     self.fold.feed(event)
-                    self.bot.engine_answered = self.bot.engine_answered or isinstance(event, RoundFinished)
+                if not self.bot.engine_answered:
+                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for _, event in events)
                 self.attend()
                 if self.fold.state == "over":
                     await self._show(final=True)

@@ -78,6 +78,7 @@ class AnswerFold:
         self._message = message
         self._turns = {turn}
         self._current = ""
+        self._is_own = False  # whether the current turn is one of this answer
         self._reports = report_jobs
         self.pieces: list[Piece] = []
         self._last: Said | None = None  # the newest text among the pieces
@@ -95,19 +96,19 @@ class AnswerFold:
     @property
     def turn(self) -> str:
         """The turn of this answer that runs; empty if none does."""
-        return self._current if self._current in self._turns and self.turn_state == "working" else ""
+        return self._current if self._is_own and self.turn_state == "working" else ""
 
     def feed(self, event: Event) -> None:
         if type(event) is PartDelta:  # first, because most events are deltas
-            live = self._said.live if self._current in self._turns else {}
-            if event.index in live:
+            if self._is_own and event.index in (live := self._said.live):
                 live[event.index] += event.text
         elif isinstance(event, TurnStarted):
-            self._current = event.turn
-            if event.turn in self._turns:
+            self._current, self._is_own = event.turn, event.turn in self._turns
+            if self._is_own:
                 self._begin()
         elif isinstance(event, MessageAdded) and event.message.id == self._message:
             self._turns.add(self._current)
+            self._is_own = True
             self._begin()
         elif isinstance(event, TurnFinished):
             if event.turn in self._turns:
@@ -116,7 +117,7 @@ class AnswerFold:
             self._finish_job(event)
         elif isinstance(event, QuestionAnswered):
             self._answered(event.answer)
-        elif self._current in self._turns:
+        elif self._is_own:
             self._feed_own(event)
 
     def _begin(self) -> None:

@@ -58,6 +58,10 @@ class Hooks:
         self._hooks[name].remove(hook)
 
     @property
+    def has_chat(self) -> bool:
+        return bool(self._hooks["chat"])
+
+    @property
     def has_reply(self) -> bool:
         return bool(self._hooks["reply"])
 

@@ -41,14 +41,6 @@ def scope_of(place: Place) -> Scope:
     return Scope(channel=str(place.parent or place.channel), guild=str(place.guild) if place.guild else "")
 
 
-def may_write(channel: Any) -> bool:
-    guild = getattr(channel, "guild", None)
-    if guild is None or guild.me is None:
-        return True
-    held = channel.permissions_for(guild.me)
-    return bool(held.send_messages_in_threads if isinstance(channel, discord.Thread) else held.send_messages)
-
-
 async def open_thread(message: discord.Message) -> Any:
     """Return a thread for the answer, or the channel if the bot may not open one."""
     title = " ".join(message.clean_content.split())[:60].strip("#*` ") or "Conversation"

@@ -22,6 +22,7 @@ class Modes:
     def __init__(self, app: App, settings: DiscordSettings) -> None:
         self._app = app
         self._modes: dict[str, ModeSettings] = dict(settings.modes)
+        self._default = settings.agent
         self._made: dict[tuple[str, str], str] = {}
         self._count = 0
 
@@ -75,6 +76,18 @@ class Modes:
         registry.add_agent(msgspec.structs.replace(base, name=made, schedules=(), **changes))
         self._made[chosen.mode, base.name] = made
         return made
+
+    def agent_again(self, name: str) -> str:
+        """Return the agent of an answer that was begun before a restart: agents of modes are made again. If there is no
+        such agent any more, the default one."""
+        registry = self._app.registry
+        if registry.knows_agent(name):
+            return name
+        for mode in self._modes:
+            base = name.removesuffix(f"-{mode}")
+            if base != name and registry.knows_agent(base):
+                return self.agent_of(Chosen(agent=base, mode=mode))
+        return registry.agent(self._default).name
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -192,6 +192,10 @@ def listen(bot: DiscordBot) -> None:
     async def on_raw_message_delete(event: discord.RawMessageDeleteEvent) -> None:
         await bot.on_message_delete(event.message_id)
 
+    async def on_raw_bulk_message_delete(event: discord.RawBulkMessageDeleteEvent) -> None:
+        for message in event.message_ids:
+            await bot.on_message_delete(message)
+
     async def on_guild_remove(guild: discord.Guild) -> None:
         await bot.on_guild_remove(guild.id)
 
@@ -205,6 +209,7 @@ def listen(bot: DiscordBot) -> None:
         bot.on_message,
         on_raw_message_edit,
         on_raw_message_delete,
+        on_raw_bulk_message_delete,
         on_guild_remove,
         on_guild_channel_delete,
         on_raw_thread_delete,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -19,6 +20,7 @@ from .cards import text_of
 log = logging.getLogger("rondel.discord")
 
 NOBODY = discord.AllowedMentions.none()
+UNKNOWN_WEBHOOK, INVALID_TOKEN = 10015, 50027  # of a slash command that came long ago
 RETRY_S_MAX = 60.0
 T = TypeVar("T")
 
@@ -29,6 +31,10 @@ class Gone(Exception):
 
 class Denied(Exception):
     """The bot may not do that there."""
+
+
+class Expired(Exception):
+    """Discord takes no more answers to this slash command: it does for 15 minutes."""
 
 
 class Extras(msgspec.Struct, frozen=True):
@@ -63,11 +69,10 @@ class Outlet(Protocol):
 class ChannelOutlet:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
-        self._replies: bool | None = None
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
         given = _fields(text, extras)
-        if reply_to and self._may_reply():
+        if reply_to and self._may_reply:
             given["reference"] = discord.MessageReference(
                 message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
             )
@@ -75,11 +80,20 @@ class ChannelOutlet:
         sent = await _tried(lambda: self.channel.send(nonce=nonce, allowed_mentions=NOBODY, **given))
         return sent.id, text_of(sent)
 
-    def _may_reply(self) -> bool:
+    @cached_property
+    def _rights(self) -> discord.Permissions | None:
+        """What the bot may do there; None where it may do everything. It costs as much as a small commit."""
         guild = getattr(self.channel, "guild", None)
-        if self._replies is None:  # asked once: it costs as much as a small commit
-            self._replies = guild is None or bool(self.channel.permissions_for(guild.me).read_message_history)
-        return self._replies
+        return None if guild is None or guild.me is None else self.channel.permissions_for(guild.me)
+
+    @property
+    def may_write(self) -> bool:
+        held, is_thread = self._rights, isinstance(self.channel, discord.Thread)
+        return held is None or (held.send_messages_in_threads if is_thread else held.send_messages)
+
+    @property
+    def _may_reply(self) -> bool:
+        return self._rights is None or self._rights.read_message_history
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
@@ -91,13 +105,29 @@ class ChannelOutlet:
 
 
 class CommandOutlet:
-    """The answer of a slash command: its first message replaces the 'thinking' one."""
+    """The answer of a slash command: its first message replaces the 'thinking' one.
 
-    def __init__(self, interaction: discord.Interaction[Any], *, is_private: bool) -> None:
-        self._interaction, self._is_private = interaction, is_private
+    A turn may wait for a person longer than Discord lets the command be answered. What comes after that is written to
+    the outlet that `late` returns.
+    """
+
+    def __init__(
+        self, interaction: discord.Interaction[Any], *, is_private: bool, late: Callable[[], Awaitable[Outlet]]
+    ) -> None:
+        self._interaction, self._is_private, self._late = interaction, is_private, late
         self._first = 0
+        self._outlet: Outlet | None = None  # once the command has expired
+        self._moved: dict[int, int] = {}  # private messages that can be changed no more, and those instead of them
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
+        if self._outlet is None:
+            try:
+                return await self._post(text, extras)
+            except Expired:
+                self._outlet = await self._late()
+        return await self._outlet.post(text, nonce=nonce, reply_to=0, extras=extras)
+
+    async def _post(self, text: str, extras: Extras | None) -> tuple[int, str]:
         if not self._first:
             fields = _edit_fields(text, extras)
             sent = await _tried(lambda: self._interaction.edit_original_response(allowed_mentions=NOBODY, **fields))
@@ -109,6 +139,18 @@ class CommandOutlet:
         return sent.id, text
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
+        if self._outlet is None:
+            try:
+                return await self._edit(message, text, extras)
+            except Expired:
+                self._outlet = await self._late()
+        if not self._is_private or message in self._moved:
+            await self._outlet.edit(self._moved.get(message, message), text, extras)
+        else:
+            posted = await self._outlet.post(text, nonce=f"{message:x}", reply_to=0, extras=extras)
+            self._moved[message] = posted[0]
+
+    async def _edit(self, message: int, text: str, extras: Extras | None) -> None:
         fields, answer = _edit_fields(text, extras), self._interaction
         if message == self._first:
             await _edited(lambda: answer.edit_original_response(allowed_mentions=NOBODY, **fields))
@@ -116,7 +158,13 @@ class CommandOutlet:
             await _edited(lambda: answer.followup.edit_message(message, allowed_mentions=NOBODY, **fields))
 
     async def delete(self, message: int) -> None:
-        await _edited(lambda: self._interaction.followup.delete_message(message))
+        if self._outlet is None:
+            try:
+                return await _edited(lambda: self._interaction.followup.delete_message(message))
+            except Expired:
+                self._outlet = await self._late()
+        if not self._is_private or message in self._moved:
+            await self._outlet.delete(self._moved.get(message, message))
 
 
 def _fields(text: str, extras: Extras | None) -> dict[str, Any]:
@@ -137,11 +185,15 @@ async def _tried(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except discord.NotFound as error:
-            raise Gone(str(error)) from error
+            raise (Expired if error.code == UNKNOWN_WEBHOOK else Gone)(str(error)) from error
         except discord.Forbidden as error:
             raise (Gone if error.code == 10003 else Denied)(str(error)) from error
         except (discord.DiscordServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
             log.warning("Discord cannot be reached (%s); the next attempt is in %g s", error, wait_s)
+        except discord.HTTPException as error:
+            if error.code != INVALID_TOKEN:
+                raise
+            raise Expired(str(error)) from error
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 2, RETRY_S_MAX)
 

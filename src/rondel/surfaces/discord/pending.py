@@ -14,8 +14,6 @@ from ...contracts.store import KEYS_MAX, KeyValueStore
 from ...values import Message, Person, Value
 from .gate import Chosen
 
-PENDING, ANSWERS, QUESTIONS, CHANNELS = "discord.pending", "discord.answers", "discord.questions", "discord.channels"
-PEOPLE = "discord.people"
 PEOPLE_MAX = 20_000  # pairs of a person and a conversation that are known to be stored
 CHANNELS_MAX = 10_000  # channels and threads whose selections are cached
 ANSWERS_MAX = 10_000
@@ -70,30 +68,36 @@ class Selected(Value, frozen=True):
 
 
 class Records:
-    def __init__(self, store: KeyValueStore, clock: Clock) -> None:
+    """The records of one bot: several bots may share a store, and be in the same channels."""
+
+    def __init__(self, store: KeyValueStore, clock: Clock, bot: int) -> None:
         self._store, self._clock = store, clock
+        kinds = ("pending", "answers", "questions", "channels", "people")
+        self._pending, self._answered, self._questions, self._channels, self._people = (
+            f"discord.{bot}.{kind}" for kind in kinds
+        )
         self._selected: dict[int, Selected] = {}
         self._took_part: set[tuple[str, str]] = set()
         self._answers: OrderedDict[int, str] = OrderedDict()  # the newest: the store may not have them yet
 
     async def keep(self, pending: Pending) -> None:
-        await self._store.put(PENDING, str(pending.message), msgspec.json.encode(pending))
+        await self._store.put(self._pending, str(pending.message), msgspec.json.encode(pending))
 
     def keep_soon(self, pending: Pending) -> None:
         """Keep it before or together with the next write: a commit of its own would cost more than the message."""
-        self._store.put_soon(PENDING, str(pending.message), msgspec.json.encode(pending))
+        self._store.put_soon(self._pending, str(pending.message), msgspec.json.encode(pending))
 
     def done(self, message: int) -> None:
         """Forget a message that was answered. If a crash loses this, the answer is found posted."""
-        self._store.put_soon(PENDING, str(message), None)
+        self._store.put_soon(self._pending, str(message), None)
 
     async def pending(self, message: int) -> Pending | None:
-        found = await self._store.get(PENDING, str(message))
+        found = await self._store.get(self._pending, str(message))
         return msgspec.json.decode(found, type=Pending) if found is not None else None
 
     async def all_pending(self) -> AsyncIterator[Pending]:
         after = ""
-        while keys := await self._store.keys(PENDING, after=after):
+        while keys := await self._store.keys(self._pending, after=after):
             for key in keys:
                 if (pending := await self.pending(int(key))) is not None:
                     yield pending
@@ -107,22 +111,22 @@ class Records:
         self._answers[message] = conversation
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
-        self._store.put_soon(ANSWERS, str(message), conversation.encode(), until=self._clock.now() + ANSWERS_S)
+        self._store.put_soon(self._answered, str(message), conversation.encode(), until=self._clock.now() + ANSWERS_S)
 
     async def conversation_of(self, message: int) -> str:
-        return self._answers.get(message) or (await self._store.get(ANSWERS, str(message)) or b"").decode()
+        return self._answers.get(message) or (await self._store.get(self._answered, str(message)) or b"").decode()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
     async def ask(self, key: str, question: OpenQuestion) -> None:
-        await self._store.put(QUESTIONS, key, msgspec.json.encode(question), until=self._clock.now() + ANSWERS_S)
+        await self._store.put(self._questions, key, msgspec.json.encode(question), until=self._clock.now() + ANSWERS_S)
 
     async def question(self, key: str) -> OpenQuestion | None:
-        found = await self._store.get(QUESTIONS, key)
+        found = await self._store.get(self._questions, key)
         return msgspec.json.decode(found, type=OpenQuestion) if found is not None else None
 
     async def close_question(self, key: str) -> None:
-        await self._store.remove(QUESTIONS, key)
+        await self._store.remove(self._questions, key)
 
     # --- people -------------------------------------------------------------------------------------------------------
 
@@ -132,15 +136,15 @@ class Records:
             if len(self._took_part) >= PEOPLE_MAX:
                 self._took_part.clear()
             self._took_part.add((person, conversation))
-            self._store.put_soon(PEOPLE, f"{person}/{conversation}", b"")
+            self._store.put_soon(self._people, f"{person}/{conversation}", b"")
 
     async def conversations_of(self, person: str) -> list[str]:
-        keys = await self._store.keys(PEOPLE, f"{person}/")
+        keys = await self._store.keys(self._people, f"{person}/")
         return [key.partition("/")[2] for key in keys]
 
     async def left(self, person: str, conversation: str) -> None:
         self._took_part.discard((person, conversation))
-        await self._store.remove(PEOPLE, f"{person}/{conversation}")
+        await self._store.remove(self._people, f"{person}/{conversation}")
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -148,17 +152,17 @@ class Records:
         if channel not in self._selected:
             if len(self._selected) >= CHANNELS_MAX:
                 self._selected.clear()
-            found = await self._store.get(CHANNELS, str(channel))
+            found = await self._store.get(self._channels, str(channel))
             self._selected[channel] = msgspec.json.decode(found, type=Selected) if found else Selected()
         return self._selected[channel]
 
     async def select(self, channel: int, selected: Selected) -> None:
         self._selected[channel] = selected
-        await self._store.put(CHANNELS, str(channel), msgspec.json.encode(selected))
+        await self._store.put(self._channels, str(channel), msgspec.json.encode(selected))
 
     async def lists(self) -> tuple[list[int], dict[int, int]] | None:
-        found = await self._store.get(CHANNELS, "lists")
+        found = await self._store.get(self._channels, "lists")
         return msgspec.json.decode(found, type=tuple[list[int], dict[int, int]]) if found else None
 
     async def keep_lists(self, whitelist: list[int], restrict: dict[int, int]) -> None:
-        await self._store.put(CHANNELS, "lists", msgspec.json.encode((whitelist, restrict)))
+        await self._store.put(self._channels, "lists", msgspec.json.encode((whitelist, restrict)))

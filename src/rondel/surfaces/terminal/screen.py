@@ -350,13 +350,12 @@ class Screen:
 
     def _picture(self, picture: Media, depth: int) -> None:
         """Show a picture; where the terminal cannot, save it and show a link to the file."""
-        from .pictures import Picture, can_show, protocol_of, save_picture
+        from .pictures import picture_for, protocol_of, save_picture
 
         if not image_type(picture.data):
             return
-        protocol = protocol_of(os.environ)
-        if self.console.is_terminal and protocol and can_show(picture.data, protocol):
-            self.console.print(Picture(picture.data, protocol))
+        if self.console.is_terminal and (shown := picture_for(picture.data, protocol_of(os.environ))) is not None:
+            self.console.print(shown)
             return
         try:
             path = save_picture(picture)

@@ -308,6 +308,14 @@ class LoopbackDiscord:
         event |= {"guild_id": str(channel.guild.id)} if channel.guild else {}
         await self.gateway.dispatch("MESSAGE_DELETE", event, channel.guild)
 
+    async def purge(self, channel: Channel, *messages: Json) -> None:
+        """Delete several messages at once, as moderators do."""
+        for message in messages:
+            self.world.messages.pop(int(message["id"]), None)
+        event = {"ids": [message["id"] for message in messages], "channel_id": str(channel.id)}
+        event |= {"guild_id": str(channel.guild.id)} if channel.guild else {}
+        await self.gateway.dispatch("MESSAGE_DELETE_BULK", event, channel.guild)
+
     async def delete_channel(self, channel: Channel) -> None:
         del self.world.channels[channel.id]
         if channel.guild is not None:

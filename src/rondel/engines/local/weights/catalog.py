@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from ....files.private import home_folder
 from ....values import Options, Value
 
 
@@ -212,7 +213,7 @@ def cache_folder() -> Path:
     if own := os.environ.get("RONDEL_CACHE"):
         return Path(own).expanduser().absolute() / "models"
     xdg = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+    base = Path(xdg) if os.path.isabs(xdg) else home_folder() / ".cache"
     return base / "rondel" / "models"
 
 
