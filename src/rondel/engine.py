@@ -101,15 +101,8 @@ async def close(thing: object) -> None:
 class Wrapper:
     """The base of an engine around another one: it has the name and facts of the other, and closes it."""
 
-    _engine: Engine
-
-    @property
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._engine.facts
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.name, self.facts = engine, engine.name, engine.facts
 
     async def aclose(self) -> None:
         await close(self._engine)

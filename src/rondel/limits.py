@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .values import Value
 
 
-class ReplyBound(NamedTuple):
+class ReplyBound(Value, frozen=True):
     """How long one reply may become. `name` is the setting that limits it."""
 
     name: str

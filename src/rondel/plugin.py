@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from os import urandom
@@ -170,7 +171,7 @@ class Chain:
             _check_kinds(kind)
         self._conditional = [plugin for plugin in self.plugins if type(plugin).applies is not Plugin.applies]
         self._hooks: dict[str, list[tuple[Plugin, Callable[..., Any]]]] = {
-            hook: [(p, getattr(p, hook)) for p in self.plugins if getattr(type(p), hook) is not getattr(Plugin, hook)]
+            hook: [(p, _hook(p, hook)) for p in self.plugins if getattr(type(p), hook) is not getattr(Plugin, hook)]
             for hook in HOOKS
         }
         self._subsets: dict[tuple[int, ...], Chain] = {}
@@ -280,11 +281,9 @@ class Chain:
     async def _edit(
         self, turn: Turn, plugin: Plugin, name: str, value: Any, hook: Callable[..., Any], *given: Any
     ) -> Any:
-        """Return what a hook makes of a value, or the value itself if the hook fails. Hooks may be sync or async."""
+        """Return what a hook makes of a value, or the value itself if the hook fails."""
         try:
-            result = hook(turn, *given)
-            if is_awaitable(result):
-                result = await result
+            result = await hook(turn, *given)
             if result is None:
                 raise TypeError("returned None; return the value, edited or as it was")
             return result
@@ -294,11 +293,22 @@ class Chain:
 
     async def _tell(self, turn: Turn, plugin: Plugin, name: str, hook: Callable[..., Any], *given: Any) -> None:
         try:
-            told = hook(turn, *given)
-            if is_awaitable(told):
-                await told
+            await hook(turn, *given)
         except Exception as error:
             await report(turn, plugin, name, error)
+
+
+def _hook(plugin: Plugin, name: str) -> Callable[..., Any]:
+    """Return a hook of a plugin. All but `on_event` are awaited, also if their author wrote them without `async`."""
+    hook: Callable[..., Any] = getattr(plugin, name)
+    if name == "on_event" or inspect.iscoroutinefunction(hook):
+        return hook
+
+    async def awaited(*given: Any) -> Any:
+        result = hook(*given)
+        return await result if is_awaitable(result) else result
+
+    return awaited
 
 
 def _frozen(call: ToolCall) -> bytes:

@@ -198,8 +198,9 @@ def _has_content(child: Child) -> bool:
     while pending:
         child = pending.pop()
         if isinstance(child, Message):
-            if any(not isinstance(part, Text) or part.text.strip() for part in child.parts):
-                return True
+            for part in child.parts:
+                if not isinstance(part, Text) or part.text.strip():
+                    return True
         elif child.enabled:
             if child.text.strip():
                 return True

@@ -366,8 +366,7 @@ _WAS_CUT = re.compile(r"\n\n\[\.\.\. cut: the result had [\d,]+ characters, the 
 def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media, ...]:
     """Cut the text to so many characters, and say so. Lone surrogates are replaced: no wire format can carry them."""
     kept: list[Text | Media] = []
-    total, left = sum(len(part.text) for part in parts if isinstance(part, Text)), chars_max
-    is_cut = False
+    left, is_cut = chars_max, False
     for part in parts:
         if isinstance(part, Media):
             kept.append(part)
@@ -379,10 +378,12 @@ def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media,
             is_cut = True
             continue
         text, length = part.text[:left], len(part.text)
-        text = text.encode("utf-8", errors="replace").decode()
+        if not text.isascii():
+            text = text.encode("utf-8", errors="replace").decode()
         if NO_RESULT in text:
             text = text.replace(NO_RESULT, str(NoResult()))
         if is_cut := length > left:
+            total = sum(len(part.text) for part in parts if isinstance(part, Text))
             text += f"\n\n[... cut: the result had {total:,} characters, the first {chars_max:,} are shown]"
         left = max(0, left - length)
         kept.append(part if text == part.text else msgspec.structs.replace(part, text=text))

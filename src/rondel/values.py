@@ -417,7 +417,7 @@ class ReplyBuilder:
                 data = part.data + b"".join([delta.data for delta in deltas])
                 parts[index] = msgspec.structs.replace(part, data=data, mime=part.mime or deltas[0].mime)
         stop = self._stop if self.finished else "interrupted"
-        message = Message("assistant", tuple(parts[index] for index in sorted(parts)))
+        message = Message("assistant", tuple([parts[index] for index in sorted(parts)]))
         return Reply(message, stop=stop, usage=self._usage, model=self._model, id=self._id, opaque=self._opaque)
 
 

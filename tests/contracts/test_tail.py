@@ -101,11 +101,14 @@ async def test_live_events_are_for_subscribers_of_other_workers_only(make_worker
     """A worker shows its own live events itself; what happened before a subscription is not kept for it."""
     async with opened(make_workers) as (one, other):
         await one.append("c", 1, (said("1"),), at=1.0)
+        assert "c" not in one.subscribed
         one.publish("c", 1, PartDelta(0, "nobody watches"))
         here, there, elsewhere = Watch(one, "c"), Watch(other, "c"), Watch(other, "d")
         for watch in (here, there, elsewhere):
             await watch.begin()
         await one.append("c", 2, (said("2"),), at=1.0)
+        assert "c" in one.subscribed
+        assert "d" in one.subscribed
         one.publish("c", 2, PartDelta(0, "x"))
         await one.append("c", 3, (said("3"),), at=1.0)
         await one.append("d", 1, (said("1"),), at=1.0)

@@ -58,7 +58,8 @@ class Counted(Wrapper):
     """Counts the streams that are open."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self.open = engine, 0
+        super().__init__(engine)
+        self.open = 0
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[values.Delta]:
         self.open += 1

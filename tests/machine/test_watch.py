@@ -153,7 +153,7 @@ def test_a_watcher_in_another_process_sees_the_same(tmp_path: Path):
                 entries = [seq for seq, _ in await far.batch()]
                 async with asyncio.timeout(20), asyncio.TaskGroup() as group:
                     seen = [group.create_task(collect(watcher, 2)) for watcher in (near, far)]
-                    while "c" not in stores[0]._writer.subscribed:  # pyright: ignore[reportPrivateUsage]
+                    while "c" not in stores[0].subscribed:
                         await asyncio.sleep(0.01)
                     begun.release()
                     engine.add(middle)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from types import TracebackType
 from typing import Protocol
 
@@ -38,15 +39,15 @@ class Deadlines:
 
     def add(self, deadline: Due) -> None:
         self._open[deadline] = None
-        self._arm(deadline.at)
+        if self._timer is None or deadline.at < self._timer_at:
+            self._arm(deadline.at)
 
     def remove(self, deadline: Due) -> None:
         self._open.pop(deadline, None)  # the timer stays: it finds nothing, or the next deadline
 
     def _arm(self, at: float) -> None:
-        if self._timer is None or at < self._timer_at:
-            self.close()
-            self._timer_at, self._timer = at, asyncio.get_running_loop().call_at(at, self._go_off)
+        self.close()
+        self._timer_at, self._timer = at, asyncio.get_running_loop().call_at(at, self._go_off)
 
     def _go_off(self) -> None:
         self._timer = None
@@ -63,7 +64,7 @@ class Deadline:
         self._deadlines = deadlines
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
-        self.at = float("inf") if at is None else at
+        self.at = inf if at is None else at
         self.expired = False
 
     def expire(self) -> None:
@@ -72,7 +73,7 @@ class Deadline:
             self._task.cancel()
 
     def __enter__(self) -> Deadline:
-        if self.at != float("inf"):
+        if self.at != inf:
             self._task = asyncio.current_task()
             self._cancelling = self._task.cancelling() if self._task else 0
             self._deadlines.add(self)

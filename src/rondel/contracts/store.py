@@ -7,7 +7,7 @@ Knows no SQL and no file; see stores/.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import StoreConflict, StoreError
@@ -154,8 +154,13 @@ class Log(Protocol):
         """Call `on_change` whenever a read of the subscription may find something new. Close it after use."""
         ...
 
+    @property
+    def subscribed(self) -> Container[str]:
+        """The conversations to which other workers may subscribe: an event of any other need not be published."""
+        ...
+
     def publish(self, conversation: str, seq: int, event: Event) -> None:
-        """Show an event that is not stored to the subscribers of other workers. Costs nothing if there are none, does
+        """Show an event that is not stored to the subscribers of other workers. Does nothing if there are none, does
         not wait, and is bounded: a subscriber that misses events gets `Lagged`. `seq` is the last entry before it."""
 
     async def last_seq(self, conversation: str) -> int:

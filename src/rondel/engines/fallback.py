@@ -25,7 +25,8 @@ class Fallback(Wrapper):
         and the error of each engine that fails."""
         if not engines:
             raise ValueError("Fallback() has no engine; give it at least one")
-        self._engine, self._engines, self._wanted, self._on_failure = engines[0], engines, wanted, on_failure
+        super().__init__(engines[0])
+        self._engines, self._wanted, self._on_failure = engines, wanted, on_failure
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self._engines))})"

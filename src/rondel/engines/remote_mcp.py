@@ -25,7 +25,8 @@ STATUSES = (408, 409, 424, 429)
 
 class RemoteMcp(Wrapper):
     def __init__(self, engine: Engine, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
-        self._engine, self._sleep = engine, sleep
+        super().__init__(engine)
+        self._sleep = sleep
 
     def __repr__(self) -> str:
         return f"RemoteMcp({self._engine!r})"

@@ -34,7 +34,8 @@ class Retry(Wrapper):
     ) -> None:
         if attempts < 1:
             raise ValueError(f"attempts is {attempts!r}; an engine is asked at least once")
-        self._engine, self._attempts, self._base_s, self._cap_s = engine, attempts, base_s, cap_s
+        super().__init__(engine)
+        self._attempts, self._base_s, self._cap_s = attempts, base_s, cap_s
         self._sleep, self._random = sleep, random
 
     def __repr__(self) -> str:

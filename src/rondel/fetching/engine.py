@@ -29,7 +29,8 @@ class FetchImages(Wrapper):
     """Wraps an engine so that it gets no image by its address. `dialect` is the engine's."""
 
     def __init__(self, engine: Engine, dialect: Dialect, fetcher: Fetcher, bounds: Bounds | None = None) -> None:
-        self._engine, self._dialect, self._fetcher, self._bounds = engine, dialect, fetcher, bounds
+        super().__init__(engine)
+        self._dialect, self._fetcher, self._bounds = dialect, fetcher, bounds
 
     def __repr__(self) -> str:
         return f"FetchImages({self._engine!r})"

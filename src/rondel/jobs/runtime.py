@@ -104,17 +104,17 @@ class LocalRuntime:
         try:
             kept = await self._store.put_job(job)
         except asyncio.CancelledError:  # a store raises this only after the write: the job is stored, so it runs
-            self._take_on_kept(job)
+            self._take_on(job)
             raise
         if kept:
-            self._take_on_kept(job)
+            self._take_on(job)
         return kept
 
     async def recover(self, key: str) -> list[Job]:
         known = set(self._works)  # some may end while the store is read
         orphans = [job for job in await self._store.orphaned_jobs(key) if job.id not in known | self._works.keys()]
         for job in orphans:
-            self._take_on_kept(job)
+            self._take_on(job)
         return orphans
 
     async def cancel(self, id: str) -> bool:
@@ -168,17 +168,15 @@ class LocalRuntime:
 
     # --- running a job --------------------------------------------------------------------------------------------
 
-    def _take_on_kept(self, job: Job) -> None:
-        if self._group is not None and job.id not in self._works:
-            self._take_on(job)
-
-    def _take_on(self, job: Job) -> Work:
+    def _take_on(self, job: Job) -> None:
+        """Run a job that is stored, or wait for its time; unless it is known already or the runtime is stopping."""
+        if self._group is None or job.id in self._works:
+            return
         work = self._works[job.id] = Work(job)
         if job.at and job.at > self._clock.now():
             self._wait_for(work)
         else:
             self._line_up(work)
-        return work
 
     def _line_up(self, work: Work) -> None:
         line = self._lines.setdefault(work.job.key, [])

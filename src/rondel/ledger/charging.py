@@ -120,7 +120,8 @@ class ChargedEngine(Wrapper):
         tell: Tell | None = None,
         bound: Callable[[], ReplyBound] | None = None,
     ) -> None:
-        self._engine, self._ledger, self._scope, self._tell = engine, ledger, scope, tell
+        super().__init__(engine)
+        self._ledger, self._scope, self._tell = ledger, scope, tell
         self._bound = bound or (lambda: _BOUND)
         self._named: tuple[Scope | None, Scope] = None, _NOTHING
 
@@ -139,10 +140,9 @@ class ChargedEngine(Wrapper):
             return known
         named = scope
         if not (scope.engine and scope.model):
-            name = self._engine.name
-            _, colon, model = name.partition(":")
+            _, colon, model = self.name.partition(":")
             named = msgspec.structs.replace(
-                scope, engine=scope.engine or name, model=scope.model or (model if colon else name)
+                scope, engine=scope.engine or self.name, model=scope.model or (model if colon else self.name)
             )
         self._named = scope, named  # most calls have the scope of the one before
         return named

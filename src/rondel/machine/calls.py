@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..contracts.deadline import Deadline
 from ..errors import AgentFailed, ToolError, nearest
@@ -12,12 +12,12 @@ from ..events import CallFinished, CallHeld, CallStarted
 from ..question import Hold
 from ..text.template import is_directive
 from ..tool import CallContext, Tool, error_of, explain, result_of
-from ..values import Handoff, ToolCall, ToolResult
+from ..values import Handoff, ToolCall, ToolResult, Value
 from .replies import ARGUMENTS_LEVELS_MAX, TOO_DEEP, own_message
 from .turn import Turn
 
 
-class Ready(NamedTuple):
+class Ready(Value, frozen=True):
     """A call that may run."""
 
     call: ToolCall
@@ -91,9 +91,9 @@ def _check(turn: Turn, call: ToolCall) -> dict[str, Any] | ToolResult:
 async def _mark_started(turn: Turn, ready: list[Ready]) -> None:
     """Store that calls start which must not run twice, before they run. The others are only shown to watchers."""
     must_know: list[CallStarted] = []
-    for call, tool, _ in ready:
-        started = CallStarted(call.id, call.name, call.arguments)
-        if tool.idempotent:
+    for one in ready:
+        started = CallStarted(one.call.id, one.call.name, one.call.arguments)
+        if one.tool.idempotent:
             turn.emit(started)
         else:
             must_know.append(started)
@@ -112,11 +112,11 @@ async def _perform_together(turn: Turn, ready: list[Ready], deadline: float) -> 
 
 async def _perform(turn: Turn, ready: Ready, deadline: float) -> None:
     """Run a tool. A mistake that a smarter model could have avoided becomes an error result, which it reads."""
-    (call, tool, arguments), began = ready, turn.now()
-    limit = _time_limit(turn, tool, deadline)
+    call, began = ready.call, turn.now()
+    limit = _time_limit(turn, ready.tool, deadline)
     try:
         with limit:
-            value = await tool.run(arguments, CallContext(call, turn, turn.answer_to(call.id)))
+            value = await ready.tool.run(ready.arguments, CallContext(call, turn, turn.answer_to(call.id)))
         if isinstance(value, Handoff) and not turn.services.registry.knows_agent(value.agent):
             raise ToolError(f"no agent is named {value.agent!r}, so none takes over")
         value = value if isinstance(value, Hold) else result_of(call, value, chars_max=turn.limits.result_chars)

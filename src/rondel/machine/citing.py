@@ -67,7 +67,8 @@ class CitingEngine(Wrapper):
     """An engine whose replies cite: markers of known sources become citations, and others are removed."""
 
     def __init__(self, engine: Engine, turn: Turn) -> None:
-        self._engine, self._turn = engine, turn
+        super().__init__(engine)
+        self._turn = turn
 
     @property
     def dialect(self) -> str:

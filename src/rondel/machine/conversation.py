@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -359,15 +359,14 @@ class TurnView:
         ours = self._goes_on
         with self._watcher:
             while True:
-                for _, event in await self._watcher.batch():
-                    kind = type(event)
-                    if kind is TurnStarted:
-                        ours = cast(TurnStarted, event).turn == self.id
-                    ended = kind is TurnFinished and cast(TurnFinished, event).turn == self.id
-                    if ours or ended:
+                for event in await self._watcher.events():
+                    if type(event) is TurnFinished and event.turn == self.id:
                         yield event
-                    if ended:
                         return
+                    if type(event) is TurnStarted:
+                        ours = event.turn == self.id
+                    if ours:
+                        yield event
 
     async def text_stream(self) -> AsyncIterator[str]:
         """Yield the agent's text piece by piece, without thinking and arguments of calls."""

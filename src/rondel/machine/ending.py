@@ -61,7 +61,8 @@ class Lifetime:
         except RondelError as broken:  # the disk, or a required plugin's `on_turn_end`
             _fail(turn, broken)
             turn.emit(TurnFinished(turn.id, Outcome.FAILED, failure=turn.failure))
-        await turn.plugins.finish_watching(turn)
+        if turn.watching:
+            await turn.plugins.finish_watching(turn)
         _release_engine(turn)
         return True
 

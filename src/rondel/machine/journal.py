@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Generator, Iterable
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -84,8 +84,9 @@ class Journal:
             self._tell(self.seq + 1 if self._awaited == 0 else seq + len(events))
             if self.seq < seq + len(events):
                 self._on_their_way.clear()
-            for landed in [position for position in self._on_their_way if position < seq + len(events)]:
-                del self._on_their_way[landed]
+            else:
+                for landed in [position for position in self._on_their_way if position < seq + len(events)]:
+                    del self._on_their_way[landed]
 
     async def read_on(self, last: int) -> bool:
         """Apply and emit what other processes have appended, up to entry `last`. Return False if this journal has more
@@ -137,7 +138,8 @@ class Journal:
         """Show a live event to every watcher, also to those of other processes."""
         for watcher in self._watchers:
             watcher.put(event, 0)
-        self._store.publish(self.conversation, self._told, event)
+        if self.conversation in self._store.subscribed:
+            self._store.publish(self.conversation, self._told, event)
 
     def repeat(self, event: Event, seq: int = 0) -> None:
         """Show an event to the watchers here that have not seen it. `seq` is its position if it is in the log."""
@@ -263,9 +265,8 @@ class Watcher:
 
     def __init__(self, journal: Journal, after: int | None = None, *, follow: bool = False) -> None:
         self._journal = journal
-        # Beside each other, not as pairs: the garbage collector looks at every tuple that waits.
         self._queue: list[Event] = []
-        self._seqs: list[int] = []
+        self._seqs: dict[int, int] = {}  # the positions of the entries among them, by their index in the queue
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
@@ -281,10 +282,11 @@ class Watcher:
         if self._skips:
             return
         queue = self._queue
+        if seq:
+            self._seqs[len(queue)] = seq
         queue.append(event)
-        self._seqs.append(seq)
         if len(queue) > WATCHER_EVENTS_MAX:
-            self._queue, self._seqs = [], []
+            self._queue, self._seqs = [], {}
             self._skips = self._lagged = True
         if self._waiter is None:
             return
@@ -300,7 +302,15 @@ class Watcher:
 
     def has_seen(self, seq: int) -> bool:
         """Whether this watcher has shown the entry at this position, or has it in its queue."""
-        return self._first < seq <= max(self.seq, *self._seqs, 0)
+        return self._first < seq <= max(self.seq, *self._seqs.values(), 0)
+
+    def _queued(self) -> list[tuple[int, Event]]:
+        """Return the queued events with their positions, 0 for a live one."""
+        return [(self._seqs.get(index, 0), event) for index, event in enumerate(self._queue)]
+
+    def _replace_queued(self, queued: Sequence[tuple[int, Event]]) -> None:
+        self._queue = [event for _, event in queued]
+        self._seqs = {index: seq for index, (seq, _) in enumerate(queued) if seq}
 
     def wake(self) -> None:
         if self._timer is not None:
@@ -313,38 +323,41 @@ class Watcher:
 
     async def batch(self) -> list[tuple[int, Event]]:
         """Wait until something happened; return everything since the last call."""
+        seqs, events = await self._drain()
+        batch: list[tuple[int, Event]] = []
+        for index, event in enumerate(events):
+            self.seq = seqs.get(index, self.seq)
+            batch.append((self.seq, event))
+        return batch
+
+    async def events(self) -> list[Event]:
+        """Wait until something happened; return everything since the last call, without positions."""
+        seqs, events = await self._drain()
+        self.seq = max(self.seq, *seqs.values(), 0)
+        return events
+
+    async def _drain(self) -> tuple[dict[int, int], list[Event]]:
         while True:
             if self._skips:
-                return await self._catch_up()
-            if self._follows and self._journal.is_behind:
+                await self._catch_up()
+            elif self._follows and self._journal.is_behind:
                 with suppress(StoreError):  # logged, and read again later
                     await self._journal.pull()
-            if self._queue and (events := self._drain()):
-                return events
+            if self._queue:
+                drained = self._seqs, self._queue
+                self._seqs, self._queue = {}, []
+                return drained
             if not (self._skips or (self._follows and self._journal.is_behind)):
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
 
-    def _drain(self) -> list[tuple[int, Event]]:
-        events: list[tuple[int, Event]] = []
-        last = self.seq
-        for seq, event in zip(self._seqs, self._queue, strict=True):
-            if seq:
-                if seq <= last:
-                    continue  # read from the log already, when this watcher caught up
-                last = seq
-            events.append((last, event))
-        self.seq = last
-        self._queue, self._seqs = [], []
-        return events
-
-    async def _catch_up(self) -> list[tuple[int, Event]]:
-        events: list[tuple[int, Event]] = [(self.seq, Lagged(self.seq))] if self._lagged else []
-        self._lagged = self._skips = False
-        for seq, event in await self._journal.since(self.seq):
-            self.seq = seq
-            events.append((seq, event))
-        return events
+    async def _catch_up(self) -> None:
+        lagged, self._lagged, self._skips = self._lagged, False, False
+        missed = await self._journal.since(self.seq)
+        last = missed[-1][0] if missed else self.seq
+        # What was appended during the read is both in the log and in the queue.
+        queued = [(seq, event) for seq, event in self._queued() if not seq or seq > last]
+        self._replace_queued([*([(0, Lagged(self.seq))] if lagged else ()), *missed, *queued])
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Event]]:
         while True:
@@ -357,8 +370,7 @@ class Watcher:
             journal.follow(self)
         self._journal = journal
         # The log may have more than this watcher has seen; or less, if an append failed or it was deleted.
-        queued = [(seq, event) for seq, event in zip(self._seqs, self._queue, strict=True) if seq <= journal.seq]
-        self._seqs, self._queue = [seq for seq, _ in queued], [event for _, event in queued]
+        self._replace_queued([(seq, event) for seq, event in self._queued() if seq <= journal.seq])
         self.seq, self._first = min(self.seq, journal.seq), min(self._first, journal.seq)
         self._skips = self.seq < journal.seq
         self.wake()

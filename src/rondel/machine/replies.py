@@ -94,7 +94,7 @@ def _with_ids(turn: Turn, message: Message) -> Message:
             fresh.append(part)
         parts = tuple(fresh)
     if ids:
-        parts = tuple(_encodable(part) if isinstance(part, ToolCall) else part for part in parts)
+        parts = tuple([_encodable(part) if isinstance(part, ToolCall) else part for part in parts])
     author = message.author or turn.agent.name
     # Models do not see directives and their results: what a directive gave is part of the text that they get.
     directs = turn.words is not None and any(isinstance(part, ToolCall) and is_directive(part) for part in parts)

@@ -59,7 +59,6 @@ class TurnRunner:
         self._stopped: set[str] = set()
         """Claimed turns that are to be stopped: as soon as they are open, or when they wait for an answer."""
         self._ends: dict[str, asyncio.Future[TurnEnd]] = {}
-        self._messages: dict[str, Message] = {}
         self._resuming: set[str] = set()  # turns whose resumption is queued here
 
     # --- starting -----------------------------------------------------------------------------------------------------
@@ -88,13 +87,11 @@ class TurnRunner:
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
-        payload: dict[str, Any] = {"turn": turn, "agent": agent}
         given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
-        payload |= {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
+        payload: dict[str, Any] = {"turn": turn, "agent": agent}
+        payload |= {name: value for name, value in given.items() if value is not None}
         if before:
-            payload["before"] = msgspec.to_builtins(tuple(before))
-        if message is not None:
-            self._messages[turn] = message
+            payload["before"] = tuple(before)
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
         submitted = await self._services.runtime.submit(job)
         if again and submitted:
@@ -104,15 +101,18 @@ class TurnRunner:
     def who_answers(self, transcript: Transcript, named: str) -> str:
         """Return the named agent, else the conversation's current one, else the one that it started with."""
         registry, starting, current = self._services.registry, transcript.starting_agent, transcript.current_agent
-        if named in ("", starting) and registry.knows_agent(current):
+        if current and named in ("", starting) and registry.knows_agent(current):
             return current
-        return named or (starting if registry.knows_agent(starting) else registry.agent().name)
+        return named or (starting if starting and registry.knows_agent(starting) else registry.agent().name)
 
     def running(self, conversation: str) -> Turn | None:
         return self._running.get(conversation)
 
     def end_of(self, turn: str) -> asyncio.Future[TurnEnd]:
-        return self._ends.setdefault(turn, asyncio.get_running_loop().create_future())
+        end = self._ends.get(turn)
+        if end is None:
+            end = self._ends[turn] = asyncio.get_running_loop().create_future()
+        return end
 
     def is_under_way(self, turn: str) -> bool:
         return turn in self._ends
@@ -143,7 +143,6 @@ class TurnRunner:
             return False
         if not await self._services.runtime.cancel(turn):
             return False
-        self._messages.pop(turn, None)
         journal, why = await journals.current(conversation), "the turn was stopped before it began"
         finished = TurnFinished(turn, Outcome.STOPPED, why)
         try:
@@ -248,7 +247,7 @@ class TurnRunner:
         """
         services = self._services
         id, agent = job.payload["turn"], job.payload["agent"]
-        message = self._messages.pop(id, None) or _given(job, "message", Message)
+        message = _given(job, "message", Message)
         journal = await services.journals.open(job.key)
         if journal.seq != await services.store.last_seq(job.key):
             journal = await services.journals.current(job.key)
@@ -356,6 +355,7 @@ class TurnRunner:
 
 
 def _given(job: Job, name: str, kind: type[T]) -> T | None:
+    """Return a value of a job's payload, which is plain data if the job was read from the store."""
     return msgspec.convert(job.payload[name], kind) if name in job.payload else None
 
 

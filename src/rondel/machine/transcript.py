@@ -7,7 +7,7 @@ applied once, so an answer costs the same after ten entries and after ten thousa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -76,7 +76,7 @@ class CarriedOut(Value, frozen=True):
         return "words" in self.message.calls[0].opaque[MARK]
 
 
-class TurnStart(NamedTuple):
+class TurnStart(Value, frozen=True):
     """The state of a conversation when a turn began, to which undoing it returns."""
 
     turn: str
@@ -400,7 +400,7 @@ class Transcript:
             self._all_answered()
 
     def _all_answered(self) -> None:
-        results = tuple(c.result for c in self.calls.values() if c.result is not None)
+        results = tuple([c.result for c in self.calls.values() if c.result is not None])
         self.calls = {}
         if (asked := self._directing) is not None:
             self.carried_out += (CarriedOut(asked.agent, asked.message, results),)
@@ -408,7 +408,7 @@ class Transcript:
         for message in self._after_calls:
             self._add(message)
         self._after_calls = ()
-        if any(result.final for result in results):
+        if any([result.final for result in results]):
             self.owed = False
 
     def _handed_off(self, event: HandedOff) -> None:

@@ -256,7 +256,8 @@ class Turn:
 
     async def take_inbox(self) -> bool:
         """Add the messages of the inbox to the transcript. Returns False if there are none to answer now."""
-        await self._follow_hand_off()
+        if self.transcript.handing_off or self.transcript.agent != self.agent.name:
+            await self._follow_hand_off()
         if not self.transcript.inbox or not (self.transcript.is_spoken_to or self.transcript.owed):
             return False
         if self.transcript.owed and self.without_model:
@@ -291,11 +292,13 @@ class Turn:
         """Return the prompt of the next round before the plugins edit it: the author's, with the conversation in it."""
         resolved = self.resolved
         self._offer_suggested_agents()
-        new = tuple(
-            tool.spec
-            for name, tool in self.suggested.items()
-            if name not in resolved.tools or name in resolved.unoffered
-        )
+        specs = resolved.specs
+        if self.suggested:
+            specs += tuple(
+                tool.spec
+                for name, tool in self.suggested.items()
+                if name not in resolved.tools or name in resolved.unoffered
+            )
         history = self.transcript.history()
         written = resolved.nodes if self.words is None else self.words.fill(resolved.nodes)
         nodes = [
@@ -304,7 +307,7 @@ class Turn:
             else node
             for node in written or ()
         ]
-        return Prompt(tuple(nodes), resolved.specs + new, resolved.options, opaque=resolved.opaque)
+        return Prompt(tuple(nodes), specs, resolved.options, opaque=resolved.opaque)
 
     def _offer_suggested_agents(self) -> None:
         names, registry = self.transcript.offered, self.services.registry
@@ -368,7 +371,7 @@ class Turn:
         """Return the output of this turn with a marker for each citation, and the sources that it cites."""
         output = self.transcript.output
         said = next((m for m in reversed(self.transcript.messages) if m.role == "assistant"), None)
-        if said is None or said.text != output or not any(isinstance(p, Text) and p.citations for p in said.parts):
+        if said is None or not any([type(p) is Text and p.citations for p in said.parts]) or said.text != output:
             return output, self.sources.cited_in(output)
         return with_markers(said.parts, lambda citation: self.sources.add(citation).number)
 

@@ -18,7 +18,7 @@ class RepairArguments(Plugin):
 
     async def on_reply(self, turn: Turn, reply: Reply) -> Reply:
         calls = reply.message.calls
-        if not any(call.broken for call in calls):
+        if not calls or not any([call.broken for call in calls]):
             return reply
         # The last call of a reply that ran out of tokens is incomplete: repaired, it might write half a file.
         cut_off = calls[-1] if reply.stop == "length" else None

@@ -284,7 +284,8 @@ class NeedsWeights(Wrapper):
     """An engine whose weights are missing. Until they are downloaded it says how to do that."""
 
     def __init__(self, engine: Engine, weights: Weights) -> None:
-        self._engine, self.weights = engine, weights
+        super().__init__(engine)
+        self.weights = weights
 
     @property
     def problem(self) -> str:

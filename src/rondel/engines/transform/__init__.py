@@ -56,7 +56,8 @@ class Transformed(Wrapper):
     """An engine whose prompts and replies pass some transforms. `dialect` is the name of the engine's dialect."""
 
     def __init__(self, engine: Engine, transforms: Iterable[Transform], dialect: str = "") -> None:
-        self._engine, self._transforms, self._dialect = engine, tuple(transforms), dialect
+        super().__init__(engine)
+        self._transforms, self._dialect = tuple(transforms), dialect
 
     def __repr__(self) -> str:
         return f"Transformed({self._engine!r}, {', '.join(self.transforms)})"

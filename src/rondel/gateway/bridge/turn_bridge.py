@@ -223,7 +223,8 @@ class _TurnEngine(Wrapper):
     """An engine that a turn asks, of its own agent or of another. It tells the bridge."""
 
     def __init__(self, engine: Engine, bridge: TurnBridge) -> None:
-        self._engine, self._bridge = engine, bridge
+        super().__init__(engine)
+        self._bridge = bridge
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Delta]:
         self._bridge.asks(self)
@@ -241,7 +242,8 @@ class _CandidateEngine(Wrapper):
     """A candidate. The one that was asked last is the one that answered."""
 
     def __init__(self, engine: Engine, bridge: TurnBridge, account: str) -> None:
-        self._engine, self._bridge, self._account = engine, bridge, account
+        super().__init__(engine)
+        self._bridge, self._account = bridge, account
 
     def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         self._bridge.note_engine(self._account)

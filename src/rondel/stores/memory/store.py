@@ -105,7 +105,7 @@ class MemoryStore:
         self._infos: dict[str, ConversationInfo] = {}
         self._queue = Queue()
         self._worker = Worker()
-        self._subscriptions: Subscriptions = {}
+        self.subscribed: Subscriptions = {}  # those of this worker, too
         self.ledger_store = MemoryLedgerStore(self._clock)
 
     async def append(
@@ -132,7 +132,7 @@ class MemoryStore:
         for event in events:
             entries.append(Entry(seq, at, event))
             seq += 1
-        for subscription in tuple(self._subscriptions.get(conversation, ())):
+        for subscription in tuple(self.subscribed.get(conversation, ())):
             subscription.on_change()
 
     # --- dropping idle conversations ------------------------------------------------------------------------------
@@ -188,13 +188,12 @@ class MemoryStore:
 
     def subscribe(self, conversation: str, on_change: Callable[[], None]) -> MemorySubscription:
         self._check_open()
-        return MemorySubscription(self._subscriptions, conversation, self.read, self._worker, on_change)
+        return MemorySubscription(self.subscribed, conversation, self.read, self._worker, on_change)
 
     def publish(self, conversation: str, seq: int, event: Event) -> None:
-        if conversation in self._subscriptions:
-            for subscription in self._subscriptions[conversation]:
-                if subscription.worker is not self._worker:
-                    subscription.put(seq, event)
+        for subscription in self.subscribed.get(conversation, ()):
+            if subscription.worker is not self._worker:
+                subscription.put(seq, event)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -321,7 +320,7 @@ class MemoryStore:
         store._entries, store._infos, store._queue = self._entries, self._infos, self._queue
         store._conversations, store._in_use = self._conversations, self._in_use
         store._key_values, store.ledger_store = self._key_values, self.ledger_store
-        store._subscriptions = self._subscriptions
+        store.subscribed = self.subscribed
         return store
 
     def reopen(self) -> MemoryStore:
@@ -329,7 +328,7 @@ class MemoryStore:
         self._worker.alive = False
         store = self.beside()
         store._queue, store._key_values = self._queue.copy(), dict(self._key_values)
-        store._subscriptions, store._in_use = {}, []
+        store.subscribed, store._in_use = {}, []
         store.ledger_store = self.ledger_store.reopen()
         return store
 

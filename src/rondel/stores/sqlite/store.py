@@ -69,7 +69,8 @@ class SqliteStore:
         self.path = Path(os.path.realpath(path))
         self._clock = clock or SystemClock()
         file = DatabaseFile(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
-        self._writer, reader = Writer(file, self._retry_later), Reader(file)
+        self.subscribed: frozenset[str] = frozenset()  # replaced and never changed, so any thread may set it
+        self._writer, reader = Writer(file, self._retry_later, self._set_subscribed), Reader(file)
         writer = self._writer
         self._writing: StoreThread[Write] = StoreThread(
             "rondel-store-writer", writer.serve, writer.close, writer.serve_at_once
@@ -136,7 +137,7 @@ class SqliteStore:
         return self._subscriptions.add(conversation, on_change)
 
     def publish(self, conversation: str, seq: int, event: Event) -> None:
-        if conversation in self._writer.subscribed and not self._closed:
+        if conversation in self.subscribed and not self._closed:
             self._subscriptions.publish(conversation, seq, event)
 
     async def last_seq(self, conversation: str) -> int:
@@ -215,7 +216,7 @@ class SqliteStore:
             await asyncio.sleep(LOOK_S)
             version = await self.reading(log.data_version)
             if version != self._version:
-                signalled, self._writer.subscribed = await self.reading(self._news)
+                signalled, self.subscribed = await self.reading(self._news)
                 if signalled:  # the version is not noted: a failure to take the signal must not lose it
                     return await self.call(lambda c: self._writer.queue.receive(c))
                 self._version = version
@@ -227,6 +228,9 @@ class SqliteStore:
         own = self._worker_id
         subscribed = live.subscribed(connection, lambda id: id != own and not self._is_dead(id))
         return has_signal(connection, own), subscribed
+
+    def _set_subscribed(self, conversations: frozenset[str]) -> None:
+        self.subscribed = conversations
 
     def _is_dead(self, id: str) -> bool:
         return worker.is_dead(self.path, id)

@@ -47,10 +47,16 @@ _encode = msgspec.json.Encoder().encode
 class Writer:
     """Only one thread at a time may be in here: `StoreThread` has the lock."""
 
-    def __init__(self, file: DatabaseFile, retry_later: Callable[[], None]) -> None:
-        """`retry_later` is called, on any thread, when something could not be written and must be tried again soon."""
+    def __init__(
+        self,
+        file: DatabaseFile,
+        retry_later: Callable[[], None],
+        set_subscribed: Callable[[frozenset[str]], None],
+    ) -> None:
+        """`retry_later` is called, on any thread, when something could not be written and must be tried again soon;
+        `set_subscribed` with the conversations that other workers want live events of, when that may have changed."""
         self._file, self._path = file, file.path
-        self._retry_later = retry_later
+        self._retry_later, self._set_subscribed = retry_later, set_subscribed
         self.backlog = Backlog(file.path)
         self._patient: sqlite3.Connection | None = None
         self._eager: sqlite3.Connection | None = None
@@ -71,8 +77,6 @@ class Writer:
         self._reservations = Reservations()
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
         self._untold: dict[str, Exception] = {}
-        self.subscribed: frozenset[str] = frozenset()
-        """The conversations that other workers want live events of. It is replaced, so any thread may read it."""
 
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
@@ -281,7 +285,7 @@ class Writer:
             self._data_versions[connection] = version
             self._known.clear()
             self.queue.forget_others()
-            self.subscribed = live.subscribed(connection, self.queue.is_alive_elsewhere)
+            self._set_subscribed(live.subscribed(connection, self.queue.is_alive_elsewhere))
 
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
         """The fence: an append whose position is not the next one fails alone."""

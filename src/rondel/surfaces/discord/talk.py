@@ -92,7 +92,7 @@ class Talk:
             view.close()
             fold, told = AnswerFold(last.id, view.id, report_jobs=False), 0
             while fold.state not in ("over", "waiting"):
-                for _, event in await watcher.batch():
+                for event in await watcher.events():
                     fold.feed(event)
                 ended = [piece for piece in fold.pieces if isinstance(piece, Said) and piece.end is not None]
                 for piece in ended[told:]:
