@@ -11,7 +11,7 @@ import pytest
 from rondel import Agent, App
 from rondel.contracts.clock import SystemClock
 from rondel.errors import StoreError
-from rondel.events import Lagged, MessageAdded, RoundFinished, TurnFinished, TurnStarted
+from rondel.events import Lagged, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
 from rondel.machine.journal import WATCHER_EVENTS_MAX, Journal
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
@@ -204,6 +204,52 @@ def test_views_that_nobody_reads_do_not_pile_up():
         return (await app.journals.open(conversation.id)).is_watched
 
     assert play(scene, agent) is False
+
+
+async def talked(store: MemoryStore) -> Journal:
+    journal = Journal("c", store, SystemClock())
+    await journal.append(TurnStarted("t1", "helper"), MessageAdded(user("hi")))
+    return journal
+
+
+async def test_a_watcher_that_has_yet_to_read_the_log_sees_the_end_of_a_turn_that_could_not_be_opened():
+    """The end is not stored, because nothing of the turn is."""
+    journal = await talked(MemoryStore())
+    with journal.watch(after=0) as watcher:
+        journal.emit(ReplyStarted("m"))
+        journal.repeat(TurnFinished("t2", Outcome.FAILED))
+        events = await watcher.batch()
+    assert [(seq, type(event)) for seq, event in events] == [(1, TurnStarted), (2, MessageAdded), (2, TurnFinished)]
+
+
+async def test_a_watcher_whose_queue_is_full_keeps_the_end_of_a_turn_that_is_not_stored():
+    journal = await talked(MemoryStore())
+    with journal.watch() as watcher:
+        journal.repeat(TurnFinished("t2", Outcome.FAILED))
+        for _ in range(WATCHER_EVENTS_MAX + 10):
+            journal.emit(PartDelta(0, "x"))
+        events = await watcher.batch()
+    assert [type(event) for _, event in events] == [Lagged, TurnFinished]
+
+
+async def test_a_watcher_that_is_interrupted_while_it_reads_the_log_reads_it_the_next_time():
+    class Failing(MemoryStore):
+        is_broken = False
+
+        async def read(self, conversation: str, after: int = 0):
+            if self.is_broken:
+                raise StoreError("the disk is gone")
+            return await super().read(conversation, after)
+
+    store = Failing()
+    journal = await talked(store)
+    with journal.watch(after=0) as watcher:
+        store.is_broken = True
+        with pytest.raises(StoreError):
+            await watcher.batch()
+        await journal.append(TurnFinished("t1", Outcome.DONE))
+        store.is_broken = False
+        assert [seq for seq, _ in await watcher.batch()] == [1, 2, 3]
 
 
 async def test_what_lands_while_a_watcher_catches_up_is_not_missed():

@@ -279,14 +279,16 @@ class Watcher:
             journal.follow(self)
 
     def put(self, event: Event, seq: int) -> None:
-        if self._skips:
+        if self._skips and (seq or type(event) is not TurnFinished):
             return
         queue = self._queue
         if seq:
             self._seqs[len(queue)] = seq
         queue.append(event)
         if len(queue) > WATCHER_EVENTS_MAX:
-            self._queue, self._seqs = [], {}
+            # The end of a turn that failed before it began is not in the log, so it stays.
+            ends = [one for index, one in enumerate(queue) if type(one) is TurnFinished and index not in self._seqs]
+            self._queue, self._seqs = list[Event](ends), {}
             self._skips = self._lagged = True
         if self._waiter is None:
             return
@@ -353,7 +355,11 @@ class Watcher:
 
     async def _catch_up(self) -> None:
         lagged, self._lagged, self._skips = self._lagged, False, False
-        missed = await self._journal.since(self.seq)
+        try:
+            missed = await self._journal.since(self.seq)
+        except BaseException:  # it is read again the next time
+            self._lagged, self._skips = lagged, True
+            raise
         last = missed[-1][0] if missed else self.seq
         # What was appended during the read is both in the log and in the queue.
         queued = [(seq, event) for seq, event in self._queued() if not seq or seq > last]
