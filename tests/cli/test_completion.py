@@ -36,6 +36,7 @@ def run(place: Place, env: dict[str, str], *command: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
+LOAD = 'eval "$(rondel completion bash)"'
 BASH = """
 COMPREPLY=()
 COMP_LINE={line} COMP_POINT=${{#COMP_LINE}}
@@ -55,7 +56,7 @@ LINES = {
 
 
 def test_bash_completes(place: Place, shell_env: dict[str, str]):
-    script = 'eval "$(rondel completion bash)"' + "".join(BASH.format(line=shlex.quote(line)) for line in LINES)
+    script = LOAD + "".join(BASH.format(line=shlex.quote(line)) for line in LINES)
     shown = run(place, shell_env, "bash", "--norc", "-c", script)
     assert dict(zip(LINES, shown, strict=True)) == LINES
 
@@ -86,7 +87,7 @@ def test_zsh_completes(place: Place, shell_env: dict[str, str]):
 
 def test_a_line_that_cannot_be_completed_prints_nothing(place: Place, shell_env: dict[str, str]):
     place.write("rondel.toml", "engine = \n")
-    script = BASH.format(line="'rondel chat pl'")
+    script = LOAD + BASH.format(line="'rondel chat pl'")
     assert run(place, shell_env, "bash", "--norc", "-c", script) == [""]
 
 

@@ -87,11 +87,9 @@ def _run(work: Callable[[Opened], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, help="Manage and search the knowledge bases.")
-@click.pass_context
-def knowledge(context: click.Context) -> None:
-    if context.invoked_subcommand is None:
-        context.invoke(list_bases, as_json=False)
+@click.group(cls=CommandGroup)
+def knowledge() -> None:
+    """Manage and search the knowledge bases."""
 
 
 # --- sync -------------------------------------------------------------------------------------------------------------
