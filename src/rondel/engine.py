@@ -111,6 +111,9 @@ class Wrapper:
     def facts(self) -> ModelFacts:
         return self._engine.facts
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._engine!r})"
+
     async def aclose(self) -> None:
         await close(self._engine)
 

@@ -27,9 +27,6 @@ class RemoteMcp(Wrapper):
     def __init__(self, engine: Engine, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
         self._engine, self._sleep = engine, sleep
 
-    def __repr__(self) -> str:
-        return f"RemoteMcp({self._engine!r})"
-
     @property
     def dialect(self) -> str:
         return dialect_of(self._engine)

@@ -31,9 +31,6 @@ class FetchImages(Wrapper):
     def __init__(self, engine: Engine, dialect: Dialect, fetcher: Fetcher, bounds: Bounds | None = None) -> None:
         self._engine, self._dialect, self._fetcher, self._bounds = engine, dialect, fetcher, bounds
 
-    def __repr__(self) -> str:
-        return f"FetchImages({self._engine!r})"
-
     @property
     def dialect(self) -> str:
         return dialect_of(self._engine)

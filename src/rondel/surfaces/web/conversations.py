@@ -23,7 +23,7 @@ from ...text.attached import decoded
 from ...values import Media, MediaKind, Message, Text, ToolResult, Value
 from ..export import export
 from .feed import without_data
-from .route import Call, Done, Nothing, Problem, Route, encode, event_stream, refused_with
+from .route import Call, Done, Nothing, Problem, Route, event_stream, refused_with
 
 PAGE_MAX = 200
 ENTRIES_MAX = 5_000
@@ -105,15 +105,13 @@ class Sent(Value, frozen=True):
     seq: int
 
 
-class Edit(Value, frozen=True):
-    text: str
-
-
 class Title(Value, frozen=True):
     title: str
 
 
-class Given(Value, frozen=True):
+class NewText(Value, frozen=True):
+    """What a person types: another text for the last message, or the answer to a question."""
+
     text: str
 
 
@@ -257,7 +255,7 @@ async def give_history(call: Call[Any, Any], conversation: Conversation, message
 # --- what happened ----------------------------------------------------------------------------------------------------
 
 
-async def entries(call: Call[Nothing, Range]) -> Response:
+async def entries(call: Call[Nothing, Range]) -> Entries:
     conversation = await find(call)
     limit = max(1, min(call.query.limit, ENTRIES_MAX))
     found = await conversation.entries(max(0, call.query.after))
@@ -265,7 +263,7 @@ async def entries(call: Call[Nothing, Range]) -> Response:
         msgspec.structs.replace(entry, event=without_data(entry.event, conversation.id)) for entry in found[:limit]
     ]
     seq = shown[-1].seq if shown else call.query.after
-    return Response(encode(Entries(tuple(shown), seq, len(found) > limit)), media_type="application/json")
+    return Entries(tuple(shown), seq, len(found) > limit)
 
 
 async def events(call: Call[Nothing, Range]) -> StreamingResponse:
@@ -388,7 +386,7 @@ async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
     return await _sent(seq, _changed(conversation.retry(person=call.person, scope=call.scope)))
 
 
-async def edit(call: Call[Edit, Nothing]) -> Sent:
+async def edit(call: Call[NewText, Nothing]) -> Sent:
     conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     return await _sent(seq, _changed(conversation.edit(call.body.text, person=call.person, scope=call.scope)))
@@ -413,7 +411,7 @@ async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
     return tuple(await (await find(call)).questions())
 
 
-async def answer(call: Call[Given, Nothing]) -> Sent:
+async def answer(call: Call[NewText, Nothing]) -> Sent:
     conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
     with refused_with(409):
@@ -456,12 +454,12 @@ ROUTES = (
     Route("POST", f"{_ID}/stop", stop, "Stop what is running.", returns=Stopped),
     Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Stopped),
     Route("POST", f"{_ID}/regenerate", regenerate, "Undo the last turn and send its message again.", returns=Sent),
-    Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=Edit, returns=Sent),
+    Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=NewText, returns=Sent),
     Route("POST", f"{_ID}/undo", undo, "Undo the last turn."),
     Route("POST", f"{_ID}/fork", fork, "Start a conversation with the messages up to one.", body=Fork,
           returns=Created),
     Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=Engine),
     Route("GET", f"{_ID}/questions", questions, "List the open questions.", returns=tuple[Question, ...]),
-    Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=Given,
+    Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=NewText,
           returns=Sent),
 )  # fmt: skip

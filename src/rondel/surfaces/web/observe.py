@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -13,7 +13,7 @@ from ...agent import Agent
 from ...contracts.runtime import JobInfo
 from ...errors import RondelError
 from ...jobs.background import read_jobs
-from ...jobs.timetable import read_schedules
+from ...jobs.timetable import Scheduled, read_schedules
 from ...machine.transcript import Transcript
 from ...trace import TraceNode, markdown, only_turn, read
 from ...trace.assembly import Assembly, assembly_of
@@ -27,6 +27,8 @@ from .route import Call, Done, Nothing, Problem, Route, encode, event_stream, re
 
 LISTED_MAX = 500
 PREVIEW_CHARS_MAX = 20_000
+
+J = TypeVar("J", bound=JobInfo | Scheduled)
 
 
 # --- traces -----------------------------------------------------------------------------------------------------------
@@ -227,25 +229,25 @@ async def jobs(call: Call[Nothing, Nothing]) -> Jobs:
 
 
 async def cancel_job(call: Call[Nothing, Nothing]) -> Done:
-    id = call.path("job")
-    for job in await read_jobs(call.app.store):
-        if job.id == id and await _may_see(call, job.conversation):
-            if not await call.app.background.cancel(job.conversation, id):
-                raise Problem(409, "this job is over already")
-            return Done()
-    for scheduled in await read_schedules(call.app.store):
-        if scheduled.id == id and await _may_see(call, scheduled.conversation):
-            await call.app.timetable.cancel(id)
-            return Done()
-    raise Problem(404, f"there is no job {id[:40]!r}")
+    found = await _find_job(call, (*await read_jobs(call.app.store), *await read_schedules(call.app.store)))
+    if isinstance(found, Scheduled):
+        await call.app.timetable.cancel(found.id)
+    elif not await call.app.background.cancel(found.conversation, found.id):
+        raise Problem(409, "this job is over already")
+    return Done()
 
 
 async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
+    job = await _find_job(call, await read_jobs(call.app.store))
+    with refused_with(409):
+        return Retried(await call.app.background.retry(job.conversation, job.id))
+
+
+async def _find_job(call: Call[Any, Any], known: Iterable[J]) -> J:
     id = call.path("job")
-    for job in await read_jobs(call.app.store):
-        if job.id == id and await _may_see(call, job.conversation):
-            with refused_with(409):
-                return Retried(await call.app.background.retry(job.conversation, id))
+    for one in known:
+        if one.id == id and await _may_see(call, one.conversation):
+            return one
     raise Problem(404, f"there is no job {id[:40]!r}")
 
 
@@ -300,9 +302,8 @@ async def api_description(call: Call[Nothing, Nothing]) -> Response:
 # --- requests of the gateway ------------------------------------------------------------------------------------------
 
 
-async def requests(call: Call[Nothing, Nothing]) -> Response:
-    newest = [record_of(record) for record in reversed(call.web.records.newest)]
-    return Response(encode({"requests": newest}), media_type="application/json")
+async def requests(call: Call[Nothing, Nothing]) -> dict[str, Any]:
+    return {"requests": [record_of(record) for record in reversed(call.web.records.newest)]}
 
 
 async def request_events(call: Call[Nothing, Nothing]) -> StreamingResponse:
