@@ -53,8 +53,6 @@ def _commands() -> str:
 def _leaves(group: Any, path: str) -> Iterator[tuple[str, Any]]:
     for name in group.list_commands(None):
         command = group.get_command(None, name)
-        if hasattr(command, "commands") and command.params and "list" not in command.commands:  # it lists by itself
-            yield f"{path} {name}", command
         if hasattr(command, "commands"):
             yield from _leaves(command, f"{path} {name}")
         else:
@@ -168,7 +166,7 @@ def _python() -> str:
     known = {name for names in grouped.values() for name in names}
     for name in rondel.__all__:
         if name not in known:
-            home = rondel._HOME_OF[name].partition(".")[0]
+            home = "tools" if name in TOOLS else rondel._HOME_OF[name].partition(".")[0]
             grouped.setdefault(OTHERS.get(home, OTHERS[""]), []).append(name)
     parts = [
         f"# The Python API\n\n{MADE} These names are imported from `rondel`, and each is loaded when it is first used. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from functools import cache
@@ -19,13 +20,15 @@ os.environ["RONDEL_KEEP"] = "0"  # embedded models in the process that uses them
 # Reading the system's certificates takes a client 50 ms; the tests make hundreds of clients, for loopback.
 httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
+gc.disable()  # while tests are collected: nearly all that is made then stays
+
 TEST_S = 120.0  # A test that hangs fails after this long
 
 LONG = ("web", "cli", "engines_local", "docs", "mcp", "discord", "distribution")
 """Folders whose tests start browsers, models and other processes."""
 
 # No deadline: machines may be busy.
-settings.register_profile("default", deadline=None, max_examples=15)
+settings.register_profile("default", deadline=None, max_examples=10)
 settings.register_profile("all", deadline=None, max_examples=100)
 settings.load_profile("default")
 
@@ -50,6 +53,11 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files whose few tests take seconds, so that no process is left with one of them at the end."""
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -46,6 +46,8 @@ _HOMES = {
     "fetching": "FetchError",
     "fetching.http": "HttpFetcher",
     "gateway.bridge.registry": "Registry",
+    "knowledge.tool": "search_knowledge",
+    "knowledge.web.tool": "web_search",
     "ledger.ledger": "Ledger",
     "limits": "Limits",
     "machine.answer_text": "AnswerText",
@@ -72,9 +74,7 @@ _HOMES = {
     "tools.finish": "finish",
     "tools.generate_image": "generate_image",
     "tools.schedule": "cancel_schedule list_schedules schedule",
-    "tools.search_knowledge": "search_knowledge",
     "tools.shell": "run_shell",
-    "tools.web_search": "web_search",
     "values": (
         "AgentResult Citation Delta Example Foreign Handoff Media MediaDelta Message ModelFacts Notice Options Outcome "
         "OutputSchema Part PartDelta PartFinished PartStarted Person Played Reply ReplyBuilder ReplyFinished "

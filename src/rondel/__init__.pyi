@@ -92,6 +92,8 @@ from .events import Warned as Warned
 from .fetching import FetchError as FetchError
 from .fetching.http import HttpFetcher as HttpFetcher
 from .gateway.bridge.registry import Registry as Registry
+from .knowledge.tool import search_knowledge as search_knowledge
+from .knowledge.web.tool import web_search as web_search
 from .ledger.ledger import Ledger as Ledger
 from .limits import Limits as Limits
 from .machine.answer_text import AnswerText as AnswerText
@@ -132,9 +134,7 @@ from .tools.generate_image import generate_image as generate_image
 from .tools.schedule import cancel_schedule as cancel_schedule
 from .tools.schedule import list_schedules as list_schedules
 from .tools.schedule import schedule as schedule
-from .tools.search_knowledge import search_knowledge as search_knowledge
 from .tools.shell import run_shell as run_shell
-from .tools.web_search import web_search as web_search
 from .values import AgentResult as AgentResult
 from .values import Citation as Citation
 from .values import Delta as Delta

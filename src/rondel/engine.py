@@ -104,6 +104,9 @@ class Wrapper:
     def __init__(self, engine: Engine) -> None:
         self._engine, self.name, self.facts = engine, engine.name, engine.facts
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._engine!r})"
+
     async def aclose(self) -> None:
         await close(self._engine)
 

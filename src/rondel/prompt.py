@@ -384,15 +384,3 @@ def source_paths(nodes: Iterable[Child], plugins: Iterable[str] = ()) -> dict[st
 
 def source_path(ids: tuple[str, ...]) -> tuple[str, ...]:
     return ("prompts", *chain.from_iterable((id, "children") for id in ids[:-1]), ids[-1])
-
-
-def duplicate_ids(nodes: Iterable[Child]) -> list[str]:
-    """Return the ids that occur more than once, in the order in which they repeat."""
-    seen: set[str] = set()
-    twice: dict[str, None] = {}
-    for _, child in walk(nodes):
-        if isinstance(child, Node):
-            if child.id in seen:
-                twice[child.id] = None
-            seen.add(child.id)
-    return list(twice)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from rondel.cli.main import main
 from tests.cli.model_server import ModelServer
 from tests.cli.pty_screen import PtyScreen
+from tests.forked import run_rondel
 
 WAIT_S = 60.0
 KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV")
@@ -64,12 +64,7 @@ class Place:
 
     def spawn(self, *arguments: str, stdin: bytes | None = b"", **env: str) -> Outcome:
         """Run a command in a process of its own; without stdin it is closed."""
-        command = [sys.executable, "-m", "rondel", *arguments]
-        if stdin is None:
-            command = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
-        done = subprocess.run(
-            command, input=stdin, cwd=self.project, env=self.env | env, capture_output=True, timeout=WAIT_S, check=False
-        )
+        done = run_rondel(*arguments, cwd=self.project, env=self.env | env, stdin=stdin, timeout_s=WAIT_S)
         return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def terminal(self, *arguments: str, columns: int = 80, rows: int = 24, **env: str) -> PtyScreen:

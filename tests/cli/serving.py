@@ -7,11 +7,11 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import threading
 from typing import IO, Any
 
 from tests.cli.conftest import Place
+from tests.forked import Forked, pipe
 
 WAIT_S = 30.0
 
@@ -26,21 +26,22 @@ class Serving:
         self._said = threading.Condition()
 
     def __enter__(self) -> Serving:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "rondel", *self._arguments],
-            cwd=self._place.project,
-            env=self._place.env | self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert self._process.stdout
-        assert self._process.stderr
-        pairs = [(self._process.stderr, self.err)]
+        (out, out_end), (err, err_end) = pipe(), pipe()
+        with out_end, err_end:
+            env = self._place.env | self._env
+            self._process = Forked(
+                self._arguments,
+                cwd=self._place.project,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out_end,
+                stderr=err_end,
+            )
+        pairs = [(err, self.err)]
         if self._reads_lines:
-            pairs.append((self._process.stdout, self.out))
+            pairs.append((out, self.out))
         else:
-            self._process.stdout.close()
+            out.close()
         self._readers = [threading.Thread(target=self._read, args=pair, daemon=True) for pair in pairs]
         for reader in self._readers:
             reader.start()

@@ -326,3 +326,15 @@ def test_a_program_that_is_not_on_the_path_says_how_to_get_it_there(place: Place
     env["PATH"] = f"{program.parent}:{env['PATH']}"
     shown = subprocess.run(command, cwd=place.project, env=env, input=b"", capture_output=True, timeout=60, check=True)
     assert b"on your PATH" not in shown.stdout
+
+
+@pytest.mark.parametrize("group", ["conversations", "jobs", "knowledge", "mcp", "model"])
+def test_a_group_without_a_command_lists_with_the_options_of_list(place: Place, group: str):
+    place.write("documents/a.md", "# A\n")
+    place.write("rondel.toml", 'engine = "echo"\n[knowledge.documents]\nfolders = ["documents"]\nembedder = "none"\n')
+    assert place.rondel(group, "--json").out == place.rondel(group, "list", "--json").out != ""
+
+
+def test_options_before_a_command_of_a_group_are_a_mistake(place: Place):
+    said = place.rondel("model", "--json", "show", "smollm2-135m")
+    assert (said.code, "options go after the command: rondel model show ..." in said.err) == (2, True)

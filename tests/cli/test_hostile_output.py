@@ -130,7 +130,7 @@ WALK: dict[str, list[list[str]]] = {
     "chat": [["chat", NAME], ["chat", "--conversation", NAME]],
     "code": [["code", NAME], ["code", "--key", NAME]],
     "config": [["config"], ["config", "--json"]],
-    "conversations": [["conversations"], ["conversations", "--json"]],
+    "conversations list": [["conversations"], ["conversations", "--json"]],
     "discord run": [["discord", "--agent", NAME], ["discord", "run", "--sandbox", "--agent", NAME]],
     "discord invite": [["discord", "invite"]],
     "conversations search": [["conversations", "search", "a"], ["conversations", "search", "a", "--json"]],

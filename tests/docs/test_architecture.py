@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 
 from rondel.plugin import HOOKS
 from tests.docs.pages import ROOT, blocks_of, codes_in, rows_after, text_of
@@ -64,11 +65,14 @@ def _check_proofs(page: str, section: str) -> int:
         assert codes_in(proof), proof
         for named in codes_in(proof):
             file, _, test = named.partition("::")
-            tree = ast.parse(text_of(file))
-            assert test in {
-                node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            }, named
+            assert test in _functions_in(file), named
     return len(rows)
+
+
+@cache
+def _functions_in(file: str) -> set[str]:
+    body = ast.parse(text_of(file)).body
+    return {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
 def test_files_that_any_page_names_are_there():

@@ -16,6 +16,7 @@ from tests.docs.pages import PAGES, ROOT, blocks_of, name_of, text_of, without_b
 from tests.docs.runner import check_prints, script
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SLOW = ("mcp_client.py",)  # two processes import the MCP SDK
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -83,7 +84,11 @@ def test_the_hello_of_the_readme_is_the_example():
     assert first.text == text_of("examples/hello.py")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow) if path.name in SLOW else path for path in EXAMPLES],
+    ids=name_of,
+)
 def test_every_example_runs_and_is_listed(path: Path):
     check_prints(path.read_text(), script(name_of(path)), name_of(path))
     assert f"({path.name})" in text_of("examples/README.md")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
 
 from rondel import Agent, App, Plugin, default_plugins
 from rondel.cli.program import program
@@ -182,9 +181,9 @@ def test_every_variable_of_ours_is_listed():
 # --- generated pages --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["commands.md", "plugins.md", "python.md", "tools.md"])
-def test_the_generated_pages_are_those_of_the_code(name: str):
-    assert text_of(f"docs/reference/{name}") == REFERENCE["pages"]()[name], "run `make docs`, and commit what it wrote"
+def test_the_generated_pages_are_those_of_the_code():
+    for name, text in REFERENCE["pages"]().items():
+        assert text_of(f"docs/reference/{name}") == text, "run `make docs`, and commit what it wrote"
 
 
 def test_every_parameter_of_every_plugin_is_explained():

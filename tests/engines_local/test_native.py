@@ -234,6 +234,7 @@ def test_words_are_shown_as_they_come_and_end_at_a_stop_sequence() -> None:
 # --- with a real model ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_model_calls_a_tool_in_the_format_of_its_template(weights_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "chatml.gguf"

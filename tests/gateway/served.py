@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
+
+from tests.forked import Forked, pipe
 
 from .speech import DIALECTS
 from .upstream import WAIT_S, Upstream
@@ -66,14 +67,12 @@ class Served:
         env |= {"HOME": str(self.folder / "home"), "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
         env |= {f"XDG_{kind}_HOME": str(self.folder / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
         env |= {f"UP_KEY_{name.upper()}": secret for name, secret in SECRETS.items()}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "default", "-m", "rondel", "serve", "--port", str(self._port), *self._arguments],
-            cwd=self.folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        self._output, end = pipe()
+        with end:
+            arguments = ("serve", "--port", str(self._port), *self._arguments)
+            self._process = Forked(
+                arguments, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=end, stderr=end, warns=True
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.base_url = self.wait_said(r"http://127\.0\.0\.1:\d+")
@@ -96,8 +95,7 @@ class Served:
             self._process.send_signal(how)
         self._process.wait(WAIT_S)
         self._reader.join(WAIT_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._output.close()
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -128,8 +126,7 @@ class Served:
         return found[0]
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._output:
             with self._said:
                 self._lines.append(line.decode("utf-8", "replace"))
                 self._said.notify_all()

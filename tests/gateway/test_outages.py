@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx2
@@ -15,6 +13,7 @@ from rondel.contracts.clock import VirtualClock
 from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
 from rondel.gateway.routing.outages import BASE_S, ENTRIES_MAX, MAX_S, Candidate, Outages
 from rondel.testing import Echo
+from tests.forked import run_rondel
 
 from .raw import error_of, post_of
 from .served import KEPT, SHORT, Served, engines
@@ -87,16 +86,9 @@ def test_status_is_a_command_and_asks_for_a_key(upstream: Upstream, tmp_path: Pa
             env = {key: os.environ[key] for key in KEPT if key in os.environ}
             env |= {f"UP_KEY_{short.upper()}": "k" for short in SHORT.values()}
             env |= {"HOME": str(tmp_path / "home"), "RONDEL_TRUST": str(tmp_path)}
-            done = subprocess.run(
-                [sys.executable, "-m", "rondel", "status", *arguments],
-                cwd=tmp_path,
-                env=env,
-                capture_output=True,
-                timeout=WAIT_S,
-                text=True,
-            )
+            done = run_rondel("status", *arguments, cwd=tmp_path, env=env, stdin=b"", timeout_s=WAIT_S)
             assert done.returncode == 0, done.stderr
-            return done.stdout
+            return done.stdout.decode()
 
         said = status()
         assert served.base_url in said
@@ -111,10 +103,9 @@ def test_status_without_a_gateway_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "rondel.toml").write_text('engine = "echo"\n[gateway]\nport = 9\n')
     env = {key: os.environ[key] for key in KEPT if key in os.environ}
     env |= {"HOME": str(tmp_path), "RONDEL_TRUST": str(tmp_path)}
-    command = [sys.executable, "-m", "rondel", "status"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=WAIT_S, text=True)
+    done = run_rondel("status", cwd=tmp_path, env=env, stdin=b"", timeout_s=WAIT_S)
     assert done.returncode == 1
-    assert "no gateway is running at http://127.0.0.1:9" in done.stderr
+    assert b"no gateway is running at http://127.0.0.1:9" in done.stderr
 
 
 # --- with a clock that is moved by hand -------------------------------------------------------------------------------

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.forked import run_rondel
 from tests.helpers import rest_slow
 
 from .raw import post_of
@@ -75,8 +74,7 @@ def rondel(served: Served, *arguments: str) -> str:
     env |= {"RONDEL_TRUST": str(served.folder)}
     env |= {f"XDG_{kind}_HOME": str(served.folder / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
     env |= {f"UP_KEY_{name.upper()}": secret for name, secret in SECRETS.items()}
-    command = [sys.executable, "-m", "rondel", *arguments]
-    done = subprocess.run(command, cwd=served.folder, env=env, capture_output=True, timeout=WAIT_S, check=False)
+    done = run_rondel(*arguments, cwd=served.folder, env=env, stdin=b"", timeout_s=WAIT_S)
     assert done.returncode == (1 if arguments[0] == "run" and b"rondel: " in done.stderr else 0), done.stderr
     return (done.stdout + done.stderr).decode()
 

@@ -17,6 +17,7 @@ from rondel.events import CallFinished, Event, RoundFinished, Warned
 from rondel.knowledge.base import KnowledgeBase
 from rondel.knowledge.bases import Knowledge
 from rondel.knowledge.settings import KnowledgeSettings
+from rondel.knowledge.tool import search_knowledge
 from rondel.machine.transcript import Transcript
 from rondel.plugins.knowledge import KnowledgePlugin
 from rondel.plugins.retrieve import Retrieve
@@ -24,7 +25,6 @@ from rondel.stores.sqlite.knowledge import SqliteKnowledge
 from rondel.surfaces.terminal.screen import Screen
 from rondel.testing import Scripted, WordEmbedder, call, say
 from rondel.text.citations import LABEL_CHARS_MAX, MarkerFilter, label_of, sources_line, with_markers
-from rondel.tools.search_knowledge import search_knowledge
 from rondel.trace import build
 from rondel.values import Citation, Message, Reply, Text, ToolResult
 

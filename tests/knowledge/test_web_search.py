@@ -18,10 +18,10 @@ from rondel.errors import ConfigError, RondelError
 from rondel.events import CallFinished, Event, RoundFinished, Warned
 from rondel.knowledge.settings import WebSearchSettings
 from rondel.knowledge.web import ServiceSearch
+from rondel.knowledge.web.tool import web_search
 from rondel.plugins.web_search import WebSearchPlugin
 from rondel.project.config import load
 from rondel.testing import Scripted, call
-from rondel.tools.web_search import web_search
 from rondel.values import Citation, ModelFacts, Reply, Text, ToolResult
 
 RESULTS = [{"url": "https://example.com/a", "title": "A page", "content": "Kettles boil."}]

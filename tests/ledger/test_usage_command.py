@@ -8,6 +8,8 @@ import json
 
 import pytest
 
+from rondel.contracts.ledger import Row, Totals
+from rondel.surfaces.usage import UsageReport, to_csv
 from tests.cli.conftest import Place, place  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 LIMITS = """
@@ -109,3 +111,9 @@ def test_it_can_be_watched_in_a_terminal_until_ctrl_c(desk: Place):
 def test_the_chat_says_after_each_turn_what_it_cost(desk: Place):
     said = desk.spawn("chat", "--cost", stdin=b"one two three\n")
     assert "3 out, price unknown" in said.out
+
+
+def test_a_name_that_begins_like_a_formula_is_text_in_a_spreadsheet():
+    row = Row("agent", "=1+1", "day", "2026-11-18", Totals(calls=1))
+    (shown,) = csv.DictReader(io.StringIO(to_csv(UsageReport("agent", "day", {}, (row,), ()))))
+    assert (shown["agent"], shown["calls"]) == ("'=1+1", "1")

@@ -13,7 +13,7 @@ from rondel.events import Event, Outcome, PluginFailed, TurnFinished, Warned
 from rondel.machine.turn import Turn
 from rondel.plugins.history import History
 from rondel.plugins.position import Position
-from rondel.prompt import HISTORY, Node, duplicate_ids, flatten, source_paths
+from rondel.prompt import HISTORY, Node, flatten, source_paths
 from rondel.testing import Scripted, call
 from rondel.trace.provenance import PreviewStep
 from rondel.values import Message, PartDelta, ToolCall, ToolResult, assistant, system, user
@@ -140,12 +140,6 @@ def test_an_edit_at_a_target_that_is_not_there_changes_nothing():
         assert edit("missing", Node("new")) is prompt
 
 
-def test_ids_that_repeat_are_named_once_each():
-    tree = (Node("a", children=(Node("b"), Node("a"))), Node("b", children=(Node("a"), Node("c"))))
-    assert duplicate_ids(tree) == ["a", "b"]
-    assert duplicate_ids((Node("a"), user("x", id="a"))) == []
-
-
 def test_the_first_of_several_nodes_with_one_id_is_edited():
     """A duplicate id is an author's mistake, which must not insert anything twice."""
     prompt = Prompt((Node("twin", "one"), Node("twin", "two"))).insert_before("twin", Node("new", "new"))
@@ -162,7 +156,6 @@ def test_a_tree_ten_thousand_deep_is_searched_edited_and_flattened():
     prompt = Prompt((tree, user("Hello"))).insert_after("bottom", Node("below", "est", "user"))
     assert sent(prompt) == [("system", "x" * MANY + "deep"), ("user", "est"), ("user", "Hello")]
     assert not prompt.is_blank
-    assert duplicate_ids(prompt.nodes) == []
 
 
 def test_a_tree_ten_thousand_wide_is_searched_edited_and_flattened():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import csv
+import io
 import random
 import re
 from collections.abc import AsyncGenerator
@@ -287,6 +289,9 @@ async def test_looking_at_traces_usage_agents_jobs_and_settings():
         assert page.headers["content-disposition"].startswith("attachment")
         usage = await made.json("GET", "/api/usage?by=agent&window=day")
         assert usage["totals"]["lifetime"]["calls"] == 1
+        table = await made.client.get("/api/usage.csv?by=agent&window=day")
+        (row,) = csv.DictReader(io.StringIO(table.text))
+        assert (row["window"], row["agent"], row["calls"]) == (usage["rows"][0]["key"], "a", "1")
         (agent,) = await made.json("GET", "/api/agents")
         assert (agent["name"], agent["is_default"]) == ("a", True)
         preview = await made.json("POST", "/api/agents/a/prompt", {"text": "Hi"})

@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -35,17 +34,14 @@ from ..project.config import (
     canonical_engine,
     configure_ledger,
     edited,
-    make_ledger,
     money_warnings,
-    process_environment,
     refuse_exposed,
     secrets_in,
 )
 from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
-from ..project.folder import BUILTIN, Project, open_store, with_builtin, with_plugins
-from ..project.images import make_image_engine, make_image_engines
-from ..project.knowledge import make_knowledge, make_tool_embedder, make_web_search
+from ..project.folder import BUILTIN, Project, make_app, with_builtin, with_plugins
+from ..project.images import make_image_engine
 from ..project.settings import SCENARIOS, Config
 from ..project.trust import trust_list
 from ..surfaces.web.beside import beside
@@ -121,20 +117,13 @@ async def open_gateway(
             raise
         default = Default(NO_ENGINE, str(error), named=False)
     in_use = [config]
-    store = open_store(config)
-    app = App(
-        *with_plugins(await _agents(project, config, default, env), config),
+    app = make_app(
+        with_plugins(await _agents(project, config, default, env), config),
+        config,
+        env,
         engine=default.name,
-        store=store,
-        ledger=make_ledger(store.ledger_store, config),
         make_engine=lambda name: _engine(name, in_use[-1], env, default),
         recover=False,
-        environment=process_environment(config, os.environ),
-        knowledge=make_knowledge(config, env=env),
-        web_search=make_web_search(config),
-        embedder=partial(make_tool_embedder, config),
-        images=make_image_engines(config, env=env),
-        image_options=config.images.defaults,
     )
     async with contextlib.AsyncExitStack() as life:
         await life.enter_async_context(app)

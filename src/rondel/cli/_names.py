@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
-
-from ..contracts.store import ConversationInfo
-from ..project.folder import BUILTIN, open_store
+from ..project.folder import BUILTIN
 from ..surfaces.views import short_id
 from ..text.printable import one_line
-from ._project import look_at_project, offered_models
-from ._trust import load_config, look_at_config
+from ._project import look_at_project, offered_models, with_store
+from ._trust import look_at_config
 
 SHOWN_MAX = 50
 
@@ -25,10 +21,5 @@ def engines() -> dict[str, str]:
 
 
 def conversations() -> dict[str, str]:
-    infos = asyncio.run(_newest())
+    infos = with_store(lambda store: store.conversations(limit=SHOWN_MAX))
     return {"last": "the newest", **{short_id(info.id): one_line(info.title, 80) for info in infos}}
-
-
-async def _newest() -> list[ConversationInfo]:
-    async with aclosing(open_store(load_config())) as store:
-        return await store.conversations(limit=SHOWN_MAX)

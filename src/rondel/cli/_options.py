@@ -18,7 +18,19 @@ WHICH = "the conversation: its id, part of its id, or last"
 
 
 class CommandGroup(click.Group):
-    """Lists its commands in the order in which they are defined."""
+    """Lists its commands in the order in which they are defined. Without a command, `default` runs."""
+
+    def __init__(self, *args: Any, default: str = "list", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        has_command = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        if has_command or ctx.resilient_parsing:  # a shell that completes wants the commands
+            return super().parse_args(ctx, args)
+        if late := next((word for word in args if word in self.commands), None):
+            raise click.UsageError(f"options go after the command: {ctx.command_path} {late} ...")
+        return super().parse_args(ctx, [self._default, *args])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -17,9 +19,11 @@ from ..engine import Engine, EngineInfo
 from ..project.agents import load_agents
 from ..project.config import BUILTIN_ENGINES
 from ..project.engines import Picked
-from ..project.folder import Project, assemble
+from ..project.folder import Project, assemble, open_store
 from ..project.settings import Config
 from ._trust import load_config, look_at_config, not_looked_at, survey
+
+T = TypeVar("T")
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -103,6 +107,16 @@ def _opened(app: App, agent: Agent, picked: Picked | None, asked: str, *, asks: 
         return Opened(app, agent.name, engine, "set in the agent's file")
     assert picked is not None
     return Opened(app, agent.name, engine, picked.why, picked.hints, picked)
+
+
+def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
+    """Run what needs only the store of the project, and no app."""
+
+    async def main() -> T:
+        async with contextlib.aclosing(open_store(load_config())) as store:
+            return await work(store)
+
+    return asyncio.run(main())
 
 
 def offered_models(config: Config) -> dict[str, str]:

@@ -15,27 +15,16 @@ from ._output import tell
 from ._project import load_project, open_app
 from ._trust import load_config
 
-agent_option = string("--agent", help="the agent that answers; by default, the configured one")
-sandbox_option = flag("--sandbox", help="try the bot in a Discord on this machine; needs no token")
 
-
-@click.group(cls=CommandGroup, invoke_without_command=True, help="Run a Discord bot.")
-@agent_option
-@engine
-@sandbox_option
-@click.pass_context
-def discord(context: click.Context, agent: str, engine: str, sandbox: bool) -> int | None:
-    if context.invoked_subcommand is None:
-        return context.invoke(run, agent=agent, engine=engine, sandbox=sandbox)
-    if agent or engine or sandbox:
-        raise click.UsageError(f"options go after the command: rondel discord {context.invoked_subcommand} ...")
-    return None
+@click.group(cls=CommandGroup, default="run")
+def discord() -> None:
+    """Run a Discord bot."""
 
 
 @discord.command()
-@agent_option
+@string("--agent", help="the agent that answers; by default, the configured one")
 @engine
-@sandbox_option
+@flag("--sandbox", help="try the bot in a Discord on this machine; needs no token")
 def run(agent: str, engine: str, sandbox: bool) -> int:
     """Run the bot until a signal stops it; `rondel discord` does the same."""
     log_to_stderr()

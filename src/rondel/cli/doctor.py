@@ -139,12 +139,8 @@ def _size_of(path: str) -> int | None:
 def _runtime() -> Finding:
     if has_runtime():
         return Finding("embedded runtime", "ok", "llama.cpp (xllamacpp)")
-    return Finding(
-        "embedded runtime",
-        "missing",
-        "not installed",
-        "pip install '.[local]' in a checkout adds a model that needs no key",
-    )
+    remedy = "pip install '.[local]' in a checkout adds a model that needs no key"
+    return Finding("embedded runtime", "missing", "not installed", remedy)
 
 
 def _weights() -> list[Finding]:

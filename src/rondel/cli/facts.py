@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 from rich.text import Text
 
+from ..contracts.store import Store
 from ..machine.transcript import Transcript
-from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.terminal.listing import Listing
 from ..text.printable import one_line
 from ._options import as_json, conversation_id
 from ._output import show, show_json, tell
-from ._trust import load_config
+from ._project import with_store
 
 VALUE_CHARS_MAX = 200
 
@@ -27,7 +26,7 @@ VALUE_CHARS_MAX = 200
 @as_json
 def facts(id: str, as_json: bool) -> None:
     """Show what agents learned in a conversation."""
-    transcript = asyncio.run(_read(id))
+    transcript = with_store(partial(_read, wanted=id))
     if as_json:
         show_json([_row(transcript, name) for name in transcript.facts])
     elif transcript.facts:
@@ -36,9 +35,8 @@ def facts(id: str, as_json: bool) -> None:
         tell("No agent learned a fact in this conversation.")
 
 
-async def _read(id: str) -> Transcript:
-    async with aclosing(open_store(load_config())) as store:
-        return Transcript(entry.event for entry in await store.read(await find_conversation(store, id)))
+async def _read(store: Store, wanted: str) -> Transcript:
+    return Transcript(entry.event for entry in await store.read(await find_conversation(store, wanted)))
 
 
 def _row(transcript: Transcript, name: str) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -21,7 +21,6 @@ from ..contracts.store import Store
 from ..errors import RondelError
 from ..jobs.background import cancel_without_app, read_jobs
 from ..jobs.timetable import Scheduled, forget_schedule, read_schedules, scheduled_id
-from ..project.folder import open_store
 from ..surfaces.commands import find_conversation
 from ..surfaces.terminal.console import live
 from ..surfaces.terminal.listing import Listing
@@ -32,8 +31,7 @@ from ..text.printable import clean, one_line
 from ..text.schedule import parse
 from ._options import CommandGroup, as_json, conversation, engine, flag, limit, string
 from ._output import console, show, show_json, tell, write_json
-from ._project import load_project, open_app
-from ._trust import load_config
+from ._project import load_project, open_app, with_store
 
 WATCH_S = 1.0
 
@@ -47,63 +45,44 @@ class Listed(msgspec.Struct, frozen=True):
         return all(job.is_over for job in self.jobs)
 
 
-JOBS = 20
-watch = flag("--watch", help="show changes until no job is queued or running")
 job = click.argument("id", help="the job or schedule: its id, or part of it")
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, help="Manage background jobs and schedules.")
-@limit(JOBS)
-@as_json
-@watch
-@click.pass_context
-def jobs(context: click.Context, limit: int, as_json: bool, watch: bool) -> None:
-    if context.invoked_subcommand is None:
-        context.invoke(list_jobs, limit=limit, as_json=as_json, watch=watch)
-    elif as_json or watch or limit != JOBS:
-        raise click.UsageError(f"options go after the command: rondel jobs {context.invoked_subcommand} ...")
-
-
-def _store() -> contextlib.aclosing[Store]:
-    return contextlib.aclosing(open_store(load_config()))
+@click.group(cls=CommandGroup)
+def jobs() -> None:
+    """Manage background jobs and schedules."""
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
 @jobs.command(name="list")
-@limit(JOBS)
+@limit(20)
 @as_json
-@watch
+@flag("--watch", help="show changes until no job is queued or running")
 def list_jobs(limit: int, as_json: bool, watch: bool) -> None:
     """List the jobs of all conversations, newest first, and the schedules."""
     if watch:
-        asyncio.run(_watch(limit, as_json=as_json))
+        with_store(partial(_watch, limit=limit, as_json=as_json))
         return
-    listed = asyncio.run(_list(limit))
+    listed = with_store(partial(_read, limit=limit))
     if as_json:
         show_json(listed)
     else:
         show(_tables(listed, time.time()))
 
 
-async def _list(limit: int) -> Listed:
-    async with _store() as store:
-        return await _read(store, limit)
-
-
 async def _read(store: Store, limit: int) -> Listed:
     return Listed((await read_jobs(store))[:limit], (await read_schedules(store))[:limit])
 
 
-async def _watch(limit: int, *, as_json: bool) -> None:
+async def _watch(store: Store, limit: int, *, as_json: bool) -> None:
     """Show changes until no job is queued or running: a live table, or a line for each change."""
-    async with _store() as store:
-        if sys.stdout.isatty() and not as_json:
-            with live(console()) as shown:
-                await _follow(store, limit, lambda listed: shown.update(_tables(listed, time.time()), refresh=True))
-        else:
-            await _follow(store, limit, _Lines(as_json=as_json))
+    if sys.stdout.isatty() and not as_json:
+        with live(console()) as shown:
+            await _follow(store, limit, lambda listed: shown.update(_tables(listed, time.time()), refresh=True))
+    else:
+        await _follow(store, limit, _Lines(as_json=as_json))
 
 
 async def _follow(store: Store, limit: int, picture: Callable[[Listed], None]) -> None:
@@ -173,7 +152,7 @@ def _at(at: float) -> str:
 @as_json
 def show_job(id: str, as_json: bool) -> None:
     """Show the details of a job or a schedule."""
-    found = asyncio.run(_show(id))
+    found = with_store(partial(_find, id=id))
     if as_json:
         show_json(found)
         return
@@ -181,11 +160,6 @@ def show_job(id: str, as_json: bool) -> None:
     for name, text in _details(found):
         made.add_row(Text(name, "bold"), Text(clean(text)))
     show(made)
-
-
-async def _show(id: str) -> JobInfo | Scheduled:
-    async with _store() as store:
-        return await _find(store, id)
 
 
 async def _find(store: Store, id: str) -> JobInfo | Scheduled:
@@ -231,20 +205,19 @@ def _details(found: JobInfo | Scheduled) -> list[tuple[str, str]]:
 @job
 def cancel(id: str) -> None:
     """Cancel a job or a schedule."""
-    tell(asyncio.run(_cancel(id)))
+    tell(with_store(partial(_cancel, id=id)))
 
 
-async def _cancel(id: str) -> str:
-    async with _store() as store:
-        found = await _find(store, id)
-        if isinstance(found, Scheduled):
-            await forget_schedule(store, found)
-            return f"Cancelled {found.id}."
-        if found.is_over:
-            return f"{found.id} is already over: {found.status}."
-        if await cancel_without_app(store, SystemClock(), found):
-            return f"Cancelled {found.id}."
-        return f"{found.id} is running in another process, which was asked to cancel it."
+async def _cancel(store: Store, id: str) -> str:
+    found = await _find(store, id)
+    if isinstance(found, Scheduled):
+        await forget_schedule(store, found)
+        return f"Cancelled {found.id}."
+    if found.is_over:
+        return f"{found.id} is already over: {found.status}."
+    if await cancel_without_app(store, SystemClock(), found):
+        return f"Cancelled {found.id}."
+    return f"{found.id} is running in another process, which was asked to cancel it."
 
 
 # --- later ------------------------------------------------------------------------------------------------------------

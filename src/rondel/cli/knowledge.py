@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..charge import Scope
 from ..contracts.embedder import Embedder
-from ..contracts.knowledge import BaseInfo, Filter, StoredDocument
+from ..contracts.knowledge import BaseInfo, Filter, KnowledgeStore, StoredDocument
 from ..contracts.source import Passage
 from ..engines.local.minilm import LocalEmbedder
 from ..errors import RondelError
@@ -48,6 +48,11 @@ class Opened(msgspec.Struct, frozen=True):
     knowledge: Knowledge
     ledger: Ledger
     config: Config
+
+    @property
+    def store(self) -> KnowledgeStore:
+        assert self.knowledge.store is not None
+        return self.knowledge.store
 
     def bases(self, name: str) -> list[KnowledgeBase]:
         names = (name,) if name else self.knowledge.names
@@ -87,11 +92,9 @@ def _run(work: Callable[[Opened], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, help="Manage and search the knowledge bases.")
-@click.pass_context
-def knowledge(context: click.Context) -> None:
-    if context.invoked_subcommand is None:
-        context.invoke(list_bases, as_json=False)
+@click.group(cls=CommandGroup)
+def knowledge() -> None:
+    """Manage and search the knowledge bases."""
 
 
 # --- sync -------------------------------------------------------------------------------------------------------------
@@ -240,9 +243,7 @@ def list_bases(as_json: bool) -> None:
     """List the knowledge bases."""
 
     async def work(opened: Opened) -> list[tuple[KnowledgeBase, BaseInfo]]:
-        store = opened.knowledge.store
-        assert store is not None
-        return [(base, await store.info(base.key) or BaseInfo(base.key)) for base in opened.bases("")]
+        return [(base, await opened.store.info(base.key) or BaseInfo(base.key)) for base in opened.bases("")]
 
     found = _run(work)
     if as_json:
@@ -280,14 +281,10 @@ def show_base(base: str, path: str, as_json: bool) -> None:
     """Show the documents of a base, or the chunks of one document."""
 
     async def documents(opened: Opened) -> list[StoredDocument]:
-        store = opened.knowledge.store
-        assert store is not None
-        return await store.documents(opened.knowledge.base(base).key)
+        return await opened.store.documents(opened.knowledge.base(base).key)
 
     async def chunks(opened: Opened) -> list[dict[str, Any]]:
-        store = opened.knowledge.store
-        assert store is not None
-        found = await store.chunks_of(opened.knowledge.base(base).key, path)
+        found = await opened.store.chunks_of(opened.knowledge.base(base).key, path)
         if not found:
             raise RondelError(f"the knowledge base {base!r} has no document {path!r}; `rondel knowledge show {base}`")
         return [msgspec.to_builtins(stored.chunk) for stored in found]
@@ -320,10 +317,9 @@ def remove(base: str) -> None:
     """Remove what is stored of a base. Its files stay; the next sync reads them again."""
 
     async def work(opened: Opened) -> bool:
-        store, one = opened.knowledge.store, opened.knowledge.base(base)
-        assert store is not None
-        async with store.lock(one.key):
-            return await store.remove(one.key)
+        key = opened.knowledge.base(base).key
+        async with opened.store.lock(key):
+            return await opened.store.remove(key)
 
     if not _run(work):
         raise RondelError(f"nothing is stored of the knowledge base {base!r}")

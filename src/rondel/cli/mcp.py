@@ -33,11 +33,9 @@ FAILED = 1
 LINE_CHARS = 300
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, help="Manage MCP servers, or serve the agents as one.")
-@click.pass_context
-def mcp(context: click.Context) -> None:
-    if context.invoked_subcommand is None:
-        context.invoke(list_servers, as_json=False)
+@click.group(cls=CommandGroup)
+def mcp() -> None:
+    """Manage MCP servers, or serve the agents as one."""
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------

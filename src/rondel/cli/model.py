@@ -28,11 +28,9 @@ from ._output import show, show_json, tell
 from ._weights import licence_of, pull_with_bar
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, help="Manage the embedded models.")
-@click.pass_context
-def model(context: click.Context) -> None:
-    if context.invoked_subcommand is None:
-        context.invoke(list_models, as_json=False)
+@click.group(cls=CommandGroup)
+def model() -> None:
+    """Manage the embedded models."""
 
 
 @model.command(name="list")

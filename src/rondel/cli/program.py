@@ -21,7 +21,7 @@ COMMANDS = {
     "logs": "Show the gateway's request log.",
     "run": "Print one answer on stdout.",
     "imagine": "Make a picture, or edit one.",
-    "conversations": "List the conversations, newest first.",
+    "conversations": "Manage and search the conversations.",
     "resume": "Continue an interrupted conversation, then chat.",
     "stop": "Stop what is running in a conversation, also in another terminal.",
     "trace": "Show what happened in a conversation, as a tree.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -17,9 +16,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..contracts.ledger import Row, Totals, dimensions_in
-from ..contracts.window import WINDOWS, Window, day_number
-from ..errors import ConfigError, RondelError, nearest
+from ..contracts.ledger import Totals, dimensions_in
+from ..contracts.window import Window, day_number
+from ..errors import ConfigError, RondelError
 from ..ledger.ledger import Ledger
 from ..ledger.spending import LimitState, cost_text, dollars
 from ..project.config import make_ledger
@@ -27,7 +26,7 @@ from ..project.folder import open_store
 from ..project.settings import Config
 from ..surfaces.terminal.console import live
 from ..surfaces.terminal.listing import Listing
-from ..surfaces.usage import UsageReport
+from ..surfaces.usage import UsageReport, plain_row, sums_of, to_csv
 from ..surfaces.usage import report as usage_report
 from ..text.printable import one_line
 from ._options import as_json, flag, limit, string
@@ -39,7 +38,6 @@ WIDTH_MAX = 1_000
 REFRESH_S = 1.0
 TITLES = {"day": "today", "week": "this week", "month": "this month", "lifetime": "all time"}
 UNITS = {"d": 1, "w": 7, "m": 30}
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins with one of these would be a formula in a spreadsheet
 
 
 class View(msgspec.Struct, frozen=True):
@@ -67,8 +65,6 @@ def usage(**options: Any) -> None:
         raise ConfigError("use either --json or --csv")
     if view.watch and (view.as_json or view.as_csv or not sys.stdout.isatty()):
         raise ConfigError("--watch needs a terminal and cannot be used with --json or --csv")
-    if view.window and view.window not in WINDOWS:
-        raise ConfigError(f"there is no window {view.window!r}{nearest(view.window, WINDOWS)}")
     try:
         dimensions_in(view.by)
     except RondelError as error:
@@ -103,7 +99,7 @@ async def _usage(view: View, config: Config) -> None:
             return
         report = await _report(ledger, view)
         if view.as_csv:
-            _write_csv(report)
+            sys.stdout.write(to_csv(report))
         elif view.as_json:
             show_json(_plain(report))
         else:
@@ -227,8 +223,8 @@ def _plain(report: UsageReport) -> dict[str, Any]:
     return {
         "by": report.by,
         "window": report.window,
-        "totals": {window: _sums(totals) for window, totals in report.totals.items()},
-        "rows": [{"window": row.key, **_values(row), **_sums(row.totals)} for row in report.rows],
+        "totals": {window: sums_of(totals) for window, totals in report.totals.items()},
+        "rows": [plain_row(row) for row in report.rows],
         "limits": [
             {
                 **msgspec.structs.asdict(state.rule),
@@ -242,28 +238,3 @@ def _plain(report: UsageReport) -> dict[str, Any]:
             for state in report.limits
         ],
     }
-
-
-def _values(row: Row) -> dict[str, str]:
-    return dict(zip(dimensions_in(row.dimension), row.values, strict=False))
-
-
-def _sums(totals: Totals) -> dict[str, Any]:
-    """Return totals as plain values. The cost is null if no call has a known price."""
-    sums = msgspec.structs.asdict(totals)
-    del sums["cost_nanousd"], sums["updated_at"]
-    known = totals.calls > totals.unpriced or not totals.calls
-    return {**sums, "cost_usd": totals.cost_usd if known else None}
-
-
-def _write_csv(report: UsageReport) -> None:
-    columns = ["window", *dimensions_in(report.by), *_sums(Totals())]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
-    for row in report.rows:
-        cells = {"window": row.key, **_values(row), **_sums(row.totals)}
-        writer.writerow([_cell(cells[column]) for column in columns])
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

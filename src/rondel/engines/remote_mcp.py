@@ -28,9 +28,6 @@ class RemoteMcp(Wrapper):
         super().__init__(engine)
         self._sleep = sleep
 
-    def __repr__(self) -> str:
-        return f"RemoteMcp({self._engine!r})"
-
     @property
     def dialect(self) -> str:
         return dialect_of(self._engine)

@@ -32,9 +32,6 @@ class FetchImages(Wrapper):
         super().__init__(engine)
         self._dialect, self._fetcher, self._bounds = dialect, fetcher, bounds
 
-    def __repr__(self) -> str:
-        return f"FetchImages({self._engine!r})"
-
     @property
     def dialect(self) -> str:
         return dialect_of(self._engine)

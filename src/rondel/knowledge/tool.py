@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..contracts.knowledge import Filter
 from ..errors import ToolError, nearest
-from ..machine.citing import numbered_passages, search_knowledge
+from ..machine import citing
 from ..tool import CallContext, NoResult, Tool, tool
 from ..values import Text
 
@@ -40,9 +40,12 @@ def knowledge_tool(allowed: Sequence[str] = ()) -> Tool:
             raise ToolError(f"there is no knowledge base {base!r}{nearest(base, tuple(allowed))}")
         bases = (base,) if base else tuple(allowed)
         filter = Filter((path,) if path else (), (tag,) if tag else ())
-        found = await search_knowledge(context.turn, query, limit, bases=bases, filter=filter)
+        found = await citing.search_knowledge(context.turn, query, limit, bases=bases, filter=filter)
         if not found:
             return NoResult(f"Nothing in the documents matches {query[:200]!r}.", "Try other words.")
-        return Text(f"{HEAD}\n\n"), numbered_passages(context.turn, found)
+        return Text(f"{HEAD}\n\n"), citing.numbered_passages(context.turn, found)
 
     return tool(name="search_knowledge", idempotent=True)(search)
+
+
+search_knowledge = knowledge_tool()

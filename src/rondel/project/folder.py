@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -182,22 +182,37 @@ async def assemble(
         return await assemble(
             project, agent, engine, inputs_known=inputs_known, recover=recover, is_public=is_public, store=store
         )
-    store = store or open_store(project.config)
-    app = App(
-        *agents,
-        engine=default,
-        store=store,
-        ledger=make_ledger(store.ledger_store, project.config),
-        make_engine=lambda name: _engine_or_reason(name, project.config),
-        recover=recover,
-        environment=process_environment(project.config, os.environ),
-        knowledge=make_knowledge(project.config),
-        web_search=make_web_search(project.config),
-        embedder=partial(make_tool_embedder, project.config),
-        images=make_image_engines(project.config),
-        image_options=project.config.images.defaults,
-    )
+    make = partial(_engine_or_reason, config=project.config)
+    app = make_app(agents, project.config, os.environ, engine=default, make_engine=make, recover=recover, store=store)
     return Assembled(app, agents[0], picked, asks)
+
+
+def make_app(
+    agents: Sequence[Agent],
+    config: Config,
+    env: Mapping[str, str],
+    *,
+    engine: str | Engine,
+    make_engine: Callable[[str], Engine],
+    recover: bool,
+    store: Store | None = None,
+) -> App:
+    """Make an app with everything that the configuration gives to agents. `env` has the keys of engines."""
+    store = store or open_store(config)
+    return App(
+        *agents,
+        engine=engine,
+        store=store,
+        ledger=make_ledger(store.ledger_store, config),
+        make_engine=make_engine,
+        recover=recover,
+        environment=process_environment(config, os.environ),
+        knowledge=make_knowledge(config, env=env),
+        web_search=make_web_search(config),
+        embedder=partial(make_tool_embedder, config),
+        images=make_image_engines(config, env=env),
+        image_options=config.images.defaults,
+    )
 
 
 def asks_a_model(name: str, agents: Sequence[Agent], *, inputs_known: bool = False, facts: bool = True) -> bool:
@@ -257,7 +272,7 @@ def builtin_agent(engine: Engine, *, knows: bool = False) -> Agent:
         tools = tuple(tool for tool in tools if tool.name in ("calculate", "run_shell"))
         prompt, plugins = PROMPT, [Clock()]
     if knows:
-        from ..tools.search_knowledge import search_knowledge
+        from ..knowledge.tool import search_knowledge
 
         tools, prompt = (*tools, search_knowledge), prompt + KNOWLEDGE_PROMPT
     return Agent(BUILTIN, prompt, tools=tools, plugins=tuple(plugins), description=about)

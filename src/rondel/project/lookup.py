@@ -64,8 +64,8 @@ TOOLS: dict[str, str] = {
     "list_schedules": "rondel.tools.schedule:list_schedules",
     "run_shell": "rondel.tools.shell:run_shell",
     "schedule": "rondel.tools.schedule:schedule",
-    "search_knowledge": "rondel.tools.search_knowledge:search_knowledge",
-    "web_search": "rondel.tools.web_search:web_search",
+    "search_knowledge": "rondel.knowledge.tool:search_knowledge",
+    "web_search": "rondel.knowledge.web.tool:web_search",
 }
 ENTRY_POINTS = "rondel.plugins"
 NOWHERE = Where()

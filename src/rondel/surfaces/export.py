@@ -14,6 +14,7 @@ from ..contracts.store import ConversationInfo, Log
 from ..errors import RondelError, nearest
 from ..files.media import image_type
 from ..machine.transcript import Transcript
+from ..text.attached import code_block
 from ..values import Media, Message, ToolCall, ToolResult
 
 Format: TypeAlias = Literal["markdown", "json"]
@@ -60,7 +61,8 @@ def _blocks(message: Message, info: ConversationInfo) -> Iterator[str]:
     if message.role == "tool":
         for part in message.parts:
             if isinstance(part, ToolResult):
-                yield f"## {part.name or 'a tool'} {'failed' if part.is_error else 'returned'}\n\n{_fenced(part.text)}"
+                outcome = "failed" if part.is_error else "returned"
+                yield f"## {part.name or 'a tool'} {outcome}\n\n{code_block(part.text)}"
                 yield from (_media(inner) for inner in part.parts if isinstance(inner, Media))
         return
     if said or calls or media:
@@ -70,7 +72,7 @@ def _blocks(message: Message, info: ConversationInfo) -> Iterator[str]:
     yield from map(_media, media)
     for call in calls:
         arguments = msgspec.json.format(msgspec.json.encode(call.arguments, enc_hook=str), indent=2).decode()
-        yield f"Calls `{call.name}`:\n\n{_fenced(arguments, 'json')}"
+        yield f"Calls `{call.name}`:\n\n{code_block(arguments, 'json')}"
 
 
 def _media(part: Media) -> str:
@@ -79,10 +81,3 @@ def _media(part: Media) -> str:
         return f"({part.kind} {part.name or part.mime})"
     named = part.name.translate(_BRACKETS)
     return f"![{named or part.kind}](data:{mime};base64,{base64.b64encode(part.data).decode()})"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"

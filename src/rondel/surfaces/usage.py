@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from typing import Any
 
+import msgspec
+
 from ..charge import EACH, Scope
-from ..contracts.ledger import PAGE_MAX, Row, Rule, Totals
+from ..contracts.ledger import PAGE_MAX, Row, Rule, Totals, dimensions_in
 from ..contracts.window import WINDOWS, Window, day_number
 from ..errors import ConfigError, nearest
 from ..ledger.ledger import Ledger
 from ..ledger.spending import LimitState
 from ..values import Value
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins with one of these would be a formula in a spreadsheet
 
 
 class UsageReport(Value, frozen=True):
@@ -48,6 +54,34 @@ async def report(
     else:
         rows = await _rows(ledger, by, chosen, since, sys.maxsize if limit is None else limit)
     return UsageReport(by, chosen, totals, tuple(rows), limits, overview)
+
+
+def sums_of(totals: Totals) -> dict[str, Any]:
+    """Return totals as plain values. The cost is null if no call has a known price."""
+    sums = msgspec.structs.asdict(totals)
+    del sums["cost_nanousd"], sums["updated_at"]
+    known = totals.calls > totals.unpriced or not totals.calls
+    return {**sums, "cost_usd": totals.cost_usd if known else None}
+
+
+def plain_row(row: Row) -> dict[str, Any]:
+    values = zip(dimensions_in(row.dimension), row.values, strict=False)
+    return {"window": row.key, **dict(values), **sums_of(row.totals)}
+
+
+def to_csv(report: UsageReport) -> str:
+    """Return the rows of a report for a spreadsheet."""
+    columns = ["window", *dimensions_in(report.by), *sums_of(Totals())]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for cells in map(plain_row, report.rows):
+        writer.writerow([_cell(cells[column]) for column in columns])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 async def _rows(ledger: Ledger, by: str, window: Window, since: str, most: int) -> list[Row]:

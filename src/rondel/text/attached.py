@@ -11,7 +11,6 @@ from ..values import Media, Message
 
 _NEVER_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip")
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_FENCES = re.compile(r"^ {0,3}(`{3,})", re.M)
 
 
 def text_in(media: Media) -> str | None:
@@ -37,11 +36,17 @@ def looks_binary(data: bytes) -> bool:
     return _BINARY.search(data.decode("latin-1")) is not None
 
 
+def code_block(text: str, language: str = "") -> str:
+    """Return a text between fences that it cannot close."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
 def fenced(what: str, text: str) -> str:
-    """Return a text between fences that it cannot close, under a line that says what it is."""
-    longest = max((len(found[1]) for found in _FENCES.finditer(text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{what}:\n{fence}\n{text.rstrip(chr(10))}\n{fence}"
+    """Return a text as a code block, under a line that says what it is."""
+    return f"{what}:\n{code_block(text.rstrip(chr(10)))}"
 
 
 def as_text(media: Media) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ..text.attached import code_block
 from ..values import Value
 from .node import TraceNode
 from .text import DEEPER, details, facts_text, line_of, one_line, shown
@@ -69,7 +70,7 @@ def _short(card: Card) -> list[str]:
         *([] if turn.ran else ["Ran: no"]),
         *(one_line(line_of(step, depth), 200) for depth, step in _steps(card) if step.kind != "round"),
     ]
-    return [*_fenced("\n".join(lines)), ""]
+    return [*code_block("\n".join(lines), "text").splitlines(), ""]
 
 
 def _long(card: Card) -> list[str]:
@@ -101,7 +102,7 @@ def _status(node: TraceNode) -> str:
 
 
 def _field(name: str, text: str) -> list[str]:
-    return [f"{name.capitalize()}:", "", *_fenced(text), ""]
+    return [f"{name.capitalize()}:", "", *code_block(text, "text").splitlines(), ""]
 
 
 def _plain(text: str) -> str:
@@ -110,15 +111,5 @@ def _plain(text: str) -> str:
 
 def _code(text: str) -> str:
     text = " ".join(text.split())
-    ticks = "`" * (_longest_run(text) + 1)
+    ticks = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     return f"{ticks} {text} {ticks}" if "`" in text else f"`{text}`"
-
-
-def _fenced(text: str) -> list[str]:
-    """Return a code block whose fence is longer than any in the text, so that the text cannot end it."""
-    fence = "`" * max(3, _longest_run(text) + 1)
-    return [f"{fence}text", *text.splitlines(), fence]
-
-
-def _longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall("`+", text)), default=0)

@@ -38,7 +38,9 @@ from .setup import Setup
 log = logging.getLogger("rondel.gateway")
 
 Scope: TypeAlias = Mapping[str, Any]
-Answering: TypeAlias = Callable[[Request, Record, Permit], Awaitable[dict[str, Any]]]
+Answer: TypeAlias = Callable[[Setup, Exchange], Coroutine[Any, Any, None]]
+Service: TypeAlias = Callable[[Request, Record, Permit], Awaitable[dict[str, Any]]]
+"""Returns the body of an answer that is not streamed: embeddings or pictures."""
 TICK_S = 1.0  # how often streams are checked for silence
 PATHS = {"/messages": "anthropic", "/chat/completions": "openai-chat", "/responses": "openai-responses"}
 COUNT = "/messages/count_tokens"
@@ -159,7 +161,7 @@ class Gateway:
             if origin := headers.get("origin"):
                 out.head = lambda: _cors(origin)
             if path in PATHS and scope["method"] == "POST":
-                await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._answer)
+                await self._serve(self._dialect(PATHS[path]), headers, query, receive, out, self._chat)
             elif path == EMBEDDINGS and scope["method"] == "POST":
                 answer = partial(self._answer_whole, "embedding", lambda setup: setup.embeddings.answer)
                 await self._serve(self._dialect("openai-chat"), headers, query, receive, out, answer)
@@ -289,7 +291,7 @@ class Gateway:
         query: str,
         receive: Receive,
         out: Outgoing,
-        answer: Callable[[Setup, Request, Record, Outgoing], Awaitable[None]],
+        answer: Answer,
         read: Callable[[bytes, Mapping[str, str]], bytes] | None = None,
     ) -> None:
         """Read a request and answer it. `read` turns a body that is not JSON into one that is."""
@@ -319,7 +321,7 @@ class Gateway:
         try:
             setup.enter()
             with DisconnectGuard(self._group, receive, out.is_over) as guard:
-                await answer(setup, request, record, out)
+                await self._answer(setup, Exchange(setup.parts, request, out, record), answer)
             if guard.has_left:
                 record.outcome = "left"
         finally:
@@ -328,17 +330,14 @@ class Gateway:
             self.records.end(record)
             await setup.leave(request)
 
-    async def _answer(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
-        exchange = Exchange(setup.parts, request, out, record)
+    async def _answer(self, setup: Setup, exchange: Exchange, answer: Answer) -> None:
+        """Await an answer, and report errors to the caller."""
+        request, record = exchange.request, exchange.record
         try:
-            decision = await setup.decide(request)
-            record.rule, record.why, record.warnings = decision.rule, decision.why, decision.warnings
-            answer = exchange.answer(setup.candidates(request, decision), setup.opening(request, decision))
-            await self._until_stopped(answer)
-            setup.learn(record, decision.estimated)
+            await self._until_stopped(answer(setup, exchange))
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
-            await self._refuse(out, request.dialect, error)
+            await self._refuse(exchange.outgoing, request.dialect, error)
         except EngineError as error:
             await exchange.report(error)
         except RondelError as error:
@@ -347,44 +346,25 @@ class Gateway:
             log.exception("request %s failed", request.id)
             await exchange.report(EngineError(f"the gateway failed; its log has the reason under {request.id}"))
 
-    async def _count(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
-        try:
-            await self._until_stopped(self._counted(setup, request, record, out))
-        except Refused as error:
-            record.outcome, record.error, record.status = "failed", str(error), error.status
-            await self._refuse(out, request.dialect, error)
-        except EngineError as error:
-            await Exchange(setup.parts, request, out, record).report(error)
+    async def _chat(self, setup: Setup, exchange: Exchange) -> None:
+        request, record = exchange.request, exchange.record
+        decision = await setup.decide(request)
+        record.rule, record.why, record.warnings = decision.rule, decision.why, decision.warnings
+        await exchange.answer(setup.candidates(request, decision), setup.opening(request, decision))
+        setup.learn(record, decision.estimated)
 
     async def _answer_whole(
-        self,
-        rule: str,
-        service: Callable[[Setup], Answering],
-        setup: Setup,
-        request: Request,
-        record: Record,
-        out: Outgoing,
+        self, rule: str, service: Callable[[Setup], Service], setup: Setup, exchange: Exchange
     ) -> None:
-        """Answer with the body that a service returns: embeddings or pictures."""
+        request, record = exchange.request, exchange.record
         record.rule = rule
-        exchange = Exchange(setup.parts, request, out, record)
-        try:
-            await self._until_stopped(self._answered(service(setup), setup, request, record, out))
-        except Refused as error:
-            record.outcome, record.error, record.status = "failed", str(error), error.status
-            await self._refuse(out, request.dialect, error)
-        except EngineError as error:
-            await exchange.report(error)
-        except RondelError as error:
-            await exchange.report(EngineError(str(error)))
-
-    async def _answered(self, answer: Answering, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
-        body = await answer(request, record, setup.permit(request.key))
+        body = await service(setup)(request, record, setup.permit(request.key))
         record.outcome, record.status = "done", 200
-        await _reply(out, 200, body)
+        await _reply(exchange.outgoing, 200, body)
 
-    async def _counted(self, setup: Setup, request: Request, record: Record, out: Outgoing) -> None:
+    async def _count(self, setup: Setup, exchange: Exchange) -> None:
         """Answer with the tokens of a prompt: counted by the upstream if it can, else estimated."""
+        request, record, out = exchange.request, exchange.record, exchange.outgoing
         decision = await setup.decide(request)
         record.rule, record.why = decision.rule, decision.why
         engine, record.engine = setup.parts.outages.order(setup.candidates(request, decision))[0][0]

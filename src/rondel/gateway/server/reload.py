@@ -59,16 +59,11 @@ class Reloader:
         return config
 
     async def follow(
-        self,
-        clock: Clock,
-        changed: Callable[[Config], Awaitable[None]],
-        refused: Callable[[str], None],
-        *,
-        period_s: float = PERIOD_S,
+        self, clock: Clock, changed: Callable[[Config], Awaitable[None]], refused: Callable[[str], None]
     ) -> None:
         """Check the file until cancelled. `changed` may refuse a configuration by raising ConfigError."""
         while True:
-            await clock.sleep_until(clock.now() + period_s)
+            await clock.sleep_until(clock.now() + PERIOD_S)
             await self.check(changed, refused)
 
     async def check(

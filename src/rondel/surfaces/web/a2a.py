@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from ...errors import QuestionError, RondelError
 from ...events import CallProgressed, Event, TurnFinished, TurnStarted
@@ -23,7 +23,7 @@ from ...values import Media, Message, Text
 from .a2a_tasks import INPUT_REQUIRED, SUBMITTED, WORKING, Task, Wire, task_id, tasks_of
 from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, Attachment, find_id, read_parts, take_up
 from .feed import PING
-from .route import Call, Nothing, Open, Problem, Route, encode, read_body
+from .route import Call, Nothing, Open, Problem, Route, encode, event_stream, read_body
 
 VERSION = "1.0"
 CARD = "/.well-known/agent-card.json"
@@ -129,7 +129,7 @@ def _card(call: Call[Nothing, Nothing], name: str) -> Response:
         "description": about,
         "version": call.web.about.version,
         "supportedInterfaces": [
-            {"url": f"{_base(call)}/a2a/{name}", "protocolBinding": "JSONRPC", "protocolVersion": VERSION}
+            {"url": f"{call.address}/a2a/{name}", "protocolBinding": "JSONRPC", "protocolVersion": VERSION}
         ],
         "capabilities": {"streaming": True, "pushNotifications": False, "extendedAgentCard": False},
         "defaultInputModes": ["text/plain", "application/json", "image/png", "image/jpeg", "application/pdf"],
@@ -140,10 +140,6 @@ def _card(call: Call[Nothing, Nothing], name: str) -> Response:
         card["securitySchemes"] = {"key": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
         card["securityRequirements"] = [{"schemes": {"key": {"list": []}}}]
     return Response(encode(card), media_type="application/json", headers={"cache-control": "private, max-age=60"})
-
-
-def _base(call: Call[Any, Any]) -> str:
-    return str(call.request.base_url).rstrip("/")
 
 
 # --- JSON-RPC ---------------------------------------------------------------------------------------------------------
@@ -169,7 +165,7 @@ async def a2a(call: Call[Nothing, Nothing]) -> Response:
             events = stream(call, agent, _params(asked, kind))
             first = await anext(events)  # what is wrong is said before the stream begins
             pieces = _pieces(asked.id, first, events)
-            return StreamingResponse(pieces, media_type="text/event-stream", headers={"cache-control": "no-store"})
+            return event_stream(pieces)
         if "PushNotification" in asked.method:
             raise A2AError(NO_PUSH, "push notifications are not sent; subscribe to the task, or ask for it again")
         if asked.method == "GetExtendedAgentCard":
@@ -235,7 +231,7 @@ async def send(call: Call[Any, Any], agent: str, params: SendParams) -> Wire:
     if begun.view is not None and not configuration.return_immediately:
         await begun.view.result(check=False)
     task = await _task(call, begun.conversation, begun.turn)
-    return {"task": task.wire(_base(call), history=configuration.history_length)}
+    return {"task": task.wire(call.address, history=configuration.history_length)}
 
 
 async def stream(call: Call[Any, Any], agent: str, params: SendParams) -> AsyncGenerator[Wire]:
@@ -249,7 +245,7 @@ async def stream(call: Call[Any, Any], agent: str, params: SendParams) -> AsyncG
 
 async def get(call: Call[Any, Any], agent: str, params: TaskParams) -> Wire:
     conversation, turn = await _find(call, params.id)
-    return (await _task(call, conversation, turn)).wire(_base(call), history=params.history_length)
+    return (await _task(call, conversation, turn)).wire(call.address, history=params.history_length)
 
 
 async def cancel(call: Call[Any, Any], agent: str, params: TaskParams) -> Wire:
@@ -264,7 +260,7 @@ async def cancel(call: Call[Any, Any], agent: str, params: TaskParams) -> Wire:
             async with contextlib.aclosing(_ends(call, conversation, turn, watcher)) as ends:
                 async for _ in ends:
                     pass
-    return (await _task(call, conversation, turn)).wire(_base(call))
+    return (await _task(call, conversation, turn)).wire(call.address)
 
 
 async def subscribe(call: Call[Any, Any], agent: str, params: TaskParams) -> AsyncGenerator[Wire]:
@@ -296,7 +292,7 @@ async def list_tasks(call: Call[Any, Any], agent: str, params: ListParams) -> Wi
         raise A2AError(PARAMS, "pageToken is not one of this list, or its task is gone; begin again without it")
     page = tasks[first or 0 : (first or 0) + size]
     more = bool(page) and page[-1] is not tasks[-1]
-    address, artifacts = _base(call), params.include_artifacts
+    address, artifacts = call.address, params.include_artifacts
     return {
         "tasks": [task.wire(address, history=params.history_length or 0, artifacts=artifacts) for task in page],
         "nextPageToken": page[-1].id if more else "",
@@ -449,7 +445,7 @@ async def _follow(
     """Yield the task as it is, then what happens in it, until it ends or waits for input. With `waits`, a task that
     waits for input is watched until somebody gives it."""
     watcher = await conversation.watch()  # before the task is read, so that nothing is missed in between
-    task, address, answer = await _task(call, conversation, turn), _base(call), AnswerText()
+    task, address, answer = await _task(call, conversation, turn), call.address, AnswerText()
     sent, files = task.text, {artifact["artifactId"] for artifact in task.artifacts(address)}
     yield {"task": task.wire(address)}
     so_far = "".join(map(answer.feed, conversation.reply_so_far()))
@@ -484,12 +480,8 @@ async def _ends(
     call: Call[Any, Any], conversation: Conversation, turn: str, watcher: Watcher
 ) -> AsyncGenerator[list[Event]]:
     """Yield a turn's events, until it ends or waits for input."""
-
-    async def is_allowed() -> bool:
-        return await call.web.still_allows(call)
-
     ours = _is_running(call, conversation, turn)
-    async with contextlib.aclosing(call.web.feeds.batches(watcher, is_allowed)) as batches:
+    async with contextlib.aclosing(call.web.feeds.batches(watcher, call.is_still_allowed)) as batches:
         async for batch in batches:
             seen: list[Event] = []
             for _, event in batch:

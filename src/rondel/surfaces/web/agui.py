@@ -17,17 +17,24 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from ...errors import RondelError
-from ...events import HistoryGiven
 from ...machine.conversation import Conversation
-from ...machine.journal import Journal
 from ...machine.transcript import Transcript
 from ...question import ALWAYS, NO, YES, Question
 from ...values import Media, Message, Text, ToolCall, ToolResult, Value
-from .agui_events import OURS, VERSION, Address, RunEvents, Wire, is_clients, messages_of
+from .agui_events import OURS, VERSION, Address, RunEvents, is_clients, messages_of
 from .chat import MESSAGES_MAX
-from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, TEXT_CHARS_MAX, Attachment, find_id, read_parts, take_up
+from .conversations import (
+    ADDRESS_CHARS_MAX,
+    ID_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    Attachment,
+    find_id,
+    give_history,
+    read_parts,
+    take_up,
+)
 from .feed import PING
-from .route import Call, Nothing, Open, Problem, Route, encode
+from .route import Call, Nothing, Open, Problem, Route, encode, event_stream, sse
 
 STATE_BYTES_MAX = 100_000
 _UNSPOKEN = ("system", "developer", "activity", "reasoning")
@@ -131,9 +138,7 @@ async def agui(call: Call[RunInput, Nothing]) -> StreamingResponse:
     if len(given.messages) > MESSAGES_MAX:
         raise Problem(413, f"at most {MESSAGES_MAX} messages can be sent; the thread keeps the earlier ones")
     conversation = await open_thread(call, given.thread_id, agent)
-    return StreamingResponse(
-        _stream(call, conversation), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+    return event_stream(_stream(call, conversation))
 
 
 async def open_thread(call: Call[Any, Any], thread: str, agent: str) -> Conversation:
@@ -150,14 +155,14 @@ async def _stream(call: Call[RunInput, Nothing], conversation: Conversation) -> 
     given = call.body
     about = {OURS: {"conversation": conversation.id}}
     first = {"threadId": given.thread_id, "runId": given.run_id, "protocolVersion": VERSION, "metadata": about}
-    yield _event({"type": "RUN_STARTED", **first})
+    yield sse({"type": "RUN_STARTED", **first})
     try:
         async with contextlib.aclosing(_run(call, conversation)) as events:
             async for event in events:
                 yield event
     except RondelError as error:
         code = error.code if isinstance(error, _Refused) else "refused"
-        yield _event({"type": "RUN_ERROR", "message": str(error), "code": code})
+        yield sse({"type": "RUN_ERROR", "message": str(error), "code": code})
 
 
 async def _run(call: Call[RunInput, Nothing], conversation: Conversation) -> AsyncGenerator[bytes]:
@@ -214,12 +219,8 @@ async def _begin(
         await conversation.stop()
     before = new.before
     if not transcript.turn and not transcript.messages and before:
-        history, before = before, ()
-
-        async def give(journal: Journal) -> None:
-            await journal.append(HistoryGiven(history, owed=False, person=call.person))
-
-        await call.app.journals.change(conversation.id, give)
+        await give_history(call, conversation, before)
+        before = ()
     message = new.message
     view = await conversation.send(message, person=call.person, id=message.id, before=before, scope=call.scope)
     view.close()
@@ -236,26 +237,23 @@ async def _show(call: Call[RunInput, Nothing], conversation: Conversation, is_ru
     if is_running and transcript.turn and transcript.outcome is None:
         for delta in conversation.reply_so_far():
             for event in events.feed(delta):
-                yield _event(event)
+                yield sse(event)
         async with contextlib.aclosing(_follow(call, conversation, events, watcher)) as pieces:
             async for piece in pieces:
                 yield piece
         return
     watcher.close()
     for event in events.shown():
-        yield _event(event)
+        yield sse(event)
 
 
 async def _follow(
     call: Call[RunInput, Nothing], conversation: Conversation, events: RunEvents, watcher: Any
 ) -> AsyncGenerator[bytes]:
-    async def is_allowed() -> bool:
-        return await call.web.still_allows(call)
-
-    async with contextlib.aclosing(call.web.feeds.batches(watcher, is_allowed)) as batches:
+    async with contextlib.aclosing(call.web.feeds.batches(watcher, call.is_still_allowed)) as batches:
         async for batch in batches:
             made = [event for _, seen in batch for event in events.feed(seen)]
-            yield b"".join(map(_event, made)) or PING
+            yield b"".join(map(sse, made)) or PING
             if events.is_over:
                 break
     if not events.is_over:
@@ -263,7 +261,7 @@ async def _follow(
     if events.is_changed:
         yield _snapshot(call, conversation, await conversation.transcript())
     for event in events.ending():
-        yield _event(event)
+        yield sse(event)
 
 
 def _events(
@@ -291,8 +289,7 @@ def _events(
 
 
 def _address(call: Call[Any, Any], conversation: Conversation) -> Address:
-    base = str(call.request.base_url).rstrip("/")
-    return lambda message, index: f"{base}/api/conversations/{conversation.id}/media/{message}/{index}"
+    return lambda message, index: f"{call.address}/api/conversations/{conversation.id}/media/{message}/{index}"
 
 
 def _snapshot(call: Call[RunInput, Nothing], conversation: Conversation, transcript: Transcript) -> bytes:
@@ -307,11 +304,7 @@ def _snapshot(call: Call[RunInput, Nothing], conversation: Conversation, transcr
         message.tool_call_id: message.id for message in given if message.role == "tool" and message.tool_call_id
     }
     messages = messages_of(transcript, _address(call, conversation), tool_ids)
-    return _event({"type": "MESSAGES_SNAPSHOT", "messages": [*theirs, *messages]})
-
-
-def _event(event: Wire) -> bytes:
-    return b"data: %b\n\n" % encode(event)
+    return sse({"type": "MESSAGES_SNAPSHOT", "messages": [*theirs, *messages]})
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------

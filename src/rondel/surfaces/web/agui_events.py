@@ -98,7 +98,9 @@ class RunEvents:
         self._queued: dict[str, Message] = {}
         self._ids = 0
         self._facts = {fact.name: fact.value for fact in transcript.facts.values()}
-        self._jobs: dict[str, Wire] = {job.id: _job(job.name, job.status) for job in transcript.jobs.values()}
+        self._jobs: dict[str, Wire] = {
+            job.id: {"name": job.name, "status": job.status} for job in transcript.jobs.values()
+        }
         self._main = Voice(self, "", called=transcript.called)
         self._voices: dict[str, Voice] = {}
         self._ended: dict[str, int] = {}
@@ -155,7 +157,7 @@ class RunEvents:
                     self._facts[fact.name] = fact.value
                     self._change_state("facts", fact.name, fact.value)
             case JobStarted():
-                self._job(event.job, _job(event.name, "running"))
+                self._job(event.job, {"name": event.name, "status": "running"})
             case JobFinished():
                 self._job(event.job, {"status": event.status, "text": event.digest.summary})
             case JobChanged():
@@ -180,10 +182,7 @@ class RunEvents:
         """Send a message that no engine wrote: of a person elsewhere, or of the agent itself."""
         if message.id in self._known or not message.shown or message.role not in ("user", "assistant"):
             return
-        self.send("TEXT_MESSAGE_START", messageId=message.id, role=message.role)
-        if message.text:
-            self.send("TEXT_MESSAGE_CONTENT", messageId=message.id, delta=message.text)
-        self.send("TEXT_MESSAGE_END", messageId=message.id)
+        self._main.whole(message)
 
     def _nested(self, above: str, nested: Nested) -> None:
         path, event = f"{above}/{nested.call_id}" if above else nested.call_id, nested.event
@@ -366,11 +365,16 @@ class Voice:
             case Notice():
                 self._events.notice("", "notice", {"text": event.text}, **self._tag)
             case MessageAdded(message=message) if message.role == "assistant" and message.shown and message.text:
-                self._send("TEXT_MESSAGE_START", messageId=message.id, role="assistant")
-                self._send("TEXT_MESSAGE_CONTENT", messageId=message.id, delta=message.text)
-                self._send("TEXT_MESSAGE_END", messageId=message.id)
+                self.whole(message)
             case _:
                 pass
+
+    def whole(self, message: Message) -> None:
+        """Send a message that does not stream."""
+        self._send("TEXT_MESSAGE_START", messageId=message.id, role=message.role)
+        if message.text:
+            self._send("TEXT_MESSAGE_CONTENT", messageId=message.id, delta=message.text)
+        self._send("TEXT_MESSAGE_END", messageId=message.id)
 
     # --- a reply as it streams ----------------------------------------------------------------------------------------
 
@@ -491,7 +495,7 @@ class Voice:
     def result(self, result: ToolResult) -> None:
         id = self.call(result.call_id)
         failed = {OURS: {"isError": True}} if result.is_error else None
-        content = result_content(result, self._events.address)
+        content = _content(result.parts, result.call_id, self._events.address)
         self._send(
             "TOOL_CALL_RESULT", messageId=result_id(id), toolCallId=id, content=content, role="tool", metadata=failed
         )
@@ -506,10 +510,6 @@ def thought_id(message: str, number: int) -> str:
 
 def result_id(call: str) -> str:
     return f"{call}-result"
-
-
-def _job(name: str, status: str) -> Wire:
-    return {"name": name, "status": status}
 
 
 def is_clients(question: Question) -> bool:
@@ -551,10 +551,6 @@ def content_part(part: Text | Media, address: str) -> Wire:
     if part.mime:
         source["mimeType"] = part.mime
     return {"type": kind, "source": source, **({"metadata": {"filename": part.name}} if part.name else {})}
-
-
-def result_content(result: ToolResult, address: Address) -> str | list[Wire]:
-    return _content(result.parts, result.call_id, address)
 
 
 def _content(parts: Iterable[Part], id: str, address: Address) -> str | list[Wire]:
@@ -613,6 +609,6 @@ def _tool(result: ToolResult, address: Address, tool_ids: Mapping[str, str]) -> 
         "id": tool_ids.get(result.call_id) or result_id(result.call_id),
         "role": "tool",
         "toolCallId": result.call_id,
-        "content": result_content(result, address),
+        "content": _content(result.parts, result.call_id, address),
     }
     return {**made, "error": result.text} if result.is_error else made

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from ...errors import RondelError, TokenLimitError
-from ...events import HistoryGiven
-from ...machine.journal import Journal
 from ...values import Message, Text, Value
-from .conversations import TEXT_CHARS_MAX
+from .conversations import TEXT_CHARS_MAX, give_history
 from .route import Call, Nothing, Problem, Route
 
 MESSAGES_MAX = 2_000
@@ -29,7 +27,7 @@ class ChatAnswer(Value, frozen=True):
 
 
 async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
-    """A10: always answers; a turn that fails or waits for a person says so in one sentence."""
+    """Always answers: a turn that fails or waits for a person says so in one sentence."""
     given = call.body.messages
     if not given:
         raise Problem(400, "there are no messages; send at least one message of the user")
@@ -39,12 +37,7 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
         raise Problem(400, "the last message must be the user's")
     conversation = call.app.conversation(agent=call.agent(call.body.agent))
     history = tuple(Message(one.role, (Text(one.content),), id=call.app.new_id("msg")) for one in given[:-1])
-    if history:
-
-        async def give(journal: Journal) -> None:
-            await journal.append(HistoryGiven(history, owed=False, person=call.person))
-
-        await call.app.journals.change(conversation.id, give)
+    await give_history(call, conversation, history)
     try:
         view = await conversation.send(given[-1].content, person=call.person, scope=call.scope)
         result = await view.result()
@@ -53,14 +46,10 @@ async def chat(call: Call[Chat, Nothing]) -> ChatAnswer:
             raise error.__cause__ from None  # says when to try again
         raise Problem(502, str(error)) from None
     finally:
-        await _forget(call, conversation.id)
+        await call.app.store.delete(conversation.id)
     if result.error and not result.output:
         raise Problem(502, result.error)
     return ChatAnswer(ChatMessage("assistant", result.output))
-
-
-async def _forget(call: Call[Any, Any], conversation: str) -> None:
-    await call.app.store.delete(conversation)
 
 
 ROUTES = (

@@ -13,16 +13,17 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from ...contracts.store import ConversationInfo
-from ...errors import QuestionError, RondelError
 from ...events import Entry, HistoryGiven
-from ...machine.conversation import Conversation
+from ...files.media import image_type, type_by_content
+from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Journal
 from ...machine.turn import caller_conversation
 from ...question import Question
+from ...text.attached import decoded
 from ...values import Media, MediaKind, Message, Text, ToolResult, Value
 from ..export import export
 from .feed import without_data
-from .route import Call, Done, Nothing, Problem, Route, encode
+from .route import Call, Done, Nothing, Problem, Route, event_stream, refused_with
 
 PAGE_MAX = 200
 ENTRIES_MAX = 5_000
@@ -104,15 +105,13 @@ class Sent(Value, frozen=True):
     seq: int
 
 
-class Edit(Value, frozen=True):
-    text: str
-
-
 class Title(Value, frozen=True):
     title: str
 
 
-class Given(Value, frozen=True):
+class NewText(Value, frozen=True):
+    """What a person types: another text for the last message, or the answer to a question."""
+
     text: str
 
 
@@ -238,20 +237,25 @@ async def fork(call: Call[Fork, Nothing]) -> Created:
 async def continued(call: Call[Any, Any], agent: str, messages: tuple[Message, ...]) -> Conversation:
     """Return a new conversation of this person that begins with these messages."""
     new = call.app.conversation(agent=agent)
+    await give_history(call, new, messages)
+    call.web.add_new(new.id, call.person, agent)
+    return new
+
+
+async def give_history(call: Call[Any, Any], conversation: Conversation, messages: tuple[Message, ...]) -> None:
+    """Append messages that were said elsewhere to a conversation."""
 
     async def give(journal: Journal) -> None:
         await journal.append(HistoryGiven(messages, owed=False, person=call.person))
 
     if messages:
-        await call.app.journals.change(new.id, give)
-    call.web.add_new(new.id, call.person, agent)
-    return new
+        await call.app.journals.change(conversation.id, give)
 
 
 # --- what happened ----------------------------------------------------------------------------------------------------
 
 
-async def entries(call: Call[Nothing, Range]) -> Response:
+async def entries(call: Call[Nothing, Range]) -> Entries:
     conversation = await find(call)
     limit = max(1, min(call.query.limit, ENTRIES_MAX))
     found = await conversation.entries(max(0, call.query.after))
@@ -259,19 +263,14 @@ async def entries(call: Call[Nothing, Range]) -> Response:
         msgspec.structs.replace(entry, event=without_data(entry.event, conversation.id)) for entry in found[:limit]
     ]
     seq = shown[-1].seq if shown else call.query.after
-    return Response(encode(Entries(tuple(shown), seq, len(found) > limit)), media_type="application/json")
+    return Entries(tuple(shown), seq, len(found) > limit)
 
 
 async def events(call: Call[Nothing, Range]) -> StreamingResponse:
     conversation = await find(call)
     last = call.request.headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else max(0, call.query.after)
-
-    async def is_allowed() -> bool:
-        return await call.web.still_allows(call)
-
-    stream = call.web.feeds.stream(conversation, after, is_allowed)
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+    return event_stream(call.web.feeds.stream(conversation, after, call.is_still_allowed))
 
 
 async def media(call: Call[Nothing, Nothing]) -> Response:
@@ -323,7 +322,12 @@ async def send(call: Call[NewMessage, Nothing]) -> Sent:
         await conversation.steer(Message("user", parts), person=call.person)
         return Sent(journal.transcript.turn, seq)
     await take_up(call, conversation)
-    view = await conversation.send(parts, person=call.person, id=id, scope=call.scope)
+    return await _sent(seq, conversation.send(parts, person=call.person, id=id, scope=call.scope))
+
+
+async def _sent(seq: int, starting: Awaitable[TurnView]) -> Sent:
+    """Start a turn, without watching it. `seq` is the position of the last entry before it."""
+    view = await starting
     view.close()
     return Sent(view.id, seq)
 
@@ -358,27 +362,11 @@ def _attached(given: Attachment) -> Media:
     return Media(kind, mime, data, name=name)
 
 
-_SIGNATURES: tuple[tuple[bytes, MediaKind, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image", "image/png"),
-    (b"\xff\xd8\xff", "image", "image/jpeg"),
-    (b"GIF87a", "image", "image/gif"),
-    (b"GIF89a", "image", "image/gif"),
-    (b"%PDF-", "file", "application/pdf"),
-)
-
-
 def typed(data: bytes) -> tuple[MediaKind, str]:
     """Return the kind and the type of a file by its content, never by its name or by what its sender says."""
-    for signature, kind, mime in _SIGNATURES:
-        if data.startswith(signature):
-            return kind, mime
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image", "image/webp"
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "file", "application/octet-stream"
-    return ("file", "text/plain") if b"\0" not in data else ("file", "application/octet-stream")
+    if mime := image_type(data):
+        return "image", mime
+    return "file", type_by_content(data) or ("application/octet-stream" if decoded(data) is None else "text/plain")
 
 
 async def stop(call: Call[Nothing, Nothing]) -> Stopped:
@@ -395,17 +383,13 @@ async def resume(call: Call[Nothing, Nothing]) -> Stopped:
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
     conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.retry(person=call.person, scope=call.scope))
-    view.close()
-    return Sent(view.id, seq)
+    return await _sent(seq, _changed(conversation.retry(person=call.person, scope=call.scope)))
 
 
-async def edit(call: Call[Edit, Nothing]) -> Sent:
+async def edit(call: Call[NewText, Nothing]) -> Sent:
     conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    view = await _changed(conversation.edit(call.body.text, person=call.person, scope=call.scope))
-    view.close()
-    return Sent(view.id, seq)
+    return await _sent(seq, _changed(conversation.edit(call.body.text, person=call.person, scope=call.scope)))
 
 
 async def undo(call: Call[Nothing, Nothing]) -> Done:
@@ -413,20 +397,12 @@ async def undo(call: Call[Nothing, Nothing]) -> Done:
     return Done()
 
 
-async def _changed(change: Awaitable[T]) -> T:
-    try:
-        return await _soon(change)
-    except Problem:
-        raise
-    except RondelError as error:
-        raise Problem(409, str(error)) from None
-
-
-async def _soon(change: Awaitable[T]) -> T:
+async def _changed(change: Awaitable[T], status: int = 409) -> T:
     """Wait for a change, but not for the end of a turn in another process. What was not done by then is not done."""
     try:
-        async with asyncio.timeout(CHANGE_S):
-            return await change
+        with refused_with(status):
+            async with asyncio.timeout(CHANGE_S):
+                return await change
     except TimeoutError:
         raise Problem(409, "another process works on this conversation; try again when its turn is over") from None
 
@@ -435,36 +411,25 @@ async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:
     return tuple(await (await find(call)).questions())
 
 
-async def answer(call: Call[Given, Nothing]) -> Sent:
+async def answer(call: Call[NewText, Nothing]) -> Sent:
     conversation = await find_to_talk(call)
     seq = (await call.app.journals.open(conversation.id)).seq
-    try:
-        view = await conversation.answer(call.path("question"), call.body.text, by=call.person.id)
-    except QuestionError as error:
-        raise Problem(409, str(error)) from None
-    view.close()
-    return Sent(view.id, seq)
+    with refused_with(409):
+        return await _sent(seq, conversation.answer(call.path("question"), call.body.text, by=call.person.id))
 
 
 async def use_engine(call: Call[Engine, Nothing]) -> Done:
     conversation = await find(call)
     if call.body.engine:
         call.check_engine(call.body.engine)
-    try:
-        await _soon(conversation.use_engine(call.body.engine))
-    except Problem:
-        raise
-    except RondelError as error:
-        raise Problem(400, str(error)) from None
+    await _changed(conversation.use_engine(call.body.engine), 400)
     return Done()
 
 
 async def download(call: Call[Nothing, Export]) -> Response:
     conversation = await find(call)
-    try:
+    with refused_with(404):
         document = await export(call.app.store, conversation.id, call.query.format)
-    except RondelError as error:
-        raise Problem(404, str(error)) from None
     kind = "application/json" if call.query.format == "json" else "text/markdown; charset=utf-8"
     headers = {"content-disposition": f'attachment; filename="{document.name}"'}
     return Response(document.text, media_type=kind, headers=headers)
@@ -489,12 +454,12 @@ ROUTES = (
     Route("POST", f"{_ID}/stop", stop, "Stop what is running.", returns=Stopped),
     Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Stopped),
     Route("POST", f"{_ID}/regenerate", regenerate, "Undo the last turn and send its message again.", returns=Sent),
-    Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=Edit, returns=Sent),
+    Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=NewText, returns=Sent),
     Route("POST", f"{_ID}/undo", undo, "Undo the last turn."),
     Route("POST", f"{_ID}/fork", fork, "Start a conversation with the messages up to one.", body=Fork,
           returns=Created),
     Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=Engine),
     Route("GET", f"{_ID}/questions", questions, "List the open questions.", returns=tuple[Question, ...]),
-    Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=Given,
+    Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=NewText,
           returns=Sent),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 from ...mcp.hub import hub_of
 from ...mcp.link import MISSING_SDK, Link
 from ...mcp.plugin import McpServers
+from ...mcp.remote import Offer, Status
 from ...mcp.spec import ServerSpec, login_path
 from ...values import Value
 from .route import Call, Done, Nothing, Problem, Route
@@ -80,19 +81,18 @@ def _status(call: Call[Any, Any], spec: ServerSpec, link: Link | None) -> Server
     kind = "stdio" if spec.command else "provider" if spec.is_remote else "http"
     login = call.web.works.info(_key(spec))
     stored = link is not None and link.logins is not None and login_path(link.logins, spec).exists()
-    if link is None:
+    if link is not None:
+        status, offer = link.status, link.offer
+        state, reason = status.state, status.reason
+    else:
+        status, offer = Status(), Offer()
         state, reason = ("provider", "the model's provider connects to it") if spec.is_remote else ("idle", "")
-        empty = ("", "", 0, 0, 0, ())
-        return ServerStatus(
-            spec.name, kind, spec.address, state, reason, *empty, spec.required, spec.approval, stored, login
-        )
-    status, offer = link.status, link.offer
     return ServerStatus(
         spec.name,
         kind,
         spec.address,
-        status.state,
-        status.reason,
+        state,
+        reason,
         status.server,
         status.protocol,
         len(offer.tools),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
-from collections.abc import AsyncGenerator
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -15,20 +13,22 @@ from ...agent import Agent
 from ...contracts.runtime import JobInfo
 from ...errors import RondelError
 from ...jobs.background import read_jobs
-from ...jobs.timetable import read_schedules
+from ...jobs.timetable import Scheduled, read_schedules
 from ...machine.transcript import Transcript
 from ...trace import TraceNode, markdown, only_turn, read
 from ...trace.assembly import Assembly, assembly_of
 from ...trace.redact import without_content, without_secrets
 from ...trace.request import RoundRequest, before_round, before_turn, first_message, request_of
 from ...values import Media, Text, Value, user
-from ..usage import UsageReport, report
+from ..usage import UsageReport, report, to_csv
 from .conversations import Created, continued, find, find_to_talk, owns
 from .feed import FIRST, PING, PING_S
-from .route import Call, Done, Nothing, Problem, Route, encode
+from .route import Call, Done, Nothing, Problem, Route, encode, event_stream, refused_with
 
 LISTED_MAX = 500
 PREVIEW_CHARS_MAX = 20_000
+
+J = TypeVar("J", bound=JobInfo | Scheduled)
 
 
 # --- traces -----------------------------------------------------------------------------------------------------------
@@ -48,10 +48,8 @@ async def trace(call: Call[Nothing, TraceQuery]) -> Response:
     await call.app.ledger.ready()
     root = await read(call.app.store, conversation.id, price=call.app.ledger.paid)
     if call.query.turn:
-        try:
+        with refused_with(404):
             root = only_turn(root, call.query.turn)
-        except RondelError as error:
-            raise Problem(404, str(error)) from None
     if call.query.content == "no" or call.query.format != "json":
         root = without_secrets(root, call.web.about.hide)
     if call.query.content == "no":
@@ -85,13 +83,11 @@ async def request(call: Call[Nothing, RequestQuery]) -> RoundRequest:
     """Assemble the request of a round again, as it would be made now. No model is asked."""
     conversation = await find(call)
     entries = await conversation.entries()
-    try:
+    with refused_with(404):
         agent, before = before_round(entries, call.query.turn, call.query.round)
         transcript = Transcript(before)
         resolved = call.app.registry.resolve(agent, transcript.engine, transcript.settings)
         return await request_of(agent, resolved, before, call.app.preview(agent, None, before))
-    except RondelError as error:
-        raise Problem(404, str(error)) from None
 
 
 async def rerun(call: Call[Rerun, Nothing]) -> Created:
@@ -100,17 +96,13 @@ async def rerun(call: Call[Rerun, Nothing]) -> Created:
     if call.body.engine:
         call.check_engine(call.body.engine)
     entries = await conversation.entries()
-    try:
+    with refused_with(404):
         kept = tuple(Transcript(before_turn(entries, call.body.turn)).messages)
         message = first_message(entries, call.body.turn)
         if message is None:
             raise Problem(409, "this turn did not start with a message of a person, so it cannot be run again")
         if call.body.engine:
             call.app.registry.engine(call.body.engine)  # raises for a wrong name
-    except Problem:
-        raise
-    except RondelError as error:
-        raise Problem(404, str(error)) from None
     new = await continued(call, conversation.agent, kept)
     if call.body.engine:
         await new.use_engine(call.body.engine)
@@ -132,25 +124,13 @@ class UsageQuery(Value, frozen=True):
 async def usage(call: Call[Nothing, UsageQuery]) -> UsageReport:
     query = call.query
     limit = max(1, min(query.limit, LISTED_MAX))
-    try:
+    with refused_with(400):
         return await report(call.app.ledger, by=query.by, window=query.window, since=query.since, limit=limit)
-    except RondelError as error:
-        raise Problem(400, str(error)) from None
 
 
 async def usage_csv(call: Call[Nothing, UsageQuery]) -> Response:
-    found = await usage(call)
-    out = io.StringIO()
-    table = csv.writer(out)
-    table.writerow(["window", found.by, "calls", "tokens_in", "tokens_out", "cost_usd"])
-    for row in found.rows:
-        totals = row.totals
-        shown = " / ".join(row.values)
-        # A cell that begins like a formula would be run by a spreadsheet.
-        shown = f"'{shown}" if shown[:1] in ("=", "+", "-", "@", "\t", "\r") else shown
-        table.writerow([row.key, shown, totals.calls, totals.tokens_in, totals.tokens_out, totals.cost_usd])
     headers = {"content-disposition": 'attachment; filename="usage.csv"'}
-    return Response(out.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(to_csv(await usage(call)), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 # --- agents -----------------------------------------------------------------------------------------------------------
@@ -249,27 +229,25 @@ async def jobs(call: Call[Nothing, Nothing]) -> Jobs:
 
 
 async def cancel_job(call: Call[Nothing, Nothing]) -> Done:
-    id = call.path("job")
-    for job in await read_jobs(call.app.store):
-        if job.id == id and await _may_see(call, job.conversation):
-            if not await call.app.background.cancel(job.conversation, id):
-                raise Problem(409, "this job is over already")
-            return Done()
-    for scheduled in await read_schedules(call.app.store):
-        if scheduled.id == id and await _may_see(call, scheduled.conversation):
-            await call.app.timetable.cancel(id)
-            return Done()
-    raise Problem(404, f"there is no job {id[:40]!r}")
+    found = await _find_job(call, (*await read_jobs(call.app.store), *await read_schedules(call.app.store)))
+    if isinstance(found, Scheduled):
+        await call.app.timetable.cancel(found.id)
+    elif not await call.app.background.cancel(found.conversation, found.id):
+        raise Problem(409, "this job is over already")
+    return Done()
 
 
 async def retry_job(call: Call[Nothing, Nothing]) -> Retried:
+    job = await _find_job(call, await read_jobs(call.app.store))
+    with refused_with(409):
+        return Retried(await call.app.background.retry(job.conversation, job.id))
+
+
+async def _find_job(call: Call[Any, Any], known: Iterable[J]) -> J:
     id = call.path("job")
-    for job in await read_jobs(call.app.store):
-        if job.id == id and await _may_see(call, job.conversation):
-            try:
-                return Retried(await call.app.background.retry(job.conversation, id))
-            except RondelError as error:
-                raise Problem(409, str(error)) from None
+    for one in known:
+        if one.id == id and await _may_see(call, one.conversation):
+            return one
     raise Problem(404, f"there is no job {id[:40]!r}")
 
 
@@ -324,13 +302,12 @@ async def api_description(call: Call[Nothing, Nothing]) -> Response:
 # --- requests of the gateway ------------------------------------------------------------------------------------------
 
 
-async def requests(call: Call[Nothing, Nothing]) -> Response:
-    newest = [record_of(record) for record in reversed(call.web.records.newest)]
-    return Response(encode({"requests": newest}), media_type="application/json")
+async def requests(call: Call[Nothing, Nothing]) -> dict[str, Any]:
+    return {"requests": [record_of(record) for record in reversed(call.web.records.newest)]}
 
 
 async def request_events(call: Call[Nothing, Nothing]) -> StreamingResponse:
-    return StreamingResponse(_records(call), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    return event_stream(_records(call))
 
 
 async def _records(call: Call[Any, Any]) -> AsyncGenerator[bytes]:
@@ -348,7 +325,7 @@ async def _records(call: Call[Any, Any]) -> AsyncGenerator[bytes]:
                 async with asyncio.timeout(PING_S):
                     yield await queue.get()
             except TimeoutError:
-                if not await call.web.still_allows(call):
+                if not await call.is_still_allowed():
                     return
                 yield PING
     finally:

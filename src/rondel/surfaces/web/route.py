@@ -5,12 +5,13 @@ The table of routes is the only list: Starlette's routes, the OpenAPI descriptio
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from ...app.app import App
 from ...charge import Scope
@@ -55,6 +56,17 @@ class Problem(RondelError):
         super().__init__(message)
 
 
+@contextmanager
+def refused_with(status: int) -> Generator[None]:
+    """Answer errors of the block with this status."""
+    try:
+        yield
+    except Problem:
+        raise
+    except RondelError as error:
+        raise Problem(status, str(error)) from None
+
+
 class Call(Generic[B, Q]):
     """A request, after access and shape were checked."""
 
@@ -97,6 +109,19 @@ class Call(Generic[B, Q]):
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
+
+    @property
+    def address(self) -> str:
+        """Where the caller reaches this server."""
+        return str(self.request.base_url).rstrip("/")
+
+    async def is_still_allowed(self) -> bool:
+        """Whether a stream may continue: its key or session may have been revoked."""
+        try:
+            person = (await self.web.people.who(self.web.gate, self.request)).person
+        except RondelError:
+            return False
+        return person.id == self.person.id and set(self.person.roles) <= set(person.roles)
 
 
 Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[Any]]
@@ -161,6 +186,15 @@ def _convert(raw: Any, kind: type[Q], what: str, *, strict: bool) -> Q:
 
 def encode(value: Any) -> bytes:
     return msgspec.json.encode(value, enc_hook=str)
+
+
+def sse(value: Any) -> bytes:
+    """Return a value as a server-sent event without a name."""
+    return b"data: %b\n\n" % encode(value)
+
+
+def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
+    return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
 def respond(value: Any) -> Response:

@@ -161,14 +161,6 @@ class WebApp:
             log.exception("%s %s failed", route.method, route.path)
             return problem(Problem(500, "this failed; the log of the server says why"))
 
-    async def still_allows(self, call: Call[Any, Any]) -> bool:
-        """Whether a stream may go on: its key or session may have been revoked."""
-        try:
-            person = (await self.people.who(self.gate, call.request)).person
-        except RondelError:
-            return False
-        return person.id == call.person.id and set(call.person.roles) <= set(person.roles)
-
 
 def _by_path() -> dict[str, list[Route]]:
     groups: dict[str, list[Route]] = {}

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from ...values import Person, Value
 from .people import COOKIE, SESSION_S, SessionInfo
-from .route import Call, Done, Nothing, Problem, Route, encode
+from .route import Call, Done, Nothing, Problem, Route, respond
 
 
 class LogIn(Value, frozen=True):
@@ -36,7 +36,7 @@ async def log_in(call: Call[LogIn, Nothing]) -> Response:
         raise Problem(400, "no key is needed here")
     browser, client = call.request.headers.get("user-agent", ""), call.request.client
     person, token = await call.web.people.log_in(gate, call.body.key, browser, client.host if client else "")
-    answer = Response(encode(_me(call, person)), media_type="application/json")
+    answer = respond(_me(call, person))
     answer.set_cookie(
         COOKIE,
         token,
@@ -51,7 +51,7 @@ async def log_in(call: Call[LogIn, Nothing]) -> Response:
 async def log_out(call: Call[Nothing, Nothing]) -> Response:
     if call.session:
         await call.web.people.forget(call.session)
-    answer = Response(encode(Done()), media_type="application/json")
+    answer = respond(Done())
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 

@@ -13,6 +13,7 @@ from ...errors import RondelError
 from ...machine.transcript import CarriedOut
 from ...machine.turn import Turn
 from ...prompt import HISTORY, Node, Prompt
+from ...text.attached import code_block
 from ...text.inputs import is_required, typed
 from ...text.template import MARK, Directive, Key, Template, scan, unique
 from ...tool import Tool
@@ -126,7 +127,7 @@ class TemplateEngine:
             case "Input":
                 return self._input(*arguments)
             case "Inputs":
-                return self._definitions(arguments[0]) if arguments else _fenced(_lines(turn.inputs))
+                return self._definitions(arguments[0]) if arguments else _yaml(_lines(turn.inputs))
             case "Fact":
                 return recalled_text(turn.top, *arguments, agent=self._script.agent.name)
             case "Defer":
@@ -145,7 +146,7 @@ class TemplateEngine:
         if not self._script.agents.knows_agent(agent):
             return f"[error: no agent is named {agent!r}]"
         fields = cast("dict[str, dict[str, Any]]", self._script.agents.agent(agent).inputs)
-        return _fenced(f"{name}: {_definition(field)}" for name, field in fields.items())
+        return _yaml(f"{name}: {_definition(field)}" for name, field in fields.items())
 
     # --- replies ------------------------------------------------------------------------------------------------------
 
@@ -279,9 +280,5 @@ def _definition(field: Mapping[str, Any]) -> str:
     return f"{about}({typed(field).get('type', 'any')}, {need})"
 
 
-def _fenced(lines: Iterable[str]) -> str:
-    text = "\n".join(lines)
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}yaml\n{text}\n{fence}"
+def _yaml(lines: Iterable[str]) -> str:
+    return code_block("\n".join(lines), "yaml")
