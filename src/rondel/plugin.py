@@ -68,8 +68,8 @@ class Plugin:
     """The tools that it offers. They are read when `lifespan` has begun, so it may set them there."""
     commands: Sequence[Command] = ()
     looks_for: Sequence[bytes] = ()
-    """Texts, one of which a gateway request's body must contain for this plugin to apply. The gateway relays a request
-    without parsing it if no plugin can apply; an empty sequence applies to every request."""
+    """Texts, one of which a gateway request must contain outside its tools for this plugin to apply. The gateway relays
+    a request without parsing it if no plugin can apply; an empty sequence applies to every request."""
     moves_prefix: bool = False
     """What this plugin adds before the end of a prompt changes from round to round, so a provider's prompt cache, which
     needs a common prefix, helps less."""

@@ -292,6 +292,17 @@ def test_a_request_that_no_lender_wants_to_see_is_relayed(upstream: Upstream, we
     assert "tools" not in upstream.visit(name).body
 
 
+def test_a_request_whose_tools_alone_mention_what_a_lender_wants_is_relayed(
+    upstream: Upstream, web: httpx2.Client
+) -> None:
+    name = upstream.plays(played("anthropic", says("Hello"), False))
+    post = post_of("anthropic", f"a:{name}", streams=False)
+    tools = [{"name": "draw", "description": "Draws [inject].", "input_schema": {"type": "object"}}]
+    got = web.post(post["url"], json={**post["json"], "tools": tools})
+    assert got.json()["id"] == "msg_up"
+    assert upstream.visit(name).body["tools"] == tools
+
+
 # --- the agents that come along ---------------------------------------------------------------------------------------
 
 

@@ -73,12 +73,12 @@ def each(raws: object, where: str, read: Callable[[Json], T]) -> list[T]:
     values: list[T] = []
     if raws is None:
         return values
-    if not isinstance(raws, list):
+    if type(raws) is not list:
         raise WireError(where, f"must be a list, got {shown(raws)}")
     try:
-        for raw in cast("list[Any]", raws):
-            if type(raw) is not dict:
-                raise WireError("", f"must be an object, got {shown(raw)}")
+        for raw in raws:  # pyright: ignore[reportUnknownVariableType]
+            if type(raw) is not dict:  # pyright: ignore[reportUnknownArgumentType]
+                raise WireError("", f"must be an object, got {shown(raw)}")  # pyright: ignore[reportUnknownArgumentType]
             values.append(read(raw))  # pyright: ignore[reportUnknownArgumentType]
     except WireError as error:
         raise error.inside(f"{where}[{len(values)}]") from None
@@ -167,7 +167,8 @@ def list_field(raw: Json, key: str) -> list[Any]:
 
 def objects(raw: Json, key: str) -> list[Json]:
     """`raw[key]` as a list of objects; empty when it is missing."""
-    values = field(raw, key, _LIST, [])
+    given = raw.get(key)
+    values = cast("list[Any]", given) if type(given) is list else field(raw, key, _LIST, [])
     for value in values:
         if type(value) is not dict:
             raise WireError(f"{key}[{values.index(value)}]", f"must be an object, got {shown(value)}")
@@ -194,7 +195,7 @@ def parse_object(data: str | bytes) -> Json:
         value = decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise WireError("", f"is not JSON: {shown(data)}") from None
-    return as_object(value)
+    return value if type(value) is dict else as_object(value)  # pyright: ignore[reportUnknownVariableType]
 
 
 # --- opaque -----------------------------------------------------------------------------------------------------------

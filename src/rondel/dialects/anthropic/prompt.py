@@ -224,7 +224,7 @@ def _read_system(system: object) -> list[Message]:
 
 def _read_message(raw: Json) -> list[Message]:
     """Read one message of the wire, which may be several of ours, or none."""
-    role, content = text_field(raw, "role"), raw.get("content")
+    role, content = raw.get("role"), raw.get("content")
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(content)
@@ -238,7 +238,7 @@ def _read_message(raw: Json) -> list[Message]:
     if role == "user":
         return _user_messages(parts, kept)
     if role != "system":
-        raise WireError("role", f"must be 'user' or 'assistant', got {shown(role)}")
+        raise WireError("role", f"must be 'user' or 'assistant', got {shown(text_field(raw, 'role'))}")
     return [Message("system", parts, opaque={NAME: {"role": "system", **kept.get(NAME, {})}})]
 
 

@@ -120,8 +120,7 @@ class Reader(EventReader):
         for choice in choices:
             if choice.get("index", 0) != 0:
                 continue
-            if choice.get("delta") is not None:
-                self._delta(object_field(choice, "delta"), out)
+            self._delta(object_field(choice, "delta"), out)
             if choice.get("finish_reason"):
                 self._ending = text_field(choice, "finish_reason")
         if not choices or self._ending is not None:

@@ -39,6 +39,7 @@ class HttpEngine:
 
     def __init__(self, endpoint: Endpoint, dialect: Dialect, model: str, facts: ModelFacts | None = None) -> None:
         self._endpoint, self._dialect, self._model = endpoint, dialect, model
+        self.name = f"{endpoint.provider}:{model}"
         self._facts = facts if facts is not None else facts_of(endpoint.provider, model)
         self._faults = Faults(endpoint, model)
         self._url = endpoint.url(dialect.path)
@@ -61,10 +62,6 @@ class HttpEngine:
 
     def __repr__(self) -> str:
         return f"HttpEngine({self._endpoint!r}, {self._dialect.name!r}, {self._model!r})"
-
-    @property
-    def name(self) -> str:
-        return f"{self._endpoint.provider}:{self._model}"
 
     @property
     def facts(self) -> ModelFacts:

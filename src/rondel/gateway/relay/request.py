@@ -84,10 +84,10 @@ class Request:
         self.__dict__.pop("prompt", None)
 
     def holds(self, *texts: bytes) -> bool:
-        """Whether the body has one of these texts anywhere. The answer is cached for each set of texts."""
+        """Whether the body has one of these texts outside its tools. The answer is cached for each set of texts."""
         held = self._held.get(texts)
         if held is None:
-            held = self._held[texts] = bool(texts) and _any_of(texts).search(self._body) is not None
+            held = self._held[texts] = bool(texts) and _any_of(texts).search(self.without_tools) is not None
         return held
 
     def tools_hold(self, text: bytes) -> bool:
