@@ -73,12 +73,12 @@ def each(raws: object, where: str, read: Callable[[Json], T]) -> list[T]:
     values: list[T] = []
     if raws is None:
         return values
-    if type(raws) is not list:
+    if not isinstance(raws, list):
         raise WireError(where, f"must be a list, got {shown(raws)}")
     try:
-        for raw in raws:  # pyright: ignore[reportUnknownVariableType]
-            if type(raw) is not dict:  # pyright: ignore[reportUnknownArgumentType]
-                raise WireError("", f"must be an object, got {shown(raw)}")  # pyright: ignore[reportUnknownArgumentType]
+        for raw in cast("list[Any]", raws):
+            if type(raw) is not dict:
+                raise WireError("", f"must be an object, got {shown(raw)}")
             values.append(read(raw))  # pyright: ignore[reportUnknownArgumentType]
     except WireError as error:
         raise error.inside(f"{where}[{len(values)}]") from None
