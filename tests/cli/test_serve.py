@@ -53,6 +53,20 @@ def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(pl
     assert serving.out == []
 
 
+def test_an_engine_on_the_command_line_is_the_default_also_after_a_reload(place: Place, server: ModelServer):
+    path = _write(place, server, '[gateway.routes]\ndefault = "test"\n')
+    with Serving(place, "serve", "--port", "0", "-e", "echo") as serving:
+        serving.wait_said(r"Default engine: echo \(set with --engine\)\.")
+        assert "Ping" in serving.ask("Ping").rest()
+        path.write_text(path.read_text() + "# changed\n")
+        serving.wait_said(r"rondel\.toml was reloaded")
+        assert "Pong" in serving.ask("Pong").rest()
+        refused = serving.request("PATCH", "/api/settings", {"key": "engine", "was": "echo", "value": "test"})
+        assert "'engine' comes from --engine; restart without this option first" in refused.rest()
+    done = place.rondel("serve", "--port", "0", "-e", "ecco")
+    assert (done.code, done.err) == (2, "rondel: there is no engine 'ecco'; did you mean 'echo'?\n")
+
+
 def test_a_key_that_is_written_out_where_others_can_read_it_is_warned_of(place: Place, server: ModelServer):
     _write(place, server, mode=0o644)
     with Serving(place, "serve", "--port", "0") as serving:
