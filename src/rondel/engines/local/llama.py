@@ -60,8 +60,9 @@ def load(
             prepare(server, partial(_slot_action, f"{folder}/s.sock", params.api_keys[0]))
         return server
     except RuntimeError as error:
-        text = f"{settings.path!r} could not be loaded: {_why(settings) or error}"
-        raise EngineError(f"{text}; `rondel model pull` fetches it again", provider="local") from error
+        why = _why(settings) or str(error)
+        hint = "use another file of this model" if "template" in why else "`rondel model pull` fetches it again"
+        raise EngineError(f"{settings.path!r} could not be loaded: {why}; {hint}", provider="local") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
