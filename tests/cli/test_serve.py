@@ -43,7 +43,7 @@ def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(pl
         serving.wait_said("Ctrl-C stops it")
         assert "Default engine: test (set in " in serving.text
         assert "rondel.toml:1)." in serving.text
-        assert f"ANTHROPIC_BASE_URL={url} or OPENAI_BASE_URL={url}/v1;" in serving.text
+        assert f"ANTHROPIC_BASE_URL={url}\nor OPENAI_BASE_URL={url}/v1;\n" in serving.text, "in 80 columns"
         assert "No key needed; only local programs can connect." in serving.text
         assert "Warning" not in serving.text
         answer = serving.ask("Hi.")

@@ -87,7 +87,7 @@ async def _run_with_gateway(
     try:
         # The terminal belongs to the program: changes of the configuration go to the log only.
         async with open_gateway(project, HOST, listening, lambda _: None) as running:
-            tell(f"{command[0]} uses {running.default.name}: {running.default.why}. Gateway: {running.address}")
+            tell(f"{command[0]} uses {running.default.name}: {running.default.why}.\nGateway: {running.address}")
             server = Server(running.gateway, listening)
             env = client_environment(running.address, key, os.environ, _upstream_keys(project))
             arguments = [*client_arguments(command[0], running.address), *command[1:]]

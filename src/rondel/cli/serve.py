@@ -106,7 +106,8 @@ def opening(running: Running) -> Iterator[str]:
     else:
         yield f"Listening on {address}. Default engine: {default.name} ({default.why})."
     yield from (f"{hint[0].upper()}{hint[1:]}." for hint in default.hints[-1 if is_missing else 0 :][:2])
-    yield f"Point clients at it with ANTHROPIC_BASE_URL={address} or OPENAI_BASE_URL={address}/v1;"
+    yield f"Point clients at it with ANTHROPIC_BASE_URL={address}"
+    yield f"or OPENAI_BASE_URL={address}/v1;"
     yield '`rondel code` runs a coding agent through it; `eval "$(rondel activate)"` sets up a shell.'
     keys = ", ".join(config.gateway.keys)
     who = f"Callers need a key: {keys}." if keys else "No key needed; only local programs can connect."
