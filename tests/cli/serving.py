@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping
 from typing import IO, Any
 
 from tests.cli.conftest import Place
@@ -95,8 +96,11 @@ class Serving:
         headers = {"x-session-id": session} if session else {}
         if key:
             headers["authorization"] = f"Bearer {key}"
+        return self.request("POST", "/v1/messages", body, headers)
+
+    def request(self, method: str, path: str, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        connection.request("POST", "/v1/messages", json.dumps(body), headers)
+        connection.request(method, path, json.dumps(body), {"content-type": "application/json", **(headers or {})})
         return Answer(connection)
 
 

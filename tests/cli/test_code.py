@@ -82,8 +82,8 @@ def test_the_program_gets_where_the_gateway_is_and_the_parents_environment_stays
     assert env["DISABLE_TELEMETRY"] == env["DISABLE_COST_WARNINGS"] == "true"
     assert not {"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_API_KEY"} & set(env)
     assert env["MINE"] == "kept"
-    assert done.err.count("\n") == 1
-    assert f"uses test: set in {place.project}/rondel.toml:1. Gateway: {url}\n" in done.err
+    assert done.err.count("\n") == 2
+    assert f"uses test: set in {place.project}/rondel.toml:1.\nGateway: {url}\n" in done.err
     assert not _is_open(port)
 
 

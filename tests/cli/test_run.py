@@ -232,6 +232,14 @@ agents:
     assert place.rondel("run", "greeting").out == "Hello.\n"
 
 
+def test_a_prompt_that_is_blank_is_said(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    place.write("agents/blank.md", """---\ninputs: {city: {}}\n---\n{{ .Input "city" }}\n""")
+    done = place.rondel("run", "blank", "-i", "city= ")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "rondel: the prompt of 'blank' is blank, so no model was asked\n"
+
+
 @pytest.mark.parametrize("arguments", [["{}"], ["run", "{}"], ["run", "guide", "{}"], ["-e", "echo", "{}"]])
 def test_a_question_needs_no_agent_and_no_command(place: Place, arguments: list[str]):
     place.write("rondel.toml", 'engine = "echo"\n')

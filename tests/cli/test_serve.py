@@ -43,7 +43,7 @@ def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(pl
         serving.wait_said("Ctrl-C stops it")
         assert "Default engine: test (set in " in serving.text
         assert "rondel.toml:1)." in serving.text
-        assert f"ANTHROPIC_BASE_URL={url} or OPENAI_BASE_URL={url}/v1;" in serving.text
+        assert f"ANTHROPIC_BASE_URL={url}\nor OPENAI_BASE_URL={url}/v1;\n" in serving.text, "in 80 columns"
         assert "No key needed; only local programs can connect." in serving.text
         assert "Warning" not in serving.text
         answer = serving.ask("Hi.")
@@ -51,6 +51,20 @@ def test_it_says_where_it_listens_who_answers_and_why_and_how_clients_find_it(pl
         serving.signal(signal.SIGINT)
         assert serving.wait_end() == 0
     assert serving.out == []
+
+
+def test_an_engine_on_the_command_line_is_the_default_also_after_a_reload(place: Place, server: ModelServer):
+    path = _write(place, server, '[gateway.routes]\ndefault = "test"\n')
+    with Serving(place, "serve", "--port", "0", "-e", "echo") as serving:
+        serving.wait_said(r"Default engine: echo \(set with --engine\)\.")
+        assert "Ping" in serving.ask("Ping").rest()
+        path.write_text(path.read_text() + "# changed\n")
+        serving.wait_said(r"rondel\.toml was reloaded")
+        assert "Pong" in serving.ask("Pong").rest()
+        refused = serving.request("PATCH", "/api/settings", {"key": "engine", "was": "echo", "value": "test"})
+        assert "'engine' comes from --engine; restart without this option first" in refused.rest()
+    done = place.rondel("serve", "--port", "0", "-e", "ecco")
+    assert (done.code, done.err) == (2, "rondel: there is no engine 'ecco'; did you mean 'echo'?\n")
 
 
 def test_a_key_that_is_written_out_where_others_can_read_it_is_warned_of(place: Place, server: ModelServer):

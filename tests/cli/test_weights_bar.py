@@ -7,11 +7,12 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from rondel.cli._weights import pull_with_bar
-from rondel.engines.local.weights import Url, Weights, path_of
+from rondel.engines.local.weights import DEFAULT, Url, Weights, path_of
 from tests.cli.conftest import Place
 
 CONTENT = b"weights " * 500_000
@@ -89,3 +90,30 @@ def test_a_fetch_gives_the_file(place: Place, source: Source):
     source.may_go_on.set()
     assert asyncio.run(pull_with_bar(weights_at(source))) == str(path_of(weights_at(source)))
     assert path_of(weights_at(source)).read_bytes() == CONTENT
+
+
+def test_a_model_is_offered_and_an_answer_that_is_not_a_choice_is_asked_again(place: Place) -> None:
+    with place.terminal("Hello?", columns=80) as terminal:
+        terminal.wait_for("Download which one? [1]/2/n")
+        assert all(len(line) < 80 for line in terminal.text.splitlines()), "no line is broken in the middle of a word"
+        terminal.type("3", until="Type 1, 2 or n.")
+        terminal.wait_for("Download which one? [1]/2/n", count=2)
+        terminal.type("n", until="no model was downloaded; `rondel model pull` downloads one later")
+        assert terminal.wait_end() == 2
+    assert not list(place.folder.glob("cache/**/*.gguf*"))
+
+
+def test_a_better_model_is_offered_once(place: Place) -> None:
+    path = Path(place.env["RONDEL_CACHE"], "models", DEFAULT.file)
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(DEFAULT.size_bytes)  # enough to count as downloaded; it cannot be loaded
+    with place.terminal("Hello?", columns=80) as terminal:
+        terminal.wait_for("A better one is Qwen2.5 Coder 1.5B Instruct (1.1 GB, Apache-2.0):")
+        terminal.wait_for("Download it? [y/N]")
+        assert all(len(line) < 80 for line in terminal.text.splitlines())
+        terminal.type("", until="`rondel model pull qwen2.5-coder-1.5b` downloads it later.")
+        assert terminal.wait_end() == 1
+    with place.terminal("Hello?", columns=80) as terminal:
+        assert terminal.wait_end() == 1
+        assert "Download it?" not in terminal.all_text

@@ -21,6 +21,8 @@ from rondel.engine import Engine
 from rondel.engines.local import LocalEngine
 from rondel.engines.local import weights as w
 from rondel.engines.local.answer import UnionReader
+from rondel.engines.local.llama import ModelSettings, import_runtime
+from rondel.engines.local.llama import _params as runtime_params
 from rondel.engines.local.model import _models
 from rondel.engines.local.question import question_of
 from rondel.engines.local.schema import ITEMS_MAX, STRING_CHARS_MAX, union_schema
@@ -409,6 +411,18 @@ def test_a_damaged_file_is_said_with_the_runtimes_reason(tmp_path: Path) -> None
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\x03\0\0\0" + b"\xff" * 64)
     with pytest.raises(EngineError, match=r"bad\.gguf' could not be loaded: .*error.*; `rondel model pull` fetches"):
         reply_of(LocalEngine(tmp_path / "bad.gguf"), user("Hi"))
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="this system does not say how much memory is free")
+def test_weights_are_repacked_only_where_memory_has_room_for_a_second_copy(tmp_path: Path) -> None:
+    def repacks(size_bytes: int) -> bool:
+        with (tmp_path / "model.gguf").open("wb") as file:
+            file.truncate(size_bytes)  # it takes no room on the disk
+        settings = ModelSettings(str(tmp_path / "model.gguf"), 512, 1)
+        return not runtime_params(import_runtime(), settings, str(tmp_path)).no_extra_bufts
+
+    assert repacks(1_000_000)
+    assert not repacks(1 << 40)
 
 
 def test_a_choice_of_a_tool_that_is_not_on_offer_is_refused() -> None:

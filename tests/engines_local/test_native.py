@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rondel
+from rondel.agent import Agent
+from rondel.app.app import App
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.answer import NativeReader
 from rondel.engines.local.question import question_of
-from rondel.engines.local.weights import Card, tool_format_of
+from rondel.engines.local.weights import Card, find, path_of, tool_format_of
 from rondel.engines.local.weights.gguf import read_metadata
+from rondel.engines.local.weights.reference import resolve
 from rondel.errors import EngineError
+from rondel.events import CallFinished, CallStarted
+from rondel.limits import Limits
 from rondel.prompt import Prompt
+from rondel.testing import Scripted, call
+from rondel.tool import tool
 from rondel.values import (
     Message,
     Options,
     OutputSchema,
     Part,
+    PartDelta,
     ReplyBuilder,
     ReplyFinished,
     ReplyStarted,
@@ -33,6 +42,7 @@ from rondel.values import (
     system,
     user,
 )
+from tests.helpers import pull_weights
 
 from .gguf import gguf, with_template
 from .test_local import reply_of, weights_path
@@ -101,7 +111,9 @@ def question(*messages: Message, card: Card = NATIVE, **options: Any) -> Any:
     return question_of(Prompt.of(*messages, tools=(WEATHER,), options=Options(**options)), card)
 
 
-def read(*deltas: dict[str, Any], cut: bool = False, stop: Sequence[str] = ()) -> tuple[Part, ...]:
+def read(
+    *deltas: dict[str, Any], cut: bool = False, stop: Sequence[str] = (), garbled: bool = False
+) -> tuple[Part, ...]:
     reader, builder = NativeReader({"weather"}, stop), ReplyBuilder()
     builder.add(ReplyStarted())
     for made in (*(reader.read(delta) for delta in deltas), reader.finish(cut=cut)):
@@ -110,6 +122,7 @@ def read(*deltas: dict[str, Any], cut: bool = False, stop: Sequence[str] = ()) -
     builder.add(ReplyFinished())
     parts = builder.reply().message.parts
     assert reader.called == any(isinstance(part, ToolCall) for part in parts)
+    assert reader.garbled == garbled
     return parts
 
 
@@ -196,6 +209,8 @@ def test_words_thoughts_and_calls_become_parts() -> None:
         '{"name": "weather", "parameters": {"city": "Rome"}}',
         '```json\n{\n  "name": "weather",\n  "arguments": {\n    "city": "Rome"\n  }\n}\n```',
         '```\n{"name": "weather", "arguments": {"city": "Rome"}}\n```\n',
+        '{{"name": "weather", "arguments": {"city": "Rome"}}}',
+        '```json\n{{"name": "weather", "arguments": {"city": "Rome"}}}\n```',
     ],
 )
 def test_a_reply_that_is_only_the_json_of_a_call_is_a_call(text: str) -> None:
@@ -207,11 +222,22 @@ def test_a_reply_that_is_only_the_json_of_a_call_is_a_call(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"name": "delete_everything", "arguments": {}}',
         '{"name": "weather", "arguments": {"city": "Rome"}} I think.',
         '{"name": "weather", "arguments": {"city": "Ro',
         '{"name": "weather", "arguments": "Rome"}',
         '{"name": "weather", "arguments": {}, "run": true}',
+        '{{"name": "weather"}',
+        """{"name": "weather", "arguments": {'city': 'Rome'}}""",
+    ],
+)
+def test_a_call_that_cannot_be_read_is_garbled(text: str) -> None:
+    assert read(*({"content": letter} for letter in text), garbled=True) == (Text(text),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "delete_everything", "arguments": {}}',
         '{"name": "Anna", "age": 31}',
         "{}",
         "```python\nprint(1)\n```",
@@ -277,7 +303,108 @@ def test_a_model_that_says_nothing_in_its_own_format_is_asked_in_the_other(weigh
     asyncio.run(engine.aclose())
 
 
+@pytest.mark.slow
+@pytest.mark.weights
+def test_a_template_that_the_runtime_cannot_read_is_said(weights_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    with_template(weights_path, path, CHATML.replace("{% endfor %}", ""))
+    with pytest.raises(EngineError, match=r"could not be loaded: .*template.*; use another file of this model$"):
+        reply_of(LocalEngine(path), user("Hi"))
+
+
 @pytest.mark.weights
 def test_a_model_without_tools_cannot_be_asked_in_its_own_format(weights_path: Path) -> None:
     with pytest.raises(EngineError, match="has no format for tools"):
         reply_of(LocalEngine(weights_path, tool_format="native"), user("Hi"), tools=(WEATHER,))
+
+
+# --- an agent with a model that no table knows ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unknown(weights_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
+    """A model whose template has a format for tools, from a file of the user's."""
+    with_template(weights_path, tmp_path / "file.gguf", CHATML)
+    monkeypatch.setenv("RONDEL_CACHE", str(tmp_path / "cache"))
+    found = asyncio.run(resolve(str(tmp_path / "file.gguf"), "mine"))
+    engine = LocalEngine(pull_weights(found), context_tokens=2048)
+    assert engine.name == "local:mine"
+    assert tool_format_of(find("mine").card, path_of(find("mine")))[0] == "native"
+    yield engine
+    asyncio.run(engine.aclose())
+
+
+def talked(store: Path, *cities: str) -> None:
+    """Three turns in which another model called the tool and said what it returned."""
+    steps = [step for city in cities for step in (call("weather", city=city), f"It is {WARM[city]} in {city}.")]
+    with_others = Agent("guide", engine=Scripted(*steps), tools=[weather])
+    for city in cities:
+        rondel.run(with_others, f"How warm is it in {city}?", store=store, conversation="trip")
+
+
+@tool
+def weather(city: str) -> str:
+    """Only for the weather in a city."""
+    return WARM[city]
+
+
+WARM = {"Rome": "20 degrees", "Paris": "12 degrees", "Oslo": "3 degrees", "Turin": "9 degrees"}
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+async def test_an_agent_calls_gets_the_result_and_answers_in_the_format_of_the_template(
+    unknown: LocalEngine, tmp_path: Path
+) -> None:
+    store = tmp_path / "talks.db"
+    await asyncio.to_thread(talked, store, "Rome", "Paris", "Oslo")
+    options = Options(temperature=0.0, tokens_max=60)
+    agent = Agent("guide", engine=unknown, tools=[weather], options=options)
+    async with App(agent, store=str(store)) as app:
+        view = await app.conversation("trip").send("How warm is it in Turin?")
+        events = [event async for event in view]
+        result = await view.result()
+    (called,) = (event for event in events if isinstance(event, CallStarted))
+    assert (called.name, called.arguments) == ("weather", {"city": "Turin"})
+    (returned,) = (event.result for event in events if isinstance(event, CallFinished))
+    assert (returned.text, returned.is_error) == ("9 degrees", False)
+    assert "9 degrees" in result.output
+    pieces = [event.text for event in events if isinstance(event, PartDelta)]
+    assert len(pieces) > 3, "the call and the answer are shown as they come"
+    assert "".join(pieces).endswith(result.output)
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+async def test_a_call_that_is_cut_off_is_an_error_that_the_model_reads_and_runs_nothing(
+    unknown: LocalEngine, tmp_path: Path
+) -> None:
+    store = tmp_path / "talks.db"
+    await asyncio.to_thread(talked, store, "Rome", "Paris", "Oslo")
+    options = Options(temperature=0.0, tokens_max=12)
+    agent = Agent("guide", engine=unknown, tools=[weather], options=options, limits=Limits(rounds=2))
+    async with App(agent, store=str(store)) as app:
+        view = await app.conversation("trip").send("How warm is it in Turin?")
+        events = [event async for event in view]
+        result = await view.result(check=False)
+    assert not any(isinstance(event, CallStarted) for event in events)
+    (refused,) = (event.result for event in events if isinstance(event, CallFinished))
+    assert refused.is_error
+    assert refused.text.startswith("the arguments of 'weather' are not a JSON object")
+    assert result.output, "it says something about that"
+    assert not result.error
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+def test_a_model_that_writes_calls_that_cannot_be_read_is_asked_in_the_other_format(
+    weights_path: Path, tmp_path: Path
+) -> None:
+    unreadable = """{% if tools and m.role == 'assistant' %}{"name": "weather", {% endif %}{{ m.content }}"""
+    path = tmp_path / "garbled.gguf"  # it only ever saw assistants that write such calls
+    with_template(weights_path, path, CHATML.replace("{{ m.content }}", unreadable))
+    engine = LocalEngine(path, context_tokens=2048)
+    turns = [said for number in range(6) for said in (user(f"{number}?"), assistant("Yes."))]
+    reply = reply_of(engine, *turns, user("7?"), tools=(WEATHER,))
+    assert reply.message.parts == (Text("Yes."),)
+    asyncio.run(engine.aclose())

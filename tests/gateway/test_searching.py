@@ -22,13 +22,13 @@ def tool(text: str) -> dict[str, Any]:
 
 @dialects
 @pytest.mark.parametrize("tools", [None, [], [tool("short")], [tool(LONG)]])
-def test_a_text_is_found_wherever_it_stands(dialect: str, tools: list[Any] | None):
+def test_a_text_is_found_wherever_it_stands_outside_the_tools(dialect: str, tools: list[Any] | None):
     body: dict[str, Any] = {} if tools is None else {"tools": tools}
     asked = request(dialect, "some-model", metadata={"user_id": "ann"}, other=["[inject]"], **body)
     for found in (b"some-model", b'"metadata"', b"ann", b"[inject]", b'"other"'):
         assert asked.holds(b"nowhere", found)
         assert asked.holds(found, b"nowhere")
-    assert asked.holds(b'"description"') == bool(tools)
+    assert not asked.holds(b'"description"')
     assert asked.tools_hold(b'"description"') == bool(tools)
     assert not asked.tools_hold(b"ann")
     assert not asked.holds(b"nowhere", b"some.model")

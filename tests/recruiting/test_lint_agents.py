@@ -186,3 +186,23 @@ def test_a_chain_of_thousands_of_agents_is_followed(tmp_path: Path):
     found = problems(tmp_path, "\n".join(("agents:", *lines, "  a2000: {template: '{{ .Get \"a0\" }}'}", "")))
     assert len(found) == 1
     assert found[0].startswith("2: error: agents work for each other in a cycle: a0 -> a1 -> a2 ")
+
+
+def test_a_name_that_is_given_twice_hides_nothing_else(tmp_path: Path):
+    text = """
+        agents:
+          one: {prompt: Hello, tools: [calculatte]}
+          one: {prompt: Bye}
+          two: {promt: Hello}
+        ---
+        agents:
+          one: {prompt: Hi, tools: [curent_time]}
+    """
+    assert problems(tmp_path, text)[:5] == [
+        "2: error: there is no tool 'calculatte'; did you mean 'calculate'?",
+        "3: error: 'one' is given twice: on line 2 and here",
+        "4: error: 'agents.two.promt' is not known; did you mean 'prompt'?",
+        "4: warning: the prompt of 'two' is empty: its model gets only the messages",
+        f"7: error: there is another agent 'one' at {tmp_path}/agents/a.yaml:2; rename one",
+    ]
+    assert problems(tmp_path, text)[5:] == ["7: error: there is no tool 'curent_time'; did you mean 'current_time'?"]

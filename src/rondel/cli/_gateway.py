@@ -34,6 +34,7 @@ from ..project.config import (
     canonical_engine,
     configure_ledger,
     edited,
+    engine_problem,
     money_warnings,
     refuse_exposed,
     secrets_in,
@@ -42,7 +43,7 @@ from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
 from ..project.folder import BUILTIN, Project, make_app, with_builtin, with_plugins
 from ..project.images import make_image_engine
-from ..project.settings import SCENARIOS, Config
+from ..project.settings import SCENARIOS, Config, Source
 from ..project.trust import trust_list
 from ..surfaces.web.beside import beside
 from ..text.redaction import Redactor
@@ -96,19 +97,35 @@ def check_address(config: Config) -> None:
         raise ConfigError(str(error)) from None
 
 
-def with_address(config: Config, host: str, port: int) -> Config:
+def with_options(config: Config, host: str, port: int, engine: str = "") -> Config:
+    """Return the configuration with what the command line says. An engine there is the default for all requests."""
     gateway = msgspec.structs.replace(config.gateway, host=host, port=port)
-    return msgspec.structs.replace(config, gateway=gateway)
+    config = msgspec.structs.replace(config, gateway=gateway)
+    if not engine:
+        return config
+    engine = canonical_engine(engine, config.engines)
+    if problem := engine_problem(engine, config.engines):
+        raise ConfigError(problem)
+    gateway = msgspec.structs.replace(gateway, routes=msgspec.structs.replace(gateway.routes, default=None))
+    sources = {**config.sources, "engine": Source(option="--engine")}
+    return msgspec.structs.replace(config, engine=engine, gateway=gateway, sources=sources)
 
 
 @contextlib.asynccontextmanager
 async def open_gateway(
-    project: Project, host: str, listening: socket.socket, say: Callable[[str], None], *, has_page: bool = False
+    project: Project,
+    host: str,
+    listening: socket.socket,
+    say: Callable[[str], None],
+    *,
+    engine: str = "",
+    has_page: bool = False,
 ) -> AsyncGenerator[Running]:
     """Open a gateway to serve on this socket. `say` prints changes of its configuration. With a page, it also starts
-    if there is no model yet: the page offers one."""
+    if there is no model yet: the page offers one. `engine` is used instead of the configured default."""
     reloader = Reloader(project.config)  # first, so that a change of the file during the start is noticed
-    config = with_address(project.config, host, listening.getsockname()[1])
+    options = partial(with_options, host=host, port=listening.getsockname()[1], engine=engine)
+    config = options(project.config)
     env = without_itself(config, os.environ)
     try:
         default = await _default(config, env, fetch=not has_page)
@@ -133,7 +150,7 @@ async def open_gateway(
         gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env, hidden=hidden)))
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
-        updates = ConfigUpdates(app, gateway, log, project, default, reloader, say, engines, hidden, in_use)
+        updates = ConfigUpdates(app, gateway, log, project, default, reloader, say, engines, hidden, in_use, options)
         running = Running(app, gateway, log, address_of(listening), config, updates, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
@@ -330,16 +347,16 @@ class ConfigUpdates:
         engines: tuple[str, ...],
         hidden: Collection[str],
         in_use: list[Config],
+        options: Callable[[Config], Config],
     ) -> None:
         self._app, self._gateway, self._log, self._project, self._say = app, gateway, log, project, say
         self._engines, self._hidden = engines, hidden
-        self._reloader, self._in_force, self._in_use = reloader, reloader.config, in_use
+        self._reloader, self._in_force, self._in_use, self._options = reloader, reloader.config, in_use, options
         self.default = default
         self.web: WebApp | None = None  # when somebody has asked for the page
 
     async def changed(self, config: Config) -> None:
-        here = self._in_use[-1].gateway
-        new = with_address(config, here.host, here.port)
+        new = self._options(config)
         check_address(new)
         try:
             await self._use(new)
@@ -358,7 +375,11 @@ class ConfigUpdates:
 
     async def change(self, key: str, value: str | float | None, was: str) -> None:
         """Change a setting in the file. Raises ConfigError if it cannot be changed, or not to this value."""
-        await self._reloader.change(lambda text, config: edited(text, config, key, value, was), self.changed)
+
+        def edit(text: str, config: Config) -> str:
+            return edited(text, self._options(config), key, value, was)
+
+        await self._reloader.change(edit, self.changed)
 
     async def choose_again(self) -> None:
         """Use a default engine that was not there before."""

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from ..errors import nearest
+
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[F], F]
 Names: TypeAlias = Callable[[], Mapping[str, str]]
@@ -34,6 +36,13 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            raise click.UsageError(f"there is no command {args[0]!r}{nearest(args[0], tuple(self.commands))}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 def flag(*names: str, help: str) -> Decorator[F]:

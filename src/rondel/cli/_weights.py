@@ -85,7 +85,8 @@ async def _choose(picked: Picked) -> bool:
         if is_declined(declined) or not _is_terminal():
             return False
         tell(f"{DEFAULT.title} {DEFAULT.description}.")
-        if await _agrees(f"Download {_about(RECOMMENDED)}? [y/N] ", default=False):
+        tell(f"A better one is {_about(RECOMMENDED, '')}.")
+        if await _agrees("Download it? [y/N] ", default=False):
             await pull_with_bar(RECOMMENDED)
             return True
         decline(declined)
@@ -97,18 +98,23 @@ async def _choose(picked: Picked) -> bool:
             f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it runs"
         )
     tell(f"{picked.why[0].upper()}{picked.why[1:]}. A model can run on this computer:")
-    tell(f"  1  {_about(RECOMMENDED)}")
-    tell(f"  2  {_about(DEFAULT)}")
-    answer = await _line("Download which one? [1]/2/n ")
-    chosen = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "2": DEFAULT}.get(answer)
-    if chosen is None:
-        raise ConfigError("no model was downloaded; set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama")
-    await pull_with_bar(chosen)
+    for number, weights in enumerate((RECOMMENDED, DEFAULT), 1):
+        tell(f"  {number}  {_about(weights, '     ')}")
+    choices = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "yes": RECOMMENDED, "2": DEFAULT}
+    while (answer := await _line("Download which one? [1]/2/n ")) not in choices:
+        if answer in ("n", "no"):
+            raise ConfigError(
+                "no model was downloaded; `rondel model pull` downloads one later, or set ANTHROPIC_API_KEY or "
+                "OPENAI_API_KEY, or start Ollama"
+            )
+        tell("Type 1, 2 or n.")
+    await pull_with_bar(choices[answer])
     return True
 
 
-def _about(weights: Weights) -> str:
-    return f"{weights.title} ({weights.size}, {weights.licence}): {weights.description}"
+def _about(weights: Weights, indent: str) -> str:
+    """Return two lines, so that both fit into a window of 80 columns."""
+    return f"{weights.title} ({weights.size}, {weights.licence}):\n{indent}{weights.description}"
 
 
 def is_declined(path: Path) -> bool:

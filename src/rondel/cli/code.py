@@ -24,7 +24,7 @@ from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
 from ..text.redaction import Redactor
 from ._client import check_key, client_arguments, client_environment, is_gateway, key_of, url_of
-from ._gateway import check_address, open_gateway, with_address
+from ._gateway import check_address, open_gateway, with_options
 from ._options import key
 from ._output import tell
 from ._project import load_project
@@ -52,7 +52,7 @@ def code(command: tuple[str, ...], key: str) -> int:
         tell(f"{command[0]} uses the running gateway at {url}.")
         arguments = [*client_arguments(command[0], url), *command[1:]]
         return run_fast(_run(program, arguments, client_environment(url, key, os.environ, _upstream_keys(project))))
-    check_address(with_address(project.config, HOST, port))
+    check_address(with_options(project.config, HOST, port))
     return run_fast(_run_with_gateway(project, _listen(port), program, command, key))
 
 
@@ -87,7 +87,7 @@ async def _run_with_gateway(
     try:
         # The terminal belongs to the program: changes of the configuration go to the log only.
         async with open_gateway(project, HOST, listening, lambda _: None) as running:
-            tell(f"{command[0]} uses {running.default.name}: {running.default.why}. Gateway: {running.address}")
+            tell(f"{command[0]} uses {running.default.name}: {running.default.why}.\nGateway: {running.address}")
             server = Server(running.gateway, listening)
             env = client_environment(running.address, key, os.environ, _upstream_keys(project))
             arguments = [*client_arguments(command[0], running.address), *command[1:]]

@@ -125,7 +125,7 @@ def _usage_sentence(error: BaseException) -> str | None:
         known = unknown.possibilities or ()
         unknown.possibilities = [one for one in known if "did you mean" in nearest(unknown.option_name, (one,))]
     message = getattr(error, "format_message", lambda: str(error))()
-    sentence = " ".join(str(message).split())
+    sentence = " ".join(str(message).split()).replace(". Did you mean", "; did you mean")
     sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")
     return f"{sentence[:1].lower()}{sentence[1:]}{_usage_hint(sentence, getattr(error, 'ctx', None))}"
 

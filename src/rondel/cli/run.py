@@ -149,8 +149,11 @@ async def _run(request: Request, project: Project, message: Input) -> int:
             await opened.app.ledger.ready()
         charges: list[Charge] = []
         view, finished = await _say(conversation, message, charges, as_json=request.as_json)
-        output = _with_sources(await view.result(check=False), await conversation.entries())
+        result = await view.result(check=False)
+        output = _with_sources(result, await conversation.entries())
         code = await _report(opened, view.conversation, finished, output, as_json=request.as_json)
+        if code == 0 and not result.ran:
+            tell(f"rondel: the prompt of {result.agent!r} is blank, so no model was asked")
         if request.cost and (line := cost_line(charges)):
             sys.stdout.flush()
             tell(f"rondel: {line}")

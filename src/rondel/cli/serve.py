@@ -20,8 +20,8 @@ from ..project.config import money_warnings
 from ..project.engines import best_present
 from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
-from ._gateway import NO_ENGINE, Running, check_address, open_gateway, open_page, unusable, with_address
-from ._options import flag, string
+from ._gateway import NO_ENGINE, Running, check_address, open_gateway, open_page, unusable, with_options
+from ._options import engine, flag, string
 from ._output import console, path_hint, tell
 from ._project import load_project
 from ._running import remembered
@@ -37,25 +37,35 @@ LEAVE_S = 0.5  # how long callers have to read the error that ends their streams
 @click.command()
 @string("--host", help="the address to listen on")
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="the port; 0 takes a free one")
+@engine
 @flag("--watch", help="show requests as they arrive")
 @flag("--open", "open_page_", help="open the page in a browser")
 @click.option("--drain", type=click.FloatRange(0), help="seconds to wait for open requests when stopped")
-def serve(host: str, port: int | None, watch: bool, open_page_: bool, drain: float | None) -> int:
+def serve(host: str, port: int | None, engine: str, watch: bool, open_page_: bool, drain: float | None) -> int:
     """Serve the page, models and agents (OpenAI and Anthropic protocols)."""
     project = load_project()
     gateway = project.config.gateway
     host, port = host or gateway.host, gateway.port if port is None else port
-    check_address(with_address(project.config, host, port))
-    return run_fast(_serve(project, host, bind(host, port), watch=watch, opens=open_page_, drain_s=drain))
+    check_address(with_options(project.config, host, port, engine))
+    return run_fast(
+        _serve(project, host, bind(host, port), engine=engine, watch=watch, opens=open_page_, drain_s=drain)
+    )
 
 
 async def _serve(
-    project: Project, host: str, listening: socket.socket, *, watch: bool, opens: bool, drain_s: float | None
+    project: Project,
+    host: str,
+    listening: socket.socket,
+    *,
+    engine: str,
+    watch: bool,
+    opens: bool,
+    drain_s: float | None,
 ) -> int:
     try:
         port = listening.getsockname()[1]
         async with (
-            open_gateway(project, host, listening, tell, has_page=True) as running,
+            open_gateway(project, host, listening, tell, engine=engine, has_page=True) as running,
             open_page(running) as application,
             asyncio.TaskGroup() as group,
         ):
@@ -96,7 +106,8 @@ def opening(running: Running) -> Iterator[str]:
     else:
         yield f"Listening on {address}. Default engine: {default.name} ({default.why})."
     yield from (f"{hint[0].upper()}{hint[1:]}." for hint in default.hints[-1 if is_missing else 0 :][:2])
-    yield f"Point clients at it with ANTHROPIC_BASE_URL={address} or OPENAI_BASE_URL={address}/v1;"
+    yield f"Point clients at it with ANTHROPIC_BASE_URL={address}"
+    yield f"or OPENAI_BASE_URL={address}/v1;"
     yield '`rondel code` runs a coding agent through it; `eval "$(rondel activate)"` sets up a shell.'
     keys = ", ".join(config.gateway.keys)
     who = f"Callers need a key: {keys}." if keys else "No key needed; only local programs can connect."

@@ -337,7 +337,8 @@ async def pick(
 
 async def _configured(config: Config, env: Mapping[str, str], probe: Probe) -> Picked | None:
     if config.engine:
-        name, why = config.engine, f"set in {config.source('engine')}"
+        name, source = config.engine, config.source("engine")
+        why = f"set with {source.option}" if source.option else f"set in {source}"
     elif config.engines:
         name, why = next(iter(config.engines)), f"the first engine in {config.path or 'the configuration'}"
     else:

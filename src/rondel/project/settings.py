@@ -353,13 +353,15 @@ class LedgerSettings(Value, frozen=True):
 
 
 class Source(Value, frozen=True):
-    """Where an effective value came from: a line of a file, variables, or neither, which is the default."""
+    """Where an effective value came from: a line of a file, variables, an option of the command, or none of them,
+    which is the default."""
 
     where: Where = Where()
     variables: tuple[str, ...] = ()
+    option: str = ""
 
     def __str__(self) -> str:
-        origins = (str(self.where), *(f"${variable}" for variable in self.variables))
+        origins = (str(self.where), *(f"${variable}" for variable in self.variables), self.option)
         return ", ".join(origin for origin in origins if origin) or "default"
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import yaml
 
 from ..errors import ConfigError
-from .document import DEPTH_MAX, Document, KeyPath, read_text
+from .document import DEPTH_MAX, Document, KeyPath, Mistakes, collecting, read_text
 
 VALUES_MAX = 100_000
 """How many values a file may have with its aliases expanded: a few lines of aliases could make billions."""
@@ -45,29 +45,31 @@ for _name, _pattern, _first in (
     _loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), _first)
 
 
-def read_yaml_documents(path: Path) -> list[Document]:
-    """Return the documents of a file that `---` separates. Lines count from the beginning of the file."""
-    return _read_all(read_text(path), path)
+def read_yaml_documents(path: Path, mistakes: Mistakes | None = None) -> list[Document]:
+    """Return the documents of a file that `---` separates. Lines count from the beginning of the file. With a list for
+    `mistakes`, the first of two equal keys counts."""
+    return _read_all(read_text(path), path, mistakes)
 
 
-def read_json(path: Path) -> Document:
+def read_json(path: Path, mistakes: Mistakes | None = None) -> Document:
     # JSON is YAML, except for tabs between values and for escaped surrogate pairs.
 
     def joined(found: re.Match[str]) -> str:
         high, low = int(found[2], 16) - 0xD800, int(found[3], 16) - 0xDC00
         return found[1] + chr(0x10000 + (high << 10) + low)
 
-    return _read(_HALVES.sub(joined, read_text(path).replace("\t", " ")), path)
+    return _read(_HALVES.sub(joined, read_text(path).replace("\t", " ")), path, mistakes)
 
 
-def read_markdown(path: Path, body: str) -> Document | None:
+def read_markdown(path: Path, body: str, mistakes: Mistakes | None = None) -> Document | None:
     """Return a Markdown file's front matter, with the text below it under the key `body`; None without front matter."""
     text = read_text(path)
     if (found := _FRONT_MATTER.match(text)) is None:
         if re.match(r"---[ \t]*\n", text):
             raise ConfigError("has front matter that does not end; add a line '---' after it", path=str(path), line=1)
         return None
-    document = _read("\n" + found[1], path)  # the blank line stands for the first `---`, so that lines count right
+    # The blank line stands for the first `---`, so that lines count right.
+    document = _read("\n" + found[1], path, mistakes)
     if body in document.data:
         raise document.error((body,), f"{body!r} is given twice: here, and as the text below the front matter")
     rest = text[found.end() :]
@@ -78,15 +80,15 @@ def read_markdown(path: Path, body: str) -> Document | None:
     return Document(document.path, {**document.data, body: rest.strip()}, {**document.lines, (body,): line})
 
 
-def _read(text: str, path: Path) -> Document:
-    first, *others = _read_all(text, path) or [Document(str(path), {})]
+def _read(text: str, path: Path, mistakes: Mistakes | None) -> Document:
+    first, *others = _read_all(text, path, mistakes) or [Document(str(path), {})]
     if others:
         line = min(others[0].lines.values(), default=None)
         raise ConfigError("has a second document after '---'; put it into another file", path=str(path), line=line)
     return first
 
 
-def _read_all(text: str, path: Path) -> list[Document]:
+def _read_all(text: str, path: Path, mistakes: Mistakes | None) -> list[Document]:
     try:
         roots = cast("list[yaml.Node | None]", list(cast(Any, yaml).compose_all(text, Loader=_Loader)))
     except yaml.MarkedYAMLError as error:
@@ -98,15 +100,15 @@ def _read_all(text: str, path: Path) -> list[Document]:
         raise ConfigError(f"is not YAML: {error.reason}", path=str(path), line=line) from None
     except RecursionError:
         raise ConfigError("is nested too deeply to be read", path=str(path)) from None
-    return [_document(root, path) for root in roots if not _is_empty(root)]
+    return [_document(root, path, mistakes) for root in roots if not _is_empty(root)]
 
 
 def _is_empty(root: yaml.Node | None) -> bool:
     return root is None or (isinstance(root, yaml.ScalarNode) and root.tag == f"{_TAG}null")
 
 
-def _document(root: yaml.Node | None, path: Path) -> Document:
-    builder = _Builder(path)
+def _document(root: yaml.Node | None, path: Path, mistakes: Mistakes | None) -> Document:
+    builder = _Builder(path, mistakes)
     assert root is not None
     if not isinstance(root, yaml.MappingNode):
         raise builder.error(root, "must be a table of keys and values")
@@ -116,8 +118,8 @@ def _document(root: yaml.Node | None, path: Path) -> Document:
 class _Builder:
     """Builds plain values from a tree of nodes, in which an alias is the same node object as its anchor."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._count, self.lines = path, 0, dict[KeyPath, int]()
+    def __init__(self, path: Path, mistakes: Mistakes | None) -> None:
+        self._path, self._mistakes, self._count, self.lines = path, mistakes, 0, dict[KeyPath, int]()
         self._around = set[int]()
 
     def error(self, node: yaml.Node, message: str) -> ConfigError:
@@ -153,7 +155,9 @@ class _Builder:
             if key == "<<":
                 raise self.error(key_node, "'<<' merges tables, which is not supported; write the keys out")
             if key in table:
-                raise self.error(key_node, f"{key!r} is given twice: on line {self.lines[(*path, key)]} and here")
+                with collecting(self._mistakes):
+                    raise self.error(key_node, f"{key!r} is given twice: on line {self.lines[(*path, key)]} and here")
+                continue
             self.lines[(*path, key)] = line
             table[key] = self.value(item, (*path, key))
         return table

@@ -93,11 +93,12 @@ class NativeReader:
     """Words, thoughts and calls as the runtime reads them from the model's own format.
 
     Some models leave out what their template puts around a call, so a reply that is nothing but the JSON of a call of
-    one of the tools is a call, too. What may become one is held back.
+    one of the tools is a call, too. What may become one is held back; it is `garbled` if it names one of the tools, but
+    cannot be read.
     """
 
     def __init__(self, tools: Collection[str], stop: Sequence[str] = ()) -> None:
-        self.called = False
+        self.called = self.garbled = False
         self._tools, self._text, self._thoughts = tools, TextReader(stop), list[str]()
         self._calls = dict[int, tuple[ToolCall, list[str]]]()
         self._held = ""
@@ -147,6 +148,7 @@ class NativeReader:
             arguments = msgspec.json.encode(bare.arguments or bare.parameters or {}).decode()
             deltas += self._call(0, {"name": bare.name, "arguments": arguments})
         elif self._held.strip():
+            self.garbled = not self._calls and any(f'"{name}"' in self._held for name in self._tools)
             deltas += self._words()
         deltas += [_moved(delta, _WORDS) for delta in self._text.finish(cut=cut)]
         for number, (call, pieces) in self._calls.items():
@@ -155,7 +157,8 @@ class NativeReader:
 
 
 _THOUGHTS, _WORDS, _CALLS = 0, 1, 2
-_CALL_STARTS = ('{"name":', '```json{"name":', '```{"name":')
+_CALL_STARTS = ('{"name":', '{{"name":', '```json{"name":', '```json{{"name":', '```{"name":', '```{{"name":')
+"""Without white space. The template of Qwen2.5 Coder shows its models two braces."""
 
 
 def _moved(delta: Delta, index: int) -> Delta:
@@ -174,7 +177,9 @@ def _bare_call(text: str) -> _BareCall | None:
     """The call that the text is, if it is nothing else."""
     text = text.strip()
     if text.startswith("```"):
-        text = text.removesuffix("```").removeprefix("```").removeprefix("json")
+        text = text.removesuffix("```").removeprefix("```").removeprefix("json").strip()
+    if text.startswith("{{"):
+        text = text.removeprefix("{").removesuffix("}")
     try:
         return msgspec.json.decode(text, type=_BareCall)
     except (msgspec.DecodeError, RecursionError):

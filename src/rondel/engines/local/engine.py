@@ -100,7 +100,7 @@ class LocalEngine:
         card, reply = await in_thread(self._checked_card, with_tools), _Answered()
         async for delta in self._ask(question_of(prompt, card), reply):
             yield delta
-        if reply.repeated or reply.silent:
+        if reply.repeated or reply.unusable:
             held = msgspec.structs.replace(card, tool_format="examples")  # to this form the decoder is held
             async for delta in self._ask(question_of(prompt, held, answer_now=reply.repeated), reply):
                 yield delta
@@ -118,7 +118,7 @@ class LocalEngine:
 
     async def _ask(self, question: Question, reply: _Answered) -> AsyncIterator[Delta]:
         """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`, and so is
-        that nothing was said in the model's own format."""
+        that there is nothing in the model's own format, or a call that cannot be read."""
         reader, earlier, usage, finish_reason = question.reader, reply.usage, Usage(), ""
         held, shown = list[Delta](), False
         async with aclosing(self._chunks(question, reply)) as chunks:
@@ -142,11 +142,13 @@ class LocalEngine:
                             yield delta
                 if reader.stop_hit:
                     break
-        reply.usage, reply.stop = earlier + usage, _stop_reason(reader, finish_reason)
         held += reader.finish(cut=finish_reason == "length")
+        reply.usage, reply.stop = earlier + usage, _stop_reason(reader, finish_reason)
+        if isinstance(reader, NativeReader) and not shown:
+            held = [] if reader.garbled else held
+            reply.unusable = not held
         calls = [delta.part for delta in held if isinstance(delta, PartFinished) and isinstance(delta.part, ToolCall)]
         reply.repeated = any(map(question.steps.repeats, calls))
-        reply.silent = isinstance(reader, NativeReader) and not (shown or held)
         if not reply.repeated:
             for delta in held:
                 yield delta
@@ -195,7 +197,7 @@ class _Answered:
     def __init__(self) -> None:
         self.started, self.usage = False, Usage()
         self.stop: StopReason = "end"
-        self.repeated = self.silent = False
+        self.repeated = self.unusable = False
 
 
 def _stop_reason(reader: Reader, finish_reason: str) -> StopReason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from ...errors import EngineError
 
 PROMPT_CACHE_MIB = 128
 """What the runtime may keep of other conversations' prefixes while one is asked; its own default is 8 GB."""
+ROOM = 3  # weights are repacked if this many times the model's file fits into the memory that is available
 BATCH_TOKENS = 256  # a prompt is read in batches of this size; between two of them a request can be stopped
 
 
@@ -60,8 +62,9 @@ def load(
             prepare(server, partial(_slot_action, f"{folder}/s.sock", params.api_keys[0]))
         return server
     except RuntimeError as error:
-        text = f"{settings.path!r} could not be loaded: {_why(settings) or error}"
-        raise EngineError(f"{text}; `rondel model pull` fetches it again", provider="local") from error
+        why = _why(settings) or str(error)
+        hint = "use another file of this model" if "template" in why else "`rondel model pull` fetches it again"
+        raise EngineError(f"{settings.path!r} could not be loaded: {why}; {hint}", provider="local") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -74,7 +77,7 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
     params.cache_ram_mib = PROMPT_CACHE_MIB
-    params.no_extra_bufts = True  # repacked weights would be a second copy in memory
+    params.no_extra_bufts = not _has_room(Path(settings.path).stat().st_size)
     params.warmup = params.fit_params = False  # the latter reads the file twice, to leave room on a GPU
     params.prefill_assistant = False
     params.verbosity = -1
@@ -86,6 +89,16 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
     params.ui = params.endpoint_slots = params.endpoint_props = False
     params.n_threads_http = 1
     return params
+
+
+def _has_room(model_bytes: int) -> bool:
+    """Whether the runtime may repack weights for this processor: it writes faster then, but repacked weights are a
+    second copy in memory. Where the free memory is unknown, it may."""
+    try:
+        found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
+    except OSError:
+        return True
+    return found is None or int(found[1]) * 1024 >= ROOM * model_bytes
 
 
 def _slot_action(address: str, key: str, action: str, file: str) -> bool:

@@ -126,15 +126,21 @@ def _is_something_else(path: Path) -> bool:
 
 
 def read_drafts(
-    paths: Iterable[Path], env: Mapping[str, str] | None, mistakes: Mistakes | None = None
+    paths: Iterable[Path],
+    env: Mapping[str, str] | None,
+    mistakes: Mistakes | None = None,
+    duplicates: list[Draft] | None = None,
 ) -> dict[str, Draft]:
-    """Return the agents of these files by name. With a list for `mistakes`, reading continues after each."""
+    """Return the agents of these files by name. With a list for `mistakes`, reading continues after each; `duplicates`
+    collects the agents whose name another one has."""
     drafts: dict[str, Draft] = {}
     for path in paths:
         with collecting(mistakes):
             for draft in _drafts(path, env, mistakes):
                 with collecting(mistakes):
                     if (other := drafts.setdefault(draft.name, draft)) is not draft:
+                        if duplicates is not None:
+                            duplicates.append(draft)
                         raise draft.error((), f"there is another agent {draft.name!r} at {other.where}; rename one")
     return drafts
 
@@ -167,7 +173,8 @@ def _drafts(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None
 def _drafts_of_yaml(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None) -> Iterator[Draft]:
     from ...text.yaml import read_json, read_yaml_documents
 
-    found = [read_json(path)] if path.suffix.lower() == ".json" else read_yaml_documents(path)
+    is_json = path.suffix.lower() == ".json"
+    found = [read_json(path, mistakes)] if is_json else read_yaml_documents(path, mistakes)
     documents = [expand(document, env, strict=False, mistakes=mistakes) for document in found]
     for document in documents:
         yield from _drafts_of_document(document, mistakes)
@@ -222,7 +229,7 @@ def _entries(agents: Any, path: KeyPath, checker: Checker) -> Iterator[tuple[str
 def _draft_of_markdown(path: Path, env: Mapping[str, str] | None, mistakes: Mistakes | None) -> Iterator[Draft]:
     from ...text.yaml import read_markdown
 
-    document = read_markdown(path, "prompt")
+    document = read_markdown(path, "prompt", mistakes)
     if document is None:
         if path.stem.lower() == "readme":
             return

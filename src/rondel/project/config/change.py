@@ -66,8 +66,11 @@ def edited(text: str, config: Config, key: str, value: str | float | None, was: 
     if shown[key] != was:
         raise ChangedMeanwhile(f"{key!r} is {shown[key]!r} by now, not {was[:80]!r}; look at it again")
     path = next(path for path, _ in leaves(config) if dotted(path) == key)
-    if variables := config.source(key).variables:
-        raise ConfigError(f"{key!r} comes from ${variables[0]}; change the variable, and restart")
+    source = config.source(key)
+    if source.option:
+        raise ConfigError(f"{key!r} comes from {source.option}; restart without this option first")
+    if source.variables:
+        raise ConfigError(f"{key!r} comes from ${source.variables[0]}; change the variable, and restart")
     _check(key, kind, value)
     try:
         return with_value(text, path, value)

@@ -16,7 +16,7 @@ import msgspec
 from ...errors import ConfigError, NotTrusted
 from ...text.document import Mistakes, collecting
 from ..agents.bind import agents_of
-from ..agents.drafts import agent_paths, is_agent_file, no_such_default, read_drafts
+from ..agents.drafts import Draft, agent_paths, is_agent_file, no_such_default, read_drafts
 from ..config import load, money_warnings
 from ..settings import Config, PluginSettings
 from ..trust import UntrustedFolder
@@ -77,15 +77,18 @@ def _project(folder: Path, env: Mapping[str, str], trusts: Trusts, file: Path | 
         paths.append(file)
         if trusts is not None and not trusts(file.parent):
             config = msgspec.structs.replace(config, project=UntrustedFolder(config.project or str(file.parent)))
-    drafts = read_drafts(paths, env if config.is_trusted else None, mistakes)
+    duplicates = list[Draft]()
+    drafts = read_drafts(paths, env if config.is_trusted else None, mistakes, duplicates)
     names = (*drafts, *(path.stem for path in paths if path.suffix.lower() == ".md" and path.stem not in drafts))
     if config.agent and config.agent not in names:
         mistakes.append(no_such_default(config, names))
     agents = agents_of(drafts, config, names, mistakes)
+    for draft in duplicates:  # as if it were the only one of its name; what is found again is reported once
+        agents_of({**drafts, draft.name: draft}, config, names, mistakes)
     engines = [agent.engine for agent in agents.values() if isinstance(agent.engine, str)]
     sentences = (*config.warnings, *money_warnings(config, engines))
     warnings = [_as_problem("warning", text, config.path) for text in sentences]
-    for draft in drafts.values():
+    for draft in (*drafts.values(), *duplicates):
         warnings.extend(prompt_warnings(draft, config.project))
     found = team_problems(drafts, agents, names, config.agent)
     if isinstance(config.project, UntrustedFolder):
