@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
