@@ -14,12 +14,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from rondel.stores.sqlite.store import CHARGES_WAIT_S
 from tests.cli.conftest import Place
 from tests.cli.serving import Serving
 
@@ -295,6 +297,7 @@ def test_a_running_gateway_goes_on_charging_beside_a_usage_command(place: Place)
     with Serving(place, "serve", "--port", "0") as gateway:
         for calls in (1, 2, 3):
             assert gateway.ask("one two three").end() == 200
+            time.sleep(2 * CHARGES_WAIT_S)  # charges are written together
             usage = json.loads(place.spawn("usage", "--json").out)["totals"]["lifetime"]
             assert usage["calls"] == calls
         gateway.signal(signal.SIGKILL)
