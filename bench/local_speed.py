@@ -1,16 +1,19 @@
 """How fast an embedded model answers beside llama.cpp itself: the same file, threads, context and messages.
 
 `python -m bench.local_speed [MODEL ...]` asks the bare runtime (`xllamacpp.Server`, with its own defaults) and Rondel's
-engine in turn, each in a process of its own, and compares the CPU time of the best answers, for the prompt and for the
-output: on a shared machine, wall time says more about the neighbours. One thread: several wait for each other busily,
-so that what a neighbour takes from one of them would count as work of the others. Each model is measured for two
-minutes, or three rounds if those take longer. Exits with 1 if Rondel needs more than 5 % more for either.
+engine in turn, each in a process of its own, and compares their CPU time, for the prompt and for the output: on a
+shared machine, wall time says more about the neighbours. Even the CPU time of the bare runtime drifts by 30 % within
+minutes there, so each answer is compared with the one beside it, and the median of these ratios counts. One thread:
+several wait for each other busily, so that what a neighbour takes from one of them would count as work of the others.
+Each model is measured for two minutes, or five rounds if those take longer. Exits with 1 if Rondel needs more than 5 %
+more for either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -26,7 +29,7 @@ from rondel.prompt import Prompt
 from rondel.values import Options, PartDelta, ReplyFinished, user
 
 LIMIT = 1.05
-ROUNDS_MIN, ROUNDS_MAX, BUDGET_S = 3, 16, 120.0
+ROUNDS_MIN, ROUNDS_MAX, BUDGET_S = 5, 25, 120.0
 CONTEXT_TOKENS = 4096
 TOKENS_OUT = 32
 THREADS = 1
@@ -143,14 +146,18 @@ def compared(path: Path) -> Iterator[Ratio]:
     rounds, until = list[list[Measured]](), time.monotonic() + BUDGET_S
     try:
         while len(rounds) < ROUNDS_MIN or (len(rounds) < ROUNDS_MAX and time.monotonic() < until):
-            rounds.append([side.ask(1000 * (len(rounds) + 1)) for side in sides])
+            # Who is asked first changes: what drifts hits both alike.
+            number, first = 1000 * (len(rounds) + 1), len(rounds) % 2
+            answers = {index: sides[index].ask(number) for index in (first, 1 - first)}
+            rounds.append([answers[0], answers[1]])
     finally:
         for side in sides:
             side.close()
     for index, what in enumerate(("prompt", "output")):
-        mine, theirs = (min(pair[side][index] for pair in rounds) for side in (0, 1))
-        shown = (f"{1 / each:.1f} tokens/CPU-s" for each in (mine, theirs))
-        yield Ratio(f"{path.name}, {what}, best of {len(rounds)}", mine / theirs, LIMIT, *shown)
+        ratio = statistics.median(mine[index] / theirs[index] for mine, theirs in rounds)
+        each = (statistics.median(pair[side][index] for pair in rounds) for side in (0, 1))
+        shown = (f"{1 / seconds:.1f} tokens/CPU-s" for seconds in each)
+        yield Ratio(f"{path.name}, {what}, median of {len(rounds)} pairs", ratio, LIMIT, *shown)
 
 
 def main() -> int:
