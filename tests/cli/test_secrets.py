@@ -144,7 +144,7 @@ def test_a_trace_in_a_file_has_no_known_secret(place: Place, server: ModelServer
         place.spawn("trace", "last", form, "--output", "shared")
         shared = (place.project / "shared").read_text()
         assert "The key is" in shared
-        assert "4711" not in shared, form
+        assert "canary" not in shared, form
 
 
 def test_what_people_said_is_in_files_that_only_they_can_read(place: Place, server: ModelServer):

@@ -258,7 +258,7 @@ async def test_a_trace_has_no_known_secret():
         url = trace.answers[0]["attachments"][0]["url"]
         page = world.discord.world.files[url.removeprefix("https://cdn.discordapp.com")][0]
         assert b"The key is ***." in page
-        assert b"4711" not in page
+        assert b"canary" not in page
 
 
 async def test_a_picture_of_a_tool_is_attached_to_the_answer():
