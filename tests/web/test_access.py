@@ -177,15 +177,27 @@ async def test_no_other_site_can_change_anything(headers: dict[str, str]):
             assert (await made.client.get("/api/conversations", headers=headers)).status_code == 403
 
 
-async def test_a_revoked_key_ends_its_stream(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({}, id="removed"),
+        pytest.param({"root": KeySettings(key="root-secret", person="eve", roles=("admin",))}, id="another-person"),
+        pytest.param({"root": KeySettings(key="root-secret", person="root")}, id="lost-its-role"),
+    ],
+)
+async def test_a_key_that_was_revoked_or_changed_ends_its_stream(
+    changed: dict[str, KeySettings], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("rondel.surfaces.web.feed.PING_S", 0.05)
-    async with site(Agent("a", engine=Scripted("Hi.")), keys=KEYS) as made:
-        id = await made.start(headers=ANN)
-        await made.say(id, "Hello", headers=ANN)
+    keys = {"root": KeySettings(key="root-secret", person="root", roles=("admin",))}
+    async with site(Agent("a", engine=Scripted("Hi.")), keys=keys) as made:
+        root = {"authorization": "Bearer root-secret"}
+        id = await made.start(headers=root)
+        await made.say(id, "Hello", headers=root)
         async with asyncio.timeout(WAIT_S):
-            events = made.events(id, headers=ANN)
+            events = made.events(id, headers=root)
             await anext(events)
-            made.set_keys({"bob": KEYS["bob"]})
+            made.set_keys({"bob": KEYS["bob"], **changed})
             assert [name async for name, _ in events]  # what was stored, then the end
 
 
