@@ -149,6 +149,14 @@ async def test_only_a_known_proxy_says_where_a_log_in_comes_from(proxies: tuple[
         assert ("Secure" in other.headers.get("set-cookie", "")) == bool(proxies)
 
 
+async def test_what_a_proxy_passes_on_as_an_address_is_bounded():
+    async with site(Agent("a", engine=Scripted()), keys=KEYS, proxies=("127.0.0.1",)) as made:
+        for n in range(WRONG_MAX + 1):
+            headers = {"x-forwarded-for": "x" * 10_000 + str(n)}
+            answer = await made.client.post("/api/session", json={"key": "guess"}, headers=headers)
+        assert answer.status_code == 429, "addresses that differ only in what is cut off are the same"
+
+
 async def test_the_sessions_of_one_key_lock_no_one_out():
     async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
         for _ in range(SESSIONS_MAX):

@@ -26,6 +26,7 @@ SESSION_S = 30 * 86_400.0
 SESSIONS_MAX = 1_000  # of all people; if there are more, the key with the most sessions loses its oldest
 WRONG_MAX, WRONG_S = 10, 60.0  # how many wrong keys an address may try to log in with in this time
 ADDRESSES_MAX = 1_000  # addresses whose wrong keys are remembered
+ADDRESS_CHARS_MAX = 64  # a proxy may pass on anything as an address
 LOCAL = Person("user", roles=("admin",))
 """The person at this machine, the same as in the terminal."""
 ADMIN = "admin"
@@ -97,6 +98,7 @@ class People:
 
         Wrong keys slow down only the address that they come from, so that a stranger cannot lock people out.
         """
+        address = address[:ADDRESS_CHARS_MAX]
         now, wrong = self._clock.now(), self._wrong.get(address, ())
         if len(wrong) == WRONG_MAX and now - wrong[0] < WRONG_S:
             wait = WRONG_S - (now - wrong[0])
