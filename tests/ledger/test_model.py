@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections import defaultdict
 from datetime import UTC, datetime
-from math import floor
+from math import floor, inf
 from pathlib import Path
 from typing import TypeAlias
 
@@ -201,7 +201,8 @@ class World:
             else:
                 left.append((reservation, estimate))
         self.naive.under_way = left
-        self.store.ledger_store._reconciled_at = None  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(self.store, SqliteStore):
+            self.store._writer._reconciled_at = -inf  # pyright: ignore[reportPrivateUsage]
         await self.store.ledger_store.balances([])  # whoever looks next finds out
 
     def _lost(self, reservation: Reservation, estimate: int) -> None:

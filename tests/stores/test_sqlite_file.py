@@ -17,7 +17,7 @@ import pytest
 
 from rondel.charge import Charge, Scope
 from rondel.contracts.clock import VirtualClock
-from rondel.contracts.ledger import Account, Balance, Reserved
+from rondel.contracts.ledger import Account, Balance
 from rondel.contracts.runtime import Job
 from rondel.errors import StoreBusy, StoreDamaged, StoreError, StoreTooNew
 from rondel.events import MessageAdded
@@ -97,7 +97,7 @@ async def test_what_a_dead_worker_of_an_older_version_had_reserved_is_charged(pa
     before = DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=MIGRATIONS[:8]).open()
     charge = Charge("u1", 1.0, Scope("chat", "m"), Usage(900, 100), cost_nanousd=7)
     of = Account.at("model", "m", "day", 1.0)
-    body = msgspec.json.encode(Reserved(charge, (of,), 1e12)).decode()
+    body = msgspec.json.encode({"charge": charge, "accounts": (of,), "until": 1e12}).decode()
     before.execute("insert into reservations (id, worker, until, body) values ('u1', 'dead', 1e12, ?)", (body,))
     before.close()
     async with SqliteStore(path) as store:

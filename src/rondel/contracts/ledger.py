@@ -7,6 +7,8 @@ None, never 0. Knows no store, no engine and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import product
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec.structs import astuple
@@ -148,6 +150,7 @@ def dimension_of(names: Sequence[str]) -> str:
     return "+".join(sorted(names, key=DIMENSIONS.index)) if names else ALL
 
 
+@lru_cache(maxsize=256)
 def dimensions_in(dimension: str) -> tuple[str, ...]:
     """Split a name such as `key+model` into dimensions. Raises RondelError with the nearest name for an unknown one."""
     names = () if dimension in ("", ALL) else tuple(dimension.replace(",", "+").split("+"))
@@ -155,6 +158,11 @@ def dimensions_in(dimension: str) -> tuple[str, ...]:
         if name not in DIMENSIONS:
             raise RondelError(f"nothing is counted by {name!r}{nearest(name, (*DIMENSIONS, ALL))}")
     return tuple(sorted(set(names), key=DIMENSIONS.index))
+
+
+def values_in(scope: Scope, dimensions: Sequence[str]) -> list[str]:
+    """Return the values under which a scope counts in some dimensions together; none if one of them is unknown."""
+    return [BETWEEN.join(values) for values in product(*(scope.values_of(name) for name in dimensions))]
 
 
 class Account(Value, frozen=True):
@@ -168,6 +176,12 @@ class Account(Value, frozen=True):
     @classmethod
     def at(cls, dimension: str, value: str, window: Window, at: float) -> Account:
         return cls(dimension, value, window, start_of(window, day_of(at)))
+
+    def counts(self, charge: Charge) -> bool:
+        """Whether what a charge spends is counted on this account."""
+        if start_of(self.window, day_of(charge.at)) != self.start:
+            return False
+        return self.value in values_in(charge.scope, dimensions_in(self.dimension))
 
     @property
     def key(self) -> str:
@@ -194,11 +208,11 @@ class Cap(Value, frozen=True):
     tokens: int | None = None
     cost_nanousd: int | None = None
 
-    def has_room(self, balance: Balance) -> bool:
-        """Whether one more token, or one more billionth of a dollar, is within the cap."""
-        if self.tokens is not None and balance.tokens + balance.reserved_tokens >= self.tokens:
+    def allows(self, tokens: int, nanousd: int) -> bool:
+        """Whether so much in all, spent and reserved, is within the cap."""
+        if self.tokens is not None and tokens > self.tokens:
             return False
-        return self.cost_nanousd is None or balance.cost_nanousd + balance.reserved_nanousd < self.cost_nanousd
+        return self.cost_nanousd is None or nanousd <= self.cost_nanousd
 
 
 class Refusal(Value, frozen=True):
@@ -209,11 +223,13 @@ class Refusal(Value, frozen=True):
 
 
 class Reserved(Value, frozen=True):
-    """A claim on accounts until its call is settled. If it never is, `charge` is charged."""
+    """What a call is expected to spend, until it is settled. If it never is, `charge` is charged. At least `tokens_min`
+    and `nanousd_min` must fit."""
 
     charge: Charge
-    accounts: tuple[Account, ...] = ()
-    until: float = 0.0
+    until: float
+    tokens_min: int = 1
+    nanousd_min: int = 1
 
 
 Told: TypeAlias = Callable[[list[Balance]], None]  # gets the balances of the accounts that it was given with
@@ -259,7 +275,7 @@ class LedgerStore(Protocol):
         ...
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
-        """Claim the charge's tokens and money on all its accounts if all caps have room left.
+        """Reserve what the charge spends, on every account on which it counts, if all caps have room for its minimum.
 
         This is atomic, also between processes. What a dead worker had claimed counts as spent.
         """

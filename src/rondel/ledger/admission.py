@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..charge import Scope, Tell
 from ..contracts.ledger import Account, Cap, Reserved, Rule
 from ..contracts.window import day_of
+from ..values import Value
 
 
 class Reservation:
@@ -28,19 +29,11 @@ class Reservation:
         return sum([held.charge.usage.tokens_out for held in (self.reserved, *self.more)])
 
 
-class Needed(NamedTuple):
+class Needed(Value, frozen=True):
     """What the input of a call will spend. The cost is 0 if no limit is in money, or the price is unknown."""
 
     tokens: int
     cost_nanousd: int
-
-    def below(self, cap: Cap) -> Cap:
-        """Return the cap that has room for one token exactly if `cap` has room for all that is needed."""
-        return Cap(
-            cap.account,
-            None if cap.tokens is None else cap.tokens - max(self.tokens - 1, 0),
-            None if cap.cost_nanousd is None else cap.cost_nanousd - max(self.cost_nanousd - 1, 0),
-        )
 
 
 class Plan(NamedTuple):
@@ -48,12 +41,11 @@ class Plan(NamedTuple):
 
     capped: tuple[tuple[Rule, Account], ...]  # the rules that block, and their accounts; `caps` has the same order
     caps: tuple[Cap, ...]
-    claimed: tuple[Account, ...]  # the accounts of `caps`, each once
     warned: tuple[tuple[Rule, Account], ...]
     in_money: bool  # whether a rule that blocks limits money
 
 
-_NO_PLAN = Plan((), (), (), (), False)
+_NO_PLAN = Plan((), (), (), False)
 
 
 class AppliedRules:
@@ -77,7 +69,6 @@ class AppliedRules:
             self._plan = Plan(
                 capped,
                 tuple(Cap(account, rule.tokens, rule.cost_nanousd) for rule, account in capped),
-                tuple(dict.fromkeys(account for _, account in capped)),
                 tuple(pair for pair in pairs if pair[0].mode == "warn"),
                 any(rule.money is not None for rule, _ in capped),
             )

@@ -180,26 +180,29 @@ class Ledger:
         if self.prices.needs_lists(scope.engine):
             self._load_prices()
         if applying is not None and applying.rules:
-            await self._admit(reservation, applying, Usage(*tokens(), estimated=True), images)
+            plan = applying.plan(reservation.at)
+            if applying.blocks:
+                if self._loading is not None:
+                    await asyncio.wait((self._loading,))
+                usage = Usage(*tokens(), estimated=True)
+                needed = self._needed(reservation, plan, usage, images)
+                reservation.reserved = await self._claim(reservation, plan, usage, needed, images)
+            if applying.warns and tell is not None:
+                await self._warn(plan, tell)
         return reservation
 
-    async def _admit(
-        self, reservation: Reservation, applying: AppliedRules, usage: Usage, images: ImageUsage | None
-    ) -> None:
-        plan = applying.plan(reservation.at)
-        if applying.blocks:
-            if self._loading is not None:
-                await asyncio.wait((self._loading,))
-            cost, at_least = 0, Usage(usage.tokens_in) if images is None else usage
-            if plan.in_money:
-                cost = self._charge("", reservation.at, reservation.scope, at_least, images=images).cost_nanousd or 0
-            needed = Needed(at_least.tokens_in + at_least.tokens_out, cost)
-            reservation.reserved = await self._claim(reservation, plan, usage, needed, images)
-        if applying.warns and reservation.tell is not None:
-            balances = await self._store.balances([account for _, account in plan.warned])
-            for (rule, account), balance in zip(plan.warned, balances, strict=True):
-                if left(rule, balance)[2]:
-                    reservation.tell(_warning(rule, account))
+    def _needed(self, reservation: Reservation, plan: Plan, usage: Usage, images: ImageUsage | None) -> Needed:
+        at_least = Usage(usage.tokens_in) if images is None else usage
+        cost = None
+        if plan.in_money:
+            cost = self._charge("", reservation.at, reservation.scope, at_least, images=images).cost_nanousd
+        return Needed(at_least.tokens_in + at_least.tokens_out, cost or 0)
+
+    async def _warn(self, plan: Plan, tell: Tell) -> None:
+        balances = await self._store.balances([account for _, account in plan.warned])
+        for (rule, account), balance in zip(plan.warned, balances, strict=True):
+            if left(rule, balance)[2]:
+                tell(_warning(rule, account))
 
     async def _claim(
         self,
@@ -212,12 +215,15 @@ class Ledger:
         """Claim a usage on the accounts of all rules that block. What is `needed` must fit into what is left; if it is
         None, any room will do. Raises TokenLimitError."""
         charge = self._charge(self._new_id(), reservation.at, reservation.scope, usage, UNSETTLED, images)
-        if charge.cost_nanousd is None and charge.tokens and self.unknown_price == "block":
+        if plan.in_money and charge.cost_nanousd is None and charge.tokens and self.unknown_price == "block":
             self._refuse_unpriced(plan, charge.scope)
-        reserved = Reserved(charge, plan.claimed, reservation.at + RESERVED_S)
-        caps = plan.caps if needed is None else [needed.below(cap) for cap in plan.caps]
+        until = reservation.at + RESERVED_S
+        if needed is None:
+            reserved = Reserved(charge, until)
+        else:
+            reserved = Reserved(charge, until, needed.tokens or 1, needed.cost_nanousd or 1)
         try:
-            refusal = await self._store.reserve(reserved, caps)
+            refusal = await self._store.reserve(reserved, plan.caps)
         except asyncio.CancelledError:
             self._store.settle(None, reserved=reserved)  # it may be written, but the call is not made
             raise

@@ -7,7 +7,6 @@ grows with the number of people, keys and models, and not with the number of cal
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
 
 import msgspec
 
@@ -26,6 +25,7 @@ from ...contracts.ledger import (
     Totals,
     Unwritten,
     dimensions_in,
+    values_in,
 )
 from ...contracts.window import WINDOWS, Window, day_of, key_of, start_of
 
@@ -73,7 +73,8 @@ class MemoryLedgerStore:
         self._reconcile(dead=False)
         for index, cap in enumerate(caps):
             spent = self._balance(cap.account)
-            if not cap.has_room(spent):
+            tokens = spent.tokens + spent.reserved_tokens + reserved.tokens_min
+            if not cap.allows(tokens, spent.cost_nanousd + spent.reserved_nanousd + reserved.nanousd_min):
                 return Refusal(index, spent)
         self._reserved[reserved.charge.id] = reserved
         return None
@@ -170,7 +171,7 @@ class MemoryLedgerStore:
 
     def _balance(self, account: Account) -> Balance:
         totals = self._total(account)
-        claims = [r.charge for r in self._reserved.values() if account in r.accounts]
+        claims = [r.charge for r in self._reserved.values() if account.counts(r.charge)]
         return Balance(
             totals.tokens,
             totals.cost_nanousd,
@@ -196,10 +197,10 @@ class MemoryLedgerStore:
     def _add(self, dimension: str, sums: Iterable[tuple[Scope, int, Totals]]) -> None:
         names = dimensions_in(dimension)
         for scope, day, totals in sums:
-            for values in product(*(scope.values_of(name) for name in names)):
+            for value in values_in(scope, names):
                 for window in WINDOWS:
                     rows = self._totals.setdefault((dimension, window), {})
-                    key = (start_of(window, day), BETWEEN.join(values))
+                    key = (start_of(window, day), value)
                     rows[key] = rows.get(key, Totals()) + totals
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from ...errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
 from ...files.private import private_folder
-from . import ledger, live, queue, reservations, scopes
+from . import ledger, live, queue, scopes
 
 Durability: TypeAlias = Literal["normal", "full"]
 FileId: TypeAlias = tuple[int, int]  # device and inode
@@ -30,6 +30,12 @@ BUSY_PAUSE_S = 0.005
 CHECK_EVERY_S = 0.001
 
 LEDGER = ("charges", "scopes", "days", "totals", "dimensions", "mark", "claims", "reservations")
+
+_SCOPE_IN_BODY = ", ".join(
+    f"coalesce(json_extract(body, '$.scope.{name}'), '{'[]' if name == 'roles' else ''}')"
+    for name in scopes.COLUMNS.split(", ")
+)
+"""The values of a scope in a charge that is kept as JSON, which lacks what is empty."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -109,7 +115,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "drop table claims",
         "alter table reservations rename to reserved",
-        *reservations.SCHEMA,
+        """
+        create table reservations (
+            id        text not null,
+            dimension text not null,
+            value     text not null,
+            window    text not null,
+            start     integer not null,
+            tokens    integer not null,
+            cost      integer not null,
+            worker    text not null,
+            until     real not null,
+            body      text not null,    -- JSON
+            primary key (id, dimension, value, window, start)
+        ) without rowid
+        """,
         """
         insert into reservations
         select
@@ -127,6 +147,33 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         from reserved, json_each(body, '$.accounts') as account
         """,
         "drop table reserved",
+    ),
+    (
+        *ledger.RESERVED_COLUMNS,
+        f"insert into scopes ({scopes.COLUMNS}) select {_SCOPE_IN_BODY} from reservations where true "
+        "on conflict do nothing",
+        f"""
+        insert into charges ({ledger.COLUMNS}, worker, until)
+        select distinct
+            id,
+            json_extract(body, '$.at'),
+            cast(json_extract(body, '$.at') / 86400 as integer),
+            scopes.number,
+            coalesce(json_extract(body, '$.usage.tokens_in'), 0),
+            coalesce(json_extract(body, '$.usage.tokens_out'), 0),
+            coalesce(json_extract(body, '$.usage.tokens_cached'), 0),
+            coalesce(json_extract(body, '$.usage.tokens_cache_written'), 0),
+            coalesce(json_extract(body, '$.usage.tokens_reasoning'), 0),
+            json_extract(body, '$.cost_nanousd'),
+            coalesce(json_extract(body, '$.price'), ''),
+            coalesce(json_extract(body, '$.usage.estimated'), 0),
+            coalesce(json_extract(body, '$.metadata'), '{{}}'),
+            {ledger.CALL},
+            worker,
+            until
+        from reservations join scopes on ({scopes.COLUMNS}) = ({_SCOPE_IN_BODY})
+        """,
+        "drop table reservations",
     ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""

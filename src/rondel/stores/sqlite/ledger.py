@@ -2,7 +2,8 @@
 
 A charge is one row. Sums are updated from the rows after a mark, many at once and in the transaction that moves the
 mark, so a sum is exact whichever process wrote the charges, and costs the same however many there are. What was spent
-on an account is its sum and the few rows after the mark. Knows no limit, no event loop and no thread.
+on an account is its sum and the few rows after the mark. All rows up to the mark are final: a row that is only reserved
+is moved behind it. Knows no limit, no event loop and no thread.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...contracts.ledger import Account, ChargePage, Page, Row, Totals, dimensio
 from ...contracts.window import WINDOWS, Window, day_of, key_of, start_of
 from ...values import Usage
 from . import scopes
+from .executor import Executor
 
 ChargeRow: TypeAlias = tuple[Any, ...]
 
@@ -30,7 +32,7 @@ CALL, GIVEN = 0, 1
 SCHEMA = (
     """
     create table charges (
-        number               integer primary key,   -- charges are never deleted, so a new number is the greatest
+        number               integer primary key,   -- a new number is the greatest: what was spent is never deleted
         id                   text not null,
         at                   real not null,
         day                  integer not null,
@@ -77,10 +79,14 @@ SCHEMA = (
     "insert into mark values (0)",
 )
 
+RESERVED_COLUMNS = ("alter table charges add column worker text", "alter table charges add column until real")
+"""A charge with a worker is only reserved: a call of that process is expected to make it. It counts as spent when the
+call is settled, the worker is dead, or the time `until` has come."""
+RESERVED = "worker is not null and number > (select number from mark)"
+
 _SUMS = "tokens_in, tokens_out, tokens_cached, tokens_cache_written, tokens_reasoning"
 _TOTALS = f"calls, {_SUMS}, cost, unpriced, estimated, updated_at"
-_COLUMNS = f"id, at, day, scope, {_SUMS}, cost, price, estimated, metadata, origin"
-_COUNT = len(_COLUMNS.split(","))
+COLUMNS = f"id, at, day, scope, {_SUMS}, cost, price, estimated, metadata, origin"
 _SCOPED = "charges cross join scopes on scopes.number = charges.scope"
 """Charges with their scopes; `cross` makes SQLite begin with the charges, because only a few are looked at."""
 
@@ -93,22 +99,23 @@ _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
 def row_of(charge: Charge, scope: int, origin: int = CALL) -> ChargeRow:
     """A charge whose scope has a number."""
+    return charge.id, charge.at, day_of(charge.at), *spent_by(charge, scope), origin
+
+
+def spent_by(charge: Charge, scope: int) -> ChargeRow:
+    """What is known of a charge only when its call is settled."""
     u = charge.usage
     return (
-        charge.id,
-        charge.at,
-        day_of(charge.at),
         scope,
         u.tokens_in,
         u.tokens_out,
         u.tokens_cached,
         u.tokens_cache_written,
         u.tokens_reasoning,
-        charge.cost_nanousd,
+        -1 if charge.cost_nanousd is None else charge.cost_nanousd,
         charge.price,
         u.estimated,
         _encode(charge.metadata).decode() if charge.metadata else "{}",
-        origin,
     )
 
 
@@ -118,10 +125,15 @@ def _charge_of(row: ChargeRow) -> Charge:
     return Charge(id, at, scope, Usage(*tokens, estimated=bool(estimated)), cost, price, _decode_metadata(metadata))
 
 
+def bound(columns: str) -> str:
+    """The parameters for some columns of a charge. An unknown cost is bound as -1: binding None, which Python's module
+    tries to adapt, takes longer than all the other values together."""
+    return ", ".join("nullif(?, -1)" if name == "cost" else "?" for name in columns.split(", "))
+
+
 @cache
 def insert_charges(rows: int) -> str:
-    marks = "(" + ", ".join("?" * _COUNT) + ")"
-    return f"insert into charges ({_COLUMNS}) values {', '.join([marks] * rows)} on conflict do nothing"
+    return f"insert into charges ({COLUMNS}) values {', '.join([f'({bound(COLUMNS)})'] * rows)} on conflict do nothing"
 
 
 def charges(connection: sqlite3.Connection, first: int, last: int, cursor: str, limit: int) -> ChargePage:
@@ -140,16 +152,17 @@ def charges(connection: sqlite3.Connection, first: int, last: int, cursor: str, 
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
+def roll_up(connection: Executor, dimension: str = ALL) -> None:
     """Bring all sums forward; begin with those of several dimensions together when these have not been counted yet."""
-    mark, last = connection.execute("select (select number from mark), (select max(number) from charges)").fetchone()
+    (mark,) = connection.execute("select number from mark").fetchone()
     combined = [name for (name,) in connection.execute("select name from dimensions").fetchall()]
     if "+" in dimension and dimension not in combined:
         connection.execute("insert into dimensions values (?)", (dimension,))
         _gather(connection, 0, mark)
         connection.execute(_add_to_totals(dimension))
         combined.append(dimension)
-    if last is None or last <= mark:
+    last = move_reserved(connection)
+    if last <= mark:
         return
     _gather(connection, mark, last)
     for name in (ALL, *DIMENSIONS, *combined):
@@ -161,12 +174,24 @@ def roll_up(connection: sqlite3.Connection, dimension: str = ALL) -> None:
     connection.execute("update mark set number = ?", (last,))
 
 
-def is_counted(connection: sqlite3.Connection, dimension: str) -> bool:
+def move_reserved(connection: Executor) -> int:
+    """Move what is reserved behind the last charge that was spent, and return the number of that one, 0 if none was."""
+    row = connection.execute("select number from charges where worker is null order by number desc limit 1").fetchone()
+    last: int = row[0] if row else 0
+    columns = f"{COLUMNS}, worker, until"
+    connection.execute(
+        f"insert into charges ({columns}) select {columns} from charges where {RESERVED} and number < ?", (last,)
+    )
+    connection.execute(f"delete from charges where {RESERVED} and number < ?", (last,))
+    return last
+
+
+def is_counted(connection: Executor, dimension: str) -> bool:
     """Whether there are sums of several dimensions together."""
     return connection.execute("select 1 from dimensions where name = ?", (dimension,)).fetchone() is not None
 
 
-def _gather(connection: sqlite3.Connection, mark: int, last: int) -> None:
+def _gather(connection: Executor, mark: int, last: int) -> None:
     """Sum up the charges from one number to another by all that they have in common: each is looked at once.
 
     Each row also says which windows its day belongs to.
@@ -211,7 +236,7 @@ def _add_to_totals(dimension: str) -> str:
     )
 
 
-def totals(connection: sqlite3.Connection, accounts: Sequence[Account]) -> list[Totals]:
+def totals(connection: Executor, accounts: Sequence[Account]) -> list[Totals]:
     found: list[Totals] = []
     for account in accounts:
         row = connection.execute(

@@ -11,19 +11,16 @@ from ...contracts.clock import Clock
 from ...contracts.ledger import Account, Balance, Cap, ChargePage, Page, Refusal, Reserved, Row, Told, Totals, Unwritten
 from ...contracts.window import Window
 from . import ledger
-from .requests import Charged
+from .requests import Charged, Reserve
 from .writer import Writer
 
 if TYPE_CHECKING:
     from .store import SqliteStore
 
-RECONCILE_S = 60.0
-
 
 class SqliteLedgerStore:
     def __init__(self, store: SqliteStore, writer: Writer, clock: Clock) -> None:
         self._store, self._writer, self._clock = store, writer, clock
-        self._reconciled_at: float | None = None
 
     @property
     def unwritten(self) -> Unwritten:
@@ -47,28 +44,11 @@ class SqliteLedgerStore:
         return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN))
 
     async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
-        if self._is_due():
-            await self._reconcile()
-        refusal = await self._store.call(lambda c: self._writer.reserve(c, reserved, caps))
-        if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
-            # A worker that has died since may have reserved some of it: that counts as spent now.
-            await self._reconcile()
-            return await self._store.call(lambda c: self._writer.reserve(c, reserved, caps))
-        return refusal
-
-    def _is_due(self) -> bool:
-        """Whether to reconcile: at the first use, and then once a minute, because workers rarely die."""
-        last = self._reconciled_at
-        return last is None or abs(self._clock.now() - last) >= RECONCILE_S
-
-    async def _reconcile(self) -> None:
-        now = self._reconciled_at = self._clock.now()
-        await self._store.call(lambda c: self._writer.reconcile(c, now), small=False)
+        return await self._store.ask(Reserve(reserved, caps, self._clock.now()))
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
-        if self._is_due():
-            await self._reconcile()
-        return await self._store.call(lambda c: self._writer.balances(c, accounts))
+        now = self._clock.now()
+        return await self._store.call(lambda c: self._writer.balances(c, accounts, now))
 
     async def totals(self, accounts: Sequence[Account]) -> list[Totals]:
         for dimension in {account.dimension for account in accounts}:
@@ -91,6 +71,5 @@ class SqliteLedgerStore:
         return await self._store.reading(lambda c: ledger.charges(c, first, last, cursor, limit))
 
     async def _bring_forward(self, dimension: str) -> None:
-        if self._is_due():
-            await self._reconcile()
-        await self._store.call(lambda c: self._writer.roll_up(c, dimension), small=False)
+        now = self._clock.now()
+        await self._store.call(lambda c: self._writer.roll_up(c, dimension, now), small=False)

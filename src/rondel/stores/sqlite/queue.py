@@ -16,6 +16,7 @@ import msgspec
 
 from ...contracts.runtime import Claim, Job, Signal
 from . import live
+from .executor import Executor
 
 logger = logging.getLogger("rondel.store")
 
@@ -83,7 +84,7 @@ class Queue:
         connection.execute("update jobs set state = ?1 where id = ?2 and state <> ?1", (state, id))
         return ("waiting" if blocked else "granted"), key, last_seq(connection, key)
 
-    def forget(self, connection: sqlite3.Connection, ids: Sequence[str]) -> None:
+    def forget(self, connection: Executor, ids: Sequence[str]) -> None:
         """Delete finished jobs, but only those that this worker holds: another one may have taken over the same id."""
         connection.execute(
             "delete from jobs where worker = ? and id in (select value from json_each(?))",

@@ -4,51 +4,65 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from ...charge import Charge
-from ...contracts.ledger import Account, Reserved
+from ...contracts.ledger import Account, Cap, Reserved
 from ...events import Entry
 from .ledger import CALL
 from .log import EntryRow
 from .store_thread import Request
 
 
-class Append(Request):
+class Write(Request):
+    """Something to write: how many bytes and charges it has. What is not `small` is left to the writer thread."""
+
+    size = charges = 0
+    small = True
+
+
+class Append(Write):
     def __init__(
         self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
     ) -> None:
-        super().__init__()
         self.conversation, self.entries, self.rows, self.awaited = conversation, entries, rows, awaited
 
+    @property
+    def size(self) -> int:
+        return sum([len(row[4]) for row in self.rows])
 
-class FinishJob(Request):
+
+class FinishJob(Write):
     """A finished job to delete. It is `late` if that has failed before."""
 
     def __init__(self, id: str) -> None:
-        super().__init__()
         self.id, self.late = id, False
 
 
-class Charged(Request):
+class Charged(Write):
     """A charge to write, a reservation to release, and accounts whose balances are wanted after that."""
+
+    charges = 1
 
     def __init__(
         self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = CALL
     ) -> None:
-        super().__init__()
         self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
 
 
-class Call(Request):
+class Reserve(Write):
+    """A reservation to write if all caps have room for it; the result is a refusal or None."""
+
+    charges = 1
+
+    def __init__(self, reserved: Reserved, caps: Sequence[Cap], now: float) -> None:
+        self.reserved, self.caps, self.now = reserved, caps, now
+
+
+class Call(Write):
     """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
-    transaction of its group; one that is not `small` or may wait is left to the writer thread."""
+    transaction of its group; one that may wait is not small."""
 
     def __init__(
         self, call: Callable[[sqlite3.Connection], object], *, small: bool = False, awaited: bool = True
     ) -> None:
-        super().__init__()
         self.call, self.small, self.awaited = call, small, awaited
-
-
-Write: TypeAlias = Append | FinishJob | Charged | Call

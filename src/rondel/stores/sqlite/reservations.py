@@ -1,56 +1,44 @@
-"""What calls in progress have reserved on their accounts, and the balances of accounts, in SQLite.
+"""What calls in progress have reserved, and the balances of accounts, in SQLite.
 
-A balance is read from the sums, the charges and the reservations. What was spent up to a charge never changes, so it is
-remembered, and the next look reads only the charges since. Knows no event loop and no thread.
+A reservation is the charge that its call is expected to make, with the worker that makes the call. Settling the call
+replaces the charge, in place, by what was spent; if the worker dies, the charge stays as it is.
+
+Balances are remembered and kept up to date with what this writer writes, until another process has written. Knows no
+event loop and no thread.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache
 
 import msgspec
 
 from ...charge import BETWEEN, Charge
-from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved, dimensions_in
-from .ledger import is_counted, roll_up
+from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved, dimensions_in, values_in
+from ...contracts.window import Window
+from ...values import Value
+from .executor import Executor
+from .ledger import CALL, COLUMNS, RESERVED, ChargeRow, bound, is_counted, roll_up, row_of, spent_by
 
-SCHEMA = (
-    # A row for each account on which a call reserves; `body` is the charge to write if the call is never settled.
-    """
-    create table reservations (
-        id        text not null,
-        dimension text not null,
-        value     text not null,
-        window    text not null,
-        start     integer not null,
-        tokens    integer not null,
-        cost      integer not null,
-        worker    text not null,
-        until     real not null,
-        body      text not null,    -- JSON
-        primary key (id, dimension, value, window, start)
-    ) without rowid
-    """,
+OPEN_MAX = 4_096  # reservations whose numbers are remembered
+ACCOUNTS_MAX = 4_096  # accounts whose balances are remembered
+
+_TOKENS = "tokens_in + tokens_out"
+_SPENT = ", ".join(COLUMNS.split(", ")[3:-1])  # all but its id, its time and its origin
+_REPLACE = (
+    f"update charges set ({_SPENT}, worker, until) = ({bound(_SPENT)}, null, null) "
+    "where number = ? and id = ? and worker is not null"
 )
-
-ACCOUNTS_MAX = 4_096  # accounts whose spending is remembered
-
-TOKENS = "tokens_in + tokens_out"
-_NEVER = 0, 0, -1  # tokens, cost, and the number of the last charge in them: of an account that was never looked at
+_REMOVE = "delete from charges where number = ? and id = ? and worker is not null"
+_RESERVE = f"insert into charges ({COLUMNS}, worker, until) values ({bound(COLUMNS)}, ?, ?)"
 
 _encode = msgspec.json.Encoder().encode
-_decode_charge = msgspec.json.Decoder(Charge).decode
 
 
 @cache
 def _look(dimension: str) -> str:
-    """Read what was spent on an account and what is reserved. `?1` to `?4` are its window, start, end and value.
-
-    What was spent is what is known, `?5` and `?6`, and the charges after number `?7`. If the sums of the account are
-    newer than that, it is these and the charges after the mark.
-    """
+    """Read what was spent on an account and what is reserved. `?1` to `?4` are its window, start, end and value."""
     names = dimensions_in(dimension)
     source = "charges"
     if names:
@@ -59,82 +47,160 @@ def _look(dimension: str) -> str:
         source += " cross join json_each(scopes.roles) as role"
     values = ("role.value" if name == "role" else f"scopes.{name}" for name in names)
     matched = f" || char({ord(BETWEEN)}) || ".join(values) or "''"
-    mark = "(select number from mark)"
     total = f"from totals where dimension = '{dimension}' and window = ?1 and age = -?2 and value = ?4"
-    reserved = f"from reservations where dimension = '{dimension}' and window = ?1 and start = ?2 and value = ?4"
+    spent, reserved = "filter (where worker is null)", "filter (where worker is not null)"
     return (
-        f"select iif(?7 >= {mark}, ?5, coalesce((select {TOKENS} {total}), 0)) + coalesce(sum({TOKENS}), 0), "
-        f"iif(?7 >= {mark}, ?6, coalesce((select cost {total}), 0)) + coalesce(sum(cost), 0), "
-        "coalesce((select max(number) from charges), 0), "
-        f"coalesce((select sum(tokens) {reserved}), 0), coalesce((select sum(cost) {reserved}), 0) "
-        f"from {source} where charges.number > max(?7, {mark}) and +day >= ?2 and +day < ?3 and {matched} = ?4"
+        f"select coalesce((select {_TOKENS} {total}), 0) + coalesce(sum({_TOKENS}) {spent}, 0), "
+        f"coalesce((select cost {total}), 0) + coalesce(sum(cost) {spent}, 0), "
+        f"coalesce(sum({_TOKENS}) {reserved}, 0), coalesce(sum(cost) {reserved}, 0) "
+        f"from {source} where charges.number > (select number from mark) "
+        f"and +day >= ?2 and +day < ?3 and {matched} = ?4"
     )
+
+
+class _Known:
+    """The balance of an account, kept up to date with what this writer writes."""
+
+    def __init__(self, tokens: int, nanousd: int, reserved_tokens: int, reserved_nanousd: int) -> None:
+        self.tokens, self.nanousd = tokens, nanousd
+        self.reserved_tokens, self.reserved_nanousd = reserved_tokens, reserved_nanousd
+
+    @property
+    def balance(self) -> Balance:
+        return Balance(self.tokens, self.nanousd, self.reserved_tokens, self.reserved_nanousd)
+
+    def allowed_by(self, cap: Cap, reserved: Reserved) -> bool:
+        return cap.allows(
+            self.tokens + self.reserved_tokens + reserved.tokens_min,
+            self.nanousd + self.reserved_nanousd + reserved.nanousd_min,
+        )
+
+    def spend(self, charge: Charge) -> None:
+        self.tokens += charge.tokens
+        self.nanousd += charge.cost_nanousd or 0
+
+    def reserve(self, charge: Charge) -> None:
+        self.reserved_tokens += charge.tokens
+        self.reserved_nanousd += charge.cost_nanousd or 0
+
+    def release(self, charge: Charge) -> None:
+        self.reserved_tokens -= charge.tokens
+        self.reserved_nanousd -= charge.cost_nanousd or 0
+
+
+class _Open(Value, frozen=True):
+    """A reservation: the number of its charge, unless it was moved since, and what it counts on."""
+
+    number: int
+    scope: int
+    day: int
 
 
 class Reservations:
     """The reservations and balances, as one writer sees them in its open transaction."""
 
     def __init__(self) -> None:
-        self._spent: dict[Account, tuple[int, int, int]] = {}
-        self._balances: dict[Account, Balance] = {}
-        """Balances that are true until a charge or a release is written, or the transaction ends."""
+        self._open: dict[str, _Open] = {}
+        self._known: dict[Account, _Known] = {}
+        self._kinds: set[tuple[str, Window]] = set()  # the dimensions and windows of these accounts
+        self._counting: dict[tuple[int, int], list[_Known]] = {}
+        """The known balances on which charges count, by the numbers of their scopes and by their days."""
 
     def reserve(
-        self, connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap], worker: str
+        self, connection: Executor, reserved: Reserved, scope: int, caps: Sequence[Cap], worker: str
     ) -> Refusal | None:
+        """`scope` is the number of the scope."""
         for index, cap in enumerate(caps):
-            balance = self.balance(connection, cap.account)
-            if not cap.has_room(balance):
-                return Refusal(index, balance)
+            known = self._known.get(cap.account) or self._read(connection, cap.account)
+            if not known.allowed_by(cap, reserved):
+                return Refusal(index, known.balance)
         charge = reserved.charge
-        tokens, cost, body = charge.tokens, charge.cost_nanousd or 0, _encode(charge).decode()
-        for account in reserved.accounts:
-            connection.execute(
-                "insert into reservations values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (charge.id, *msgspec.structs.astuple(account), tokens, cost, worker, reserved.until, body),
-            )
-            if (seen := self._balances.get(account)) is not None:
-                held, held_cost = seen.reserved_tokens + tokens, seen.reserved_nanousd + cost
-                self._balances[account] = Balance(seen.tokens, seen.cost_nanousd, held, held_cost)
+        row = row_of(charge, scope)
+        number = connection.execute(_RESERVE, (*row, worker, reserved.until)).lastrowid
+        assert number is not None, "a row that was inserted has a number"
+        if len(self._open) >= OPEN_MAX:
+            self._open.clear()
+        day = row[2]
+        self._open[charge.id] = _Open(number, scope, day)
+        for known in self._counted_on(charge, scope, day):
+            known.reserve(charge)
         return None
 
-    def release(self, connection: sqlite3.Connection, reserved: Reserved) -> bool:
-        """Release what a call had reserved. Return False if it was taken for lost, and its expected charge written."""
-        self.look_again()
-        return connection.execute("delete from reservations where id = ?", (reserved.charge.id,)).rowcount > 0
+    def settle(self, connection: Executor, reserved: Charge, charge: Charge | None, scope: int) -> None:
+        """Replace a reservation by what was spent, or remove it. This does nothing if there is none any more: it was
+        settled before, or taken for lost and charged as expected."""
+        spent = None if charge is None else spent_by(charge, scope)
+        found = self._open.pop(reserved.id, None)
+        if found is None or not _settled(connection, reserved.id, found.number, spent):
+            # Reservations were moved, or this one is not there.
+            rows = connection.execute(f"select id, number, scope, day from charges where {RESERVED}").fetchall()
+            self._open = {id: _Open(*row) for id, *row in rows}
+            found = self._open.pop(reserved.id, None)
+            if found is None or not _settled(connection, reserved.id, found.number, spent):
+                return
+        for known in self._counted_on(reserved, found.scope, found.day):
+            known.release(reserved)
+        if charge is not None:
+            for known in self._counted_on(charge, scope, found.day):
+                known.spend(charge)
 
-    def take_lost(self, connection: sqlite3.Connection, now: float, is_dead: Callable[[str], bool]) -> list[Charge]:
-        """Release what dead workers had reserved and what was never settled. Return the charges to write for it."""
-        self.look_again()
-        workers = connection.execute("select distinct worker from reservations").fetchall()
+    def charged(self, charge: Charge, row: ChargeRow) -> None:
+        """A charge is written, unless its id came from outside and was there before."""
+        *_, day, scope = row[:4]
+        if row[-1] == CALL:
+            for known in self._counted_on(charge, scope, day):
+                known.spend(charge)
+        else:
+            self.look_again()
+
+    def count_lost(self, connection: Executor, now: float, is_dead: Callable[[str], bool]) -> None:
+        """Count as spent what dead workers had reserved, and what was not settled in time."""
+        workers = connection.execute(f"select distinct worker from charges where {RESERVED}").fetchall()
         dead = _encode([id for (id,) in workers if is_dead(id)]).decode()
-        lost = "until <= ? or worker in (select value from json_each(?))"
-        rows = connection.execute(
-            f"delete from reservations where {lost} returning id, body",
+        connection.execute(
+            f"update charges set worker = null, until = null where {RESERVED} "
+            "and (until <= ? or worker in (select value from json_each(?)))",
             (now, dead),
-        ).fetchall()
-        return [_decode_charge(body) for body in dict(rows).values()]
+        )
+        self.look_again()
 
-    def balance(self, connection: sqlite3.Connection, account: Account) -> Balance:
-        found = self._balances.get(account)
-        if found is None:
-            dimension = account.dimension
-            if "+" in dimension and not is_counted(connection, dimension):
-                roll_up(connection, dimension)
-            key = account.window, account.start, account.end, account.value
-            row = connection.execute(_look(dimension), (*key, *self._spent.get(account, _NEVER))).fetchone()
-            tokens, cost, number, reserved_tokens, reserved_cost = row
-            if len(self._spent) >= ACCOUNTS_MAX:
-                del self._spent[next(iter(self._spent))]
-            self._spent[account] = tokens, cost, number
-            found = self._balances[account] = Balance(tokens, cost, reserved_tokens, reserved_cost)
-        return found
+    def balance(self, connection: Executor, account: Account) -> Balance:
+        return (self._known.get(account) or self._read(connection, account)).balance
+
+    def _read(self, connection: Executor, account: Account) -> _Known:
+        dimension = account.dimension
+        if "+" in dimension and not is_counted(connection, dimension):
+            roll_up(connection, dimension)
+        key = account.window, account.start, account.end, account.value
+        if len(self._known) >= ACCOUNTS_MAX:
+            self._known.clear()
+        known = self._known[account] = _Known(*connection.execute(_look(dimension), key).fetchone())
+        self._kinds.add((dimension, account.window))
+        self._counting.clear()
+        return known
+
+    def _counted_on(self, charge: Charge, scope: int, day: int) -> list[_Known]:
+        """Return the known balances on which a charge counts."""
+        counted = self._counting.get((scope, day))
+        if counted is None:
+            if len(self._counting) >= ACCOUNTS_MAX:
+                self._counting.clear()
+            accounts = (
+                Account.at(dimension, value, window, charge.at)
+                for dimension, window in self._kinds
+                for value in values_in(charge.scope, dimensions_in(dimension))
+            )
+            counted = self._counting[scope, day] = [self._known[one] for one in accounts if one in self._known]
+        return counted
 
     def look_again(self) -> None:
-        """Charges were written, or the transaction has ended: balances must be read again."""
-        self._balances.clear()
+        """Something else may have been written: balances must be read again."""
+        self._known.clear()
+        self._kinds.clear()
+        self._counting.clear()
 
-    def forget(self) -> None:
-        """The transaction was rolled back: numbers of charges that were seen may be used again."""
-        self._spent.clear()
-        self._balances.clear()
+
+def _settled(connection: Executor, id: str, number: int, spent: ChargeRow | None) -> bool:
+    if spent is None:
+        return connection.execute(_REMOVE, (number, id)).rowcount > 0
+    return connection.execute(_REPLACE, (*spent, number, id)).rowcount > 0

@@ -6,11 +6,10 @@ matter of comparing numbers. Scopes are never changed or deleted. Knows no charg
 
 from __future__ import annotations
 
-import sqlite3
-
 import msgspec
 
 from ...charge import Scope
+from .executor import Executor
 
 NUMBERS_MAX = 4_096  # scopes whose numbers are kept at hand
 
@@ -41,7 +40,7 @@ class Scopes:
     def __init__(self) -> None:
         self._numbers: dict[Scope, int] = {}
 
-    def number_of(self, connection: sqlite3.Connection, scope: Scope) -> int:
+    def number_of(self, connection: Executor, scope: Scope) -> int:
         number = self._numbers.get(scope)
         if number is None:
             if len(self._numbers) >= NUMBERS_MAX:
@@ -53,7 +52,7 @@ class Scopes:
         self._numbers.clear()
 
 
-def _kept(connection: sqlite3.Connection, scope: Scope) -> int:
+def _kept(connection: Executor, scope: Scope) -> int:
     kind, model, engine, agent, conversation, person, roles, *rest = msgspec.structs.astuple(scope)
     row = (kind, model, engine, agent, conversation, person, _encode(roles).decode(), *rest)
     inserted = connection.execute(_INSERT, row)

@@ -12,21 +12,22 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain
+from math import inf
 
 import msgspec
 
-from ...charge import ALL
-from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved
+from ...contracts.ledger import Account, Balance, Refusal
 from ...contracts.runtime import Claim, Job
 from ...contracts.store import ConversationInfo, not_next, works_elsewhere
 from ...errors import StoreBusy, StoreError
 from ...events import Entry
 from . import ledger, live, worker
 from .backlog import Backlog
+from .executor import Executor
 from .file import DatabaseFile
 from .log import INFO_COLUMNS, EntryRow, row_of, stored_info
 from .queue import Queue
-from .requests import Append, Call, Charged, FinishJob, Write
+from .requests import Append, Call, Charged, FinishJob, Reserve, Write
 from .reservations import Reservations
 from .scopes import Scopes
 from .worker import Worker
@@ -38,6 +39,7 @@ KNOWN_MAX = 4_096  # summaries of conversations that are cached
 AT_ONCE_BYTES_MAX = 64 * 1024
 CHARGES_AT_ONCE_MAX = 64
 """Charges in a group that is committed on the loop's thread: more would block the loop for too long."""
+RECONCILE_S = 60.0
 AT_ONCE_COMMITS_MAX = 1_000
 """Commits on the loop's thread between two checkpoints, which the writer thread makes because they end in an fsync."""
 
@@ -73,6 +75,7 @@ class Writer:
         self._unforgotten: list[FinishJob] = []
         self._charged: list[Charged] = []
         self._unrolled = 0
+        self._reconciled_at = -inf
         self._scopes = Scopes()
         self._reservations = Reservations()
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
@@ -137,12 +140,10 @@ class Writer:
     def _is_small(self, group: list[Write]) -> bool:
         size = charges = 0
         for request in group:
-            if isinstance(request, Append):
-                size += sum(len(row[4]) for row in request.rows)
-            elif isinstance(request, Charged):
-                charges += 1
-            elif isinstance(request, Call) and not request.small:
+            if not request.small:
                 return False
+            size += request.size
+            charges += request.charges
         return (
             size <= AT_ONCE_BYTES_MAX
             and charges <= CHARGES_AT_ONCE_MAX
@@ -175,7 +176,7 @@ class Writer:
                 self._unforgotten.append(request)
             elif isinstance(request, Charged):
                 self._keep_late(request, fault)
-            elif not request.awaited:
+            elif isinstance(request, Call) and not request.awaited:
                 logger.warning("something that no caller waits for could not be written: %s", fault)
 
     def _keep_late(self, request: Charged, fault: Exception) -> None:
@@ -235,24 +236,24 @@ class Writer:
         return self._patient
 
     def _commit(self, connection: sqlite3.Connection, group: list[Write]) -> None:
-        connection.execute("begin immediate")
-        heeded = False
+        cursor = connection.cursor()  # for all statements: making one takes as long as a small statement
+        cursor.execute("begin immediate")
+        if cursor.execute("pragma data_version").fetchone()[0] != self._data_versions.get(connection):
+            self._heed_others(connection)
         for request in group:
             if isinstance(request, Append):
-                if not heeded:
-                    heeded = True
-                    self._heed_others(connection)
                 self._admit(connection, request)
             elif isinstance(request, FinishJob):
                 self._finished.append(request.id)
             elif isinstance(request, Charged):
                 self._charged.append(request)
-            else:
+            elif isinstance(request, Reserve):
+                request.result = self._reserve(cursor, request)
+            elif isinstance(request, Call):
                 request.result = request.call(connection)
-        self._flush(connection)
+        self._flush(cursor)
         self._file.check()
-        connection.execute("commit")
-        self._reservations.look_again()
+        cursor.execute("commit")
         if self._infos:
             self._remember()
 
@@ -263,7 +264,7 @@ class Writer:
         self._finished.clear()
         self._charged.clear()
         self._scopes.forget()
-        self._reservations.forget()
+        self._reservations.look_again()
         self.queue.forget_others()
         try:
             if connection.in_transaction:
@@ -279,13 +280,12 @@ class Writer:
     # --- entries --------------------------------------------------------------------------------------------------
 
     def _heed_others(self, connection: sqlite3.Connection) -> None:
-        """Drop what this writer knows if another connection has written since."""
-        version: int = connection.execute("pragma data_version").fetchone()[0]
-        if version != self._data_versions.get(connection):
-            self._data_versions[connection] = version
-            self._known.clear()
-            self.queue.forget_others()
-            self._set_subscribed(live.subscribed(connection, self.queue.is_alive_elsewhere))
+        """Another connection has written since: drop what this writer knows."""
+        self._data_versions[connection] = connection.execute("pragma data_version").fetchone()[0]
+        self._known.clear()
+        self._reservations.look_again()
+        self.queue.forget_others()
+        self._set_subscribed(live.subscribed(connection, self.queue.is_alive_elsewhere))
 
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
         """The fence: an append whose position is not the next one fails alone."""
@@ -319,7 +319,7 @@ class Writer:
         else:
             self._untold.setdefault(request.conversation, request.error)
 
-    def _flush(self, connection: sqlite3.Connection) -> None:
+    def _flush(self, connection: Executor) -> None:
         """Write what was collected: summaries first, because entries refer to them."""
         if self._changed:
             self._infos = {id: self._known[id].after(*entries) for id, entries in self._changed.items()}
@@ -329,7 +329,7 @@ class Writer:
             self._rows.clear()
         if self._finished:
             self._forget_jobs(connection)
-        self.settle(connection)
+        self._settle(connection)
 
     def _remember(self) -> None:
         for id, info in self._infos.items():
@@ -356,7 +356,6 @@ class Writer:
 
     def put_job(self, connection: sqlite3.Connection, job: Job, payload: str) -> tuple[bool, int | None]:
         """Return whether the job was put; if it is claimed, also the last entry of the conversation of its key."""
-        self._heed_others(connection)
         if self._finished:
             self._forget_jobs(connection)
         if job.key in self._changed:
@@ -376,57 +375,66 @@ class Writer:
         worker.tidy(self._path)
         return jobs
 
-    def _forget_jobs(self, connection: sqlite3.Connection) -> None:
+    def _forget_jobs(self, connection: Executor) -> None:
         if self._worker is not None:
             self.queue.forget(connection, self._finished)
         self._finished.clear()
 
     # --- charges --------------------------------------------------------------------------------------------------
 
-    def settle(self, connection: sqlite3.Connection) -> None:
+    def _reserve(self, connection: Executor, request: Reserve) -> Refusal | None:
+        self._bring_forward(connection, request.now)
+        scope = self._scopes.number_of(connection, request.reserved.charge.scope)
+        refusal = self._reservations.reserve(connection, request.reserved, scope, request.caps, self.worker_id)
+        if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
+            # A worker that has died since may have reserved some of it: that counts as spent now.
+            self._reconcile(connection, request.now)
+            refusal = self._reservations.reserve(connection, request.reserved, scope, request.caps, self.worker_id)
+        self._unrolled += refusal is None
+        return refusal
+
+    def balances(self, connection: Executor, accounts: Sequence[Account], now: float) -> list[Balance]:
+        self._bring_forward(connection, now)
+        return [self._reservations.balance(connection, account) for account in accounts]
+
+    def roll_up(self, connection: Executor, dimension: str, now: float) -> None:
+        self._bring_forward(connection, now)
+        self._unrolled = 0
+        ledger.roll_up(connection, dimension)
+
+    def _bring_forward(self, connection: Executor, now: float) -> None:
+        """Write the charges, and reconcile at the first use and then once a minute, because workers rarely die."""
+        self._settle(connection)
+        if abs(now - self._reconciled_at) >= RECONCILE_S:
+            self._reconcile(connection, now)
+
+    def _reconcile(self, connection: Executor, now: float) -> None:
+        self._reconciled_at = now
+        self._reservations.count_lost(connection, now, self._is_dead)
+
+    def _settle(self, connection: Executor) -> None:
         if self._charged:
             self._keep_charges(connection)
 
-    def reserve(self, connection: sqlite3.Connection, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
-        self.settle(connection)
-        return self._reservations.reserve(connection, reserved, caps, self.worker_id)
-
-    def balances(self, connection: sqlite3.Connection, accounts: Sequence[Account]) -> list[Balance]:
-        self.settle(connection)
-        return [self._reservations.balance(connection, account) for account in accounts]
-
-    def roll_up(self, connection: sqlite3.Connection, dimension: str = ALL) -> None:
-        self._unrolled = 0
-        self.settle(connection)
-        ledger.roll_up(connection, dimension)
-
-    def _keep_charges(self, connection: sqlite3.Connection) -> None:
+    def _keep_charges(self, connection: Executor) -> None:
         charged, self._charged = self._charged, []
         number_of, rows = self._scopes.number_of, list[ledger.ChargeRow]()
         for request in charged:
             charge, reserved = request.charge, request.reserved
-            lost = reserved is not None and not self._reservations.release(connection, reserved)
-            if charge is not None and not lost:
-                rows.append(ledger.row_of(charge, number_of(connection, charge.scope), request.origin))
-        self._insert_charges(connection, rows)
+            scope = 0 if charge is None else number_of(connection, charge.scope)
+            if reserved is not None:
+                self._reservations.settle(connection, reserved.charge, charge, scope)
+            elif charge is not None:
+                rows.append(row := ledger.row_of(charge, scope, request.origin))
+                self._reservations.charged(charge, row)
+        if rows:
+            _insert(connection, ledger.insert_charges, rows)
+            self._unrolled += len(rows)
         for request in charged:
             request.result = [self._reservations.balance(connection, account) for account in request.accounts]
         if self._unrolled >= ledger.ROLL_UP_EVERY:
-            self.roll_up(connection)
-
-    def reconcile(self, connection: sqlite3.Connection, now: float) -> None:
-        """Count as spent what dead workers had reserved, and what was never settled."""
-        self.settle(connection)
-        lost = self._reservations.take_lost(connection, now, self._is_dead)
-        number_of = self._scopes.number_of
-        rows = [ledger.row_of(charge, number_of(connection, charge.scope), ledger.GIVEN) for charge in lost]
-        self._insert_charges(connection, rows)
-
-    def _insert_charges(self, connection: sqlite3.Connection, rows: Sequence[ledger.ChargeRow]) -> None:
-        if rows:
-            _insert(connection, ledger.insert_charges, rows)
-            self._reservations.look_again()
-            self._unrolled += len(rows)
+            self._unrolled = 0
+            ledger.roll_up(connection)
 
     @property
     def worker_id(self) -> str:
@@ -441,7 +449,7 @@ class Writer:
         return self._worker
 
 
-def _insert(connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
+def _insert(connection: Executor, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
     start, left = 0, len(rows)
     if left == 1:
         connection.execute(statement(1), rows[0])  # type: ignore[arg-type]

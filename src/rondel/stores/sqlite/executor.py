@@ -1,0 +1,8 @@
+"""What executes a statement: a connection, or a cursor that is used again instead of making one for each statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeAlias
+
+Executor: TypeAlias = sqlite3.Connection | sqlite3.Cursor
