@@ -67,7 +67,9 @@ class Default(msgspec.Struct, frozen=True):
     named: bool = True  # whether the configuration names it; otherwise it was found
 
 
-class Running(msgspec.Struct):
+class OpenGateway(msgspec.Struct):
+    """A gateway of this process, with what it was made from."""
+
     app: App
     gateway: Gateway
     log: RequestLog
@@ -90,12 +92,7 @@ class Running(msgspec.Struct):
 def check_address(config: Config) -> None:
     """Raise ConfigError if serving is unsafe: others could read a key, or connect without one."""
     refuse_exposed(config)
-    try:
-        check_binding(config.gateway.host, config.gateway.keys)
-    except ConfigError:
-        raise
-    except RondelError as error:
-        raise ConfigError(str(error)) from None
+    check_binding(config.gateway.host, config.gateway.keys)
 
 
 def with_options(config: Config, host: str, port: int, engine: str = "") -> Config:
@@ -121,7 +118,7 @@ async def open_gateway(
     *,
     engine: str = "",
     has_page: bool = False,
-) -> AsyncGenerator[Running]:
+) -> AsyncGenerator[OpenGateway]:
     """Open a gateway to serve on this socket. `say` prints changes of its configuration. With a page, it also starts
     if there is no model yet: the page offers one. `engine` is used instead of the configured default."""
     reloader = Reloader(project.config)  # first, so that a change of the file during the start is noticed
@@ -152,7 +149,7 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = ConfigUpdates(app, gateway, log, project, default, reloader, say, engines, hidden, in_use, options)
-        running = Running(app, gateway, log, address_of(listening), config, updates, project, engines)
+        running = OpenGateway(app, gateway, log, address_of(listening), config, updates, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)
@@ -162,13 +159,13 @@ async def open_gateway(
 
 
 @contextlib.asynccontextmanager
-async def open_page(running: Running) -> AsyncGenerator[Application]:
+async def open_page(running: OpenGateway) -> AsyncGenerator[Application]:
     """Yield the application to serve: the gateway, and beside it the page and its API."""
     async with beside(lambda: _web(running), running.gateway) as application:
         yield application
 
 
-def _web(running: Running) -> WebApp:
+def _web(running: OpenGateway) -> WebApp:
     from ..project.agents import agent_files
     from ..project.config import explain, kind_of
     from ..project.lint import lint
@@ -194,7 +191,7 @@ def _web(running: Running) -> WebApp:
 class _ModelOffer:
     """The embedded models that the page offers while the default engine is one of them and none is good."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: OpenGateway) -> None:
         self._running = running
         self._file = state_folder() / "declined-model"
 
