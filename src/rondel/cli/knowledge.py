@@ -53,7 +53,6 @@ class OpenBases(msgspec.Struct, frozen=True):
 
     @property
     def store(self) -> KnowledgeStore:
-        assert self.knowledge.store is not None
         return self.knowledge.store
 
     def bases(self, name: str) -> list[KnowledgeBase]:

@@ -233,4 +233,4 @@ class Link:
         except RondelError:
             raise
         except Exception as error:
-            raise RondelError(f"the MCP server {self.spec.name!r} refused: {session.explain(error)}") from None
+            raise RondelError(f"the MCP server {self.spec.name!r} refused: {_explain(error)}") from None

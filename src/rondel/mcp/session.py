@@ -115,10 +115,6 @@ class Session:
     def lost_reason(self) -> str:
         return self._transport.reason or "the connection ended"
 
-    @staticmethod
-    def explain(error: BaseException) -> str:
-        return explain(error)
-
     async def offer(self) -> Offer:
         """Ask for everything that the server offers. Only tools must work; the rest is left out if it fails."""
         has, problems = self.client.server_capabilities, list[str]()
@@ -471,5 +467,5 @@ def _dumped(params: Any) -> Json:
 
 
 def _asked(request: Any) -> Asked:
-    data = msgspec.json.decode(request.model_dump_json(by_alias=True, exclude_none=True))
+    data = _dumped(request)
     return Asked(data["method"], data.get("params") or {})

@@ -395,8 +395,7 @@ def _parts(given: GivenMessage) -> tuple[Text | Media, ...]:
             images.append(Media("image", part.media_type or "", url=part.url[:ADDRESS_CHARS_MAX]))
         else:
             raise A2AError(CONTENT, "send a file in `raw`, or an image by its `url` with its mediaType")
-    text = "\n".join(texts)
-    return (*read_parts(text, attached), *images) if text.strip() or attached or not images else tuple(images)
+    return read_parts("\n".join(texts), attached, images)
 
 
 async def _context(call: Call[Any, Any], context: str) -> Conversation:
