@@ -18,17 +18,11 @@ from .asked import asked
 from .callers import KEY, TIMEOUT_S, Callers, heard_completion, heard_message, heard_response, question
 from .served import SHORT, Served
 from .speech import DIALECTS, STREAM, Answer, Call, Say, Think, body, calls, chunk, error, events_of, played, says
-from .upstream import WAIT_S, Gate, Upstream
+from .upstream import Gate, Upstream
 
 
 class Place(pydantic.BaseModel):
     city: str
-
-
-@pytest.fixture(scope="module")
-def web(served: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=served.base_url, timeout=WAIT_S) as web:
-        yield web
 
 
 # --- side by side -----------------------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ async def test_what_answers_in_place_of_a_person_allows_nothing_whatever_it_says
         await events_of(await conversation.send("go"))
         events = await events_of(await conversation.answer((await conversation.questions())[0].id, "yes", by=by))
     assert shell.ran == []
-    assert results(events)["call-0"].startswith("denied: ")
+    assert results(events)["call-shell"].startswith("denied: ")
 
 
 async def test_always_lets_the_same_call_run_for_the_rest_of_the_conversation_and_no_other():
