@@ -54,8 +54,11 @@ if TYPE_CHECKING:
     from ..surfaces.web.server import WebApp
 
 NO_ENGINE = "none"
-RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
+RESTART = ("agent", "store", "options", "plugins", "telemetry", "tools", "knowledge", "web_search", "discord", "mcp")
 """Settings that are read only at the start."""
+RESTART_AGENTS = ("limits", "images")
+"""Settings that hold for programs' requests at once, and for agents from the next start on."""
+RESTART_GATEWAY = ("host", "port", "proxies")
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -422,5 +425,7 @@ class ConfigUpdates:
 def _late(old: Config, new: Config) -> str:
     """Return which changed settings need a restart."""
     keys = [f"`{key}`" for key in RESTART if getattr(old, key) != getattr(new, key)]
-    keys += [f"`gateway.{key}`" for key in ("host", "port") if getattr(old.gateway, key) != getattr(new.gateway, key)]
-    return f"; {' and '.join(keys)} will apply after a restart" if keys else ""
+    keys += [f"`gateway.{key}`" for key in RESTART_GATEWAY if getattr(old.gateway, key) != getattr(new.gateway, key)]
+    agents = [f"`{key}`" for key in RESTART_AGENTS if getattr(old, key) != getattr(new, key)]
+    late = f"; {' and '.join(keys)} will apply after a restart" if keys else ""
+    return f"{late}; agents get {' and '.join(agents)} after a restart" if agents else late
