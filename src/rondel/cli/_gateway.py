@@ -352,7 +352,7 @@ class ConfigUpdates:
     ) -> None:
         self._app, self._gateway, self._log, self._project, self._say = app, gateway, log, project, say
         self._engines, self._hidden = engines, hidden
-        self._reloader, self._in_force, self._in_use, self._options = reloader, reloader.config, in_use, options
+        self._reloader, self._applied, self._in_use, self._options = reloader, reloader.config, in_use, options
         self.default = default
         self.web: WebApp | None = None  # when somebody has asked for the page
 
@@ -369,7 +369,7 @@ class ConfigUpdates:
         configure_ledger(self._app.ledger, new)
         # The old ones are still in use by open requests.
         self._log.redactor = Redactor(self._log.redactor.secrets | secrets_in(new, os.environ))
-        late, self._in_force = _late(self._in_force, config), config
+        late, self._applied = _late(self._applied, config), config
         self._tell("changed", f"{config.path} was reloaded{late}")
         for warning in money_warnings(new, self._engines):
             self._say(f"Warning: {warning}")

@@ -89,7 +89,7 @@ class AgentServer:
         )
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
-            # The SDK gives a session to nobody but the user that opened it.
+            # The SDK gives a session only to the user that opened it.
             user = AuthenticatedUser(AccessToken(token="", client_id=scope[KEY], scopes=[]))
             await manager.handle_request({**scope, "user": user}, receive, send)
 

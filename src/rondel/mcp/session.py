@@ -260,9 +260,9 @@ class Session:
             except MCPError as error:
                 if state is None or not asker.waiting.given:
                     raise self._failure(error) from None
-                # A server that was started again may not know its own state: begin anew, with the same answers.
+                # A server that was started again may not know its own state: start again with the same answers.
                 answered, state = {}, None
-                result = await self._sent_anew(tool, arguments, asker, progress)
+                result = await self._sent_again(tool, arguments, asker, progress)
             if not isinstance(result, types.InputRequiredResult):
                 return result if isinstance(result, Hold) else result_of(result)
             requests = {key: _asked(request) for key, request in (result.input_requests or {}).items()}
@@ -295,7 +295,7 @@ class Session:
         asker.waiting.requests = {}
         return answered
 
-    async def _sent_anew(
+    async def _sent_again(
         self, tool: str, arguments: dict[str, Any], asker: Asker, progress: Progress
     ) -> types.CallToolResult | types.InputRequiredResult | Hold:
         asker.begin_again()

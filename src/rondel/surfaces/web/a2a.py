@@ -158,7 +158,7 @@ async def a2a(call: Call[Nothing, Nothing]) -> Response:
         version = call.request.headers.get("a2a-version") or call.request.query_params.get("A2A-Version") or "0.3"
         if version.split(".")[:2] != VERSION.split("."):
             raise A2AError(
-                BAD_VERSION, f"A2A {version[:20]} is not spoken here; send the header A2A-Version: {VERSION}"
+                BAD_VERSION, f"A2A {version[:20]} is not supported here; send the header A2A-Version: {VERSION}"
             )
         if asked.method in STREAMS:
             kind, stream = STREAMS[asked.method]

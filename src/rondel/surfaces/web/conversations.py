@@ -274,7 +274,7 @@ async def events(call: Call[Nothing, Range]) -> StreamingResponse:
 
 
 async def media(call: Call[Nothing, Nothing]) -> Response:
-    """Return an image or a file of a message, for download or for an <img>. Its type is told by its content."""
+    """Return an image or a file of a message, for download or for an <img>. Its type is detected from its content."""
     conversation = await find(call)
     wanted, given = call.path("message"), call.path("index")
     if not (given.isascii() and given.isdigit() and len(given) < 6):
