@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rondel.gateway.server.access import HOST_CHARS_MAX, Access, Refused
+from rondel.errors import ConfigError
+from rondel.gateway.server.access import HOST_CHARS_MAX, Access, Refused, check_binding
 from rondel.project.settings import EngineSettings, KeySettings
 
 SECRET = "ann-key-long-enough"
@@ -73,3 +74,15 @@ def test_a_key_may_use_what_its_patterns_name_and_nothing_that_answers_in_its_pl
     }
     access = Access({"ann": KeySettings(key=SECRET, models=patterns)}, engines=engines)
     assert access.allows("ann", name) == is_allowed
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "chat.example"])
+def test_others_can_reach_the_gateway_only_with_keys_that_cannot_be_guessed(host: str) -> None:
+    check_binding(host, KEYS)
+    with pytest.raises(ConfigError, match="without a key the gateway listens on this machine only"):
+        check_binding(host, {})
+    with pytest.raises(ConfigError, match="the key 'bob' can be guessed"):
+        check_binding(host, {**KEYS, "bob": KeySettings(key="bob-key")})
+    for local in ("127.0.0.1", "localhost", "[::1]"):
+        check_binding(local, {})
+        check_binding(local, {"bob": KeySettings(key="bob-key")})

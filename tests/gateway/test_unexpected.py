@@ -1,4 +1,4 @@
-"""A fault that nobody foresaw: its caller gets a sentence in its own dialect, and only the log has the reason."""
+"""What the gateway did not expect: a fault of its own, of which only the log has the reason, and a compressed body."""
 
 from __future__ import annotations
 
@@ -38,3 +38,12 @@ async def test_an_unforeseen_fault_is_an_answer_without_its_reason(
     assert SECRET not in str((body, record))
     assert SECRET in caplog.text
     assert record.id in caplog.text
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_compressed_body_is_refused_with_what_to_send(path: str) -> None:
+    app = App()
+    async with app, Gateway(app, Setup(app, Config(), make_engine=lambda _: Echo(), default="echo")) as gateway:
+        status, _, body = await ask(gateway, path, BODIES[path], (b"content-encoding", b"gzip"))
+    assert status == 400
+    assert body["error"]["message"] == "the body is encoded as 'gzip'; send it uncompressed"
