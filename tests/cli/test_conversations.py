@@ -53,6 +53,10 @@ def test_a_conversation_is_deleted_after_a_question_or_with_yes(place: Place, tw
         terminal.wait_for("Delete for good? [y/N]")
         terminal.type("n")
         assert terminal.wait_end() == 1
+    with place.terminal("conversations", "delete", two[0]) as terminal:
+        terminal.wait_for("Delete for good? [y/N]")
+        terminal.press("\x03")
+        assert terminal.wait_end() == 130
     assert place.rondel("conversations", "delete", *two, two[0], "--yes").err == "Deleted 2 conversations.\n"
     assert place.rondel("conversations").out == "No conversations yet.\n"
     assert place.rondel("conversations", "delete", "last", "--yes").code == 1

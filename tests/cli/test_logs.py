@@ -202,13 +202,10 @@ def test_a_file_that_is_full_is_put_aside_and_the_oldest_are_removed(tmp_path: P
     assert numbers == list(range(numbers[0], 40))
 
 
-def test_two_programs_write_into_one_file(tmp_path: Path):
-    async def main() -> None:
-        async with RequestLog(tmp_path, VirtualClock()) as first, RequestLog(tmp_path, VirtualClock()) as second:
-            for number in range(50):
-                (first if number % 2 else second).say("said", f"line {number}")
-
-    asyncio.run(main())
+async def test_two_programs_write_into_one_file(tmp_path: Path):
+    async with RequestLog(tmp_path, VirtualClock()) as first, RequestLog(tmp_path, VirtualClock()) as second:
+        for number in range(50):
+            (first if number % 2 else second).say("said", f"line {number}")
     lines = [json.loads(line) for line in (tmp_path / "gateway.jsonl").read_text().splitlines()]
     assert {line["said"] for line in lines} == {f"line {number}" for number in range(50)}
 

@@ -189,6 +189,11 @@ def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(pl
         assert serving.ask("Hi.").end() == 401
         write('port = 8080\nplugins = ["memory"]\n')
         serving.wait_said(r"was reloaded; `gateway\.port` will apply after a restart\n")
+        write(
+            'port = 8080\nproxies = ["10.0.0.1"]\nplugins = ["memory"]\n[limits]\nrounds = 9\n[mcp.x]\ncommand = "x"\n'
+        )
+        late = r"`mcp` and `gateway\.proxies` will apply after a restart; agents get `limits` after a restart\n"
+        serving.wait_said(late)
         server.says("Hello.")
         assert "Hello." in serving.ask("Hi.").rest()
         write('plugins = ["nowhere:Nothing"]\n')

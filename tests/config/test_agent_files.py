@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,30 +16,7 @@ from rondel.prompt import Node
 from rondel.tool import Tool
 from rondel.values import Options, OutputSchema
 
-from .files import sentence, write
-
-
-@pytest.fixture(autouse=True)
-def own_modules() -> Iterator[None]:
-    """Modules that a test's project brought in are forgotten after it."""
-    before = set(sys.modules)
-    path = list(sys.path)
-    yield
-    assert sys.path == path
-    for name in set(sys.modules) - before:
-        if "rondel" not in name:
-            del sys.modules[name]
-
-
-def agents_in(folder: Path, toml: str = "", **env: str) -> dict[str, Agent]:
-    write(folder / "rondel.toml", toml)
-    variables = {"HOME": str(folder), **env}
-    return {agent.name: agent for agent in load_agents(load(folder, variables), variables)}
-
-
-def said_of(folder: Path, text: str, name: str = "a.yaml") -> str:
-    write(folder / "agents" / name, text)
-    return sentence(lambda: agents_in(folder))
+from .files import agents_in, own_modules, said_of, sentence, write  # noqa: F401
 
 
 def test_a_yaml_file_holds_several_agents(tmp_path: Path) -> None:
@@ -62,7 +37,7 @@ def test_a_yaml_file_holds_several_agents(tmp_path: Path) -> None:
           almanac: {prompt: ""}
         """,
     )
-    agents = agents_in(tmp_path, "[limits]\nrounds = 3\n[options]\ntop_k = 5")
+    agents = agents_in(tmp_path, toml="[limits]\nrounds = 3\n[options]\ntop_k = 5")
     weather = agents["weather"]
     assert list(agents) == ["weather", "almanac"]
     assert weather.prompt == "You know the weather in Bonn."
@@ -134,7 +109,7 @@ def test_plugins_of_the_configuration_are_on_for_every_agent_unless_it_has_its_o
         tmp_path / "agents" / "a.yaml",
         "agents:\n  a: {prompt: x}\n  b: {prompt: x, plugins: [{trim: {share: 0.25}}, repair]}",
     )
-    agents = agents_in(tmp_path, 'plugins = ["log", {name = "trim", share = 0.5}]')
+    agents = agents_in(tmp_path, toml='plugins = ["log", {name = "trim", share = 0.5}]')
     shares = {
         name: [(p.name, vars(p).get("_share")) for p in a.plugins if not isinstance(p, str)]
         for name, a in agents.items()
@@ -230,7 +205,7 @@ def test_two_files_with_the_same_agent_name_both_places(tmp_path: Path) -> None:
 
 def test_a_default_agent_that_does_not_exist_is_named_with_its_line(tmp_path: Path) -> None:
     write(tmp_path / "agents" / "a.yaml", "agents: {helper: {}}")
-    said = sentence(lambda: agents_in(tmp_path, '\nagent = "helpr"'))
+    said = sentence(lambda: agents_in(tmp_path, toml='\nagent = "helpr"'))
     assert said == "rondel.toml:1: there is no agent 'helpr'; did you mean 'helper'?"
     said = sentence(lambda: agents_in(tmp_path, RONDEL_AGENT="x"))
     assert said.startswith("the variable $RONDEL_AGENT: there is no agent 'x'")

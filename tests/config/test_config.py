@@ -179,6 +179,19 @@ def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path)
         ("[engines.openai]\nurl = ''", "rondel.toml:2: 'engines.openai.url' is not known; "),
         ("plugins = ['log',\n'trimm']", "rondel.toml:2: there is no plugin 'trimm'; did you mean 'trim'?"),
         ("plugins = [{}]", "rondel.toml:1: 'plugins[0]' names no plugin; write its name"),
+        (
+            "[engines.x]\nbase_url = 'http://['",
+            "rondel.toml:2: 'http://[' is not a web address; write http://host:port",
+        ),
+        (
+            "[engines.x]\nbase_url = 'http://h:p'",
+            "rondel.toml:2: 'http://h:p' is not a web address; write http://host:",
+        ),
+        ("[telemetry]\nendpoint = 'http://['", "rondel.toml:2: 'http://[' is not a web address; write the collector's"),
+        (
+            "[knowledge.x]\nurls = ['http://[']",
+            "rondel.toml:2: 'http://[' is not a web address; write http://host/path",
+        ),
         ("plugins = [1]", "rondel.toml:1: 'plugins[0]' must be a text or a table of keys and values, not 1"),
         ("a = 1\na = 2", "rondel.toml:2: is not TOML: cannot overwrite a value"),
     ],
@@ -267,6 +280,15 @@ def test_a_made_plugin_has_its_parameters(tmp_path: Path) -> None:
     trim, limits = plugins_of(config)
     assert isinstance(trim, Trim)
     assert (trim.name, limits.name) == ("trim", "limits")
+
+
+def test_every_table_of_the_file_is_explained(tmp_path: Path) -> None:
+    """A new one must be added to `leaves`, also because secrets are found there."""
+    text = "plugins = ['log']\n[engines.openai]\nmodel = 'x'\n[images]\nengine = 'openai:x'\n[mcp.b]\ncommand = 'b'\n"
+    text += "[discord]\nstream = false\n[knowledge.a]\nfolders = ['a']\n"
+    config = load(project(tmp_path, text), {})
+    shown = {key.partition(".")[0].partition("[")[0] for key, _, _ in explain(config)}
+    assert shown == set(Config.__struct_fields__) - {"path", "project", "warnings", "exposed", "sources"}
 
 
 def test_a_config_made_in_code_explains_itself() -> None:

@@ -30,40 +30,6 @@ NOTED = 3  # the writes of the commit that notes a message: its record, who took
 LONG = "First part. " + "word " * 450 + "\n\nSecond part. " + "word " * 50
 
 
-class Mortal(PowerCut):
-    """Also dies at what is stored by key: the messages that are being answered."""
-
-    def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
-        super().__init__(disk, at, written=written, counts_jobs=True)
-        self.soon: list[tuple[str, str, bytes | None, float | None]] = []
-
-    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
-        self.put_soon(namespace, key, value, until=until)
-        if self.dead.is_set():
-            await self._die()
-        await self.flush()
-
-    def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
-        if self.dead.is_set():
-            return
-        self.left -= 1
-        if self.left > 0 or self.written:
-            self.soon.append((namespace, key, value, until))  # and lost, if it dies before the next write
-        if self.left == 0:
-            self.dead.set()
-            if self.written:
-                self._write_soon()
-
-    async def flush(self) -> None:
-        self._write_soon()
-        await super().flush()
-
-    def _write_soon(self) -> None:
-        for namespace, key, value, until in self.soon:
-            self.disk.put_soon(namespace, key, value, until=until)
-        self.soon.clear()
-
-
 def answers(prompt: Prompt) -> Reply:
     """Call a tool first, then answer at length: whatever was cut off before."""
     results = [part for message in prompt.messages for part in message.parts if isinstance(part, ToolResult)]
@@ -116,7 +82,9 @@ async def live_and_die(at: int, moment: str, *, forgets: bool = False) -> int:
     noted: list[str] = []
     async with loopback() as world:
         disk = MemoryStore()
-        store = Mortal(disk, at if moment in ("before", "after") else 10**9, written=moment == "after")
+        store = PowerCut(
+            disk, at if moment in ("before", "after") else 10**9, written=moment == "after", counts_all=True
+        )
         steps = 0
 
         def step(name: str) -> None:
@@ -179,7 +147,7 @@ async def test_a_question_is_asked_once_even_if_the_bot_comes_back_late():
     ask = call("ask_user", "q", question="Which colour?", options=["red", "blue"])
     async with loopback() as world:
         disk = MemoryStore()
-        store = Mortal(disk, 10**9, written=True)
+        store = PowerCut(disk, 10**9, written=True, counts_all=True)
         world.discord.on_step = lambda name: store.dead.set() if name == "posted" else None
         life = Life(world, store, [], ask)
         await life.until(life.client.is_ready)

@@ -6,6 +6,8 @@ import asyncio
 
 from rondel import Agent
 from rondel.discord import DiscordRule
+from rondel.project.settings import DiscordSettings
+from rondel.surfaces.discord.gate import Gate, Place, Speaker
 from rondel.testing import Scripted
 
 from .harness import loopback
@@ -121,6 +123,18 @@ async def test_lists_survive_a_restart_if_wished():
             assert await world.answers() == ["open"]
         async with world.running() as bot:
             assert bot.gate.whitelist == []
+
+
+def test_a_rule_that_chooses_an_agent_or_a_model_ends_the_mode_of_the_rules_before_it() -> None:
+    rules = (
+        DiscordRule(mode="pirate"),
+        DiscordRule(channel=5, agent="clerk"),
+        DiscordRule(channel=6, model="echo"),
+        DiscordRule(channel=7, agent="clerk", mode="brief"),
+    )
+    gate = Gate(DiscordSettings(rules=rules))
+    modes = {channel: gate.choose(Place(1, channel), Speaker(9)).mode for channel in (4, 5, 6, 7)}
+    assert modes == {4: "pirate", 5: "", 6: "", 7: "brief"}
 
 
 async def test_a_missing_permission_is_said_once_and_no_model_is_asked():

@@ -29,7 +29,6 @@ from rondel.engines.local.schema import ITEMS_MAX, STRING_CHARS_MAX, union_schem
 from rondel.errors import EngineError, EngineUnreachable, PromptRejected
 from rondel.prompt import Prompt
 from rondel.values import (
-    Delta,
     Media,
     Message,
     ModelFacts,
@@ -130,12 +129,9 @@ def test_a_model_that_is_loaded_again_does_not_read_the_examples_again(
 
 
 @pytest.mark.weights
-def test_text_streams_as_it_is_written(engine: LocalEngine) -> None:
-    async def collect() -> list[Delta]:
-        prompt = Prompt.of(user("Hello! Who are you?"), options=Options(temperature=0, tokens_max=12))
-        return [delta async for delta in engine.stream(prompt)]
-
-    deltas = asyncio.run(collect())
+async def test_text_streams_as_it_is_written(engine: LocalEngine) -> None:
+    prompt = Prompt.of(user("Hello! Who are you?"), options=Options(temperature=0, tokens_max=12))
+    deltas = [delta async for delta in engine.stream(prompt)]
     assert isinstance(deltas[0], ReplyStarted)
     assert deltas[0].model == "local:smollm2-135m"
     assert deltas[1] == PartStarted(0, Text(""))

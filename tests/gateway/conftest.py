@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 
 from .callers import Callers
 from .served import Served, engines
-from .upstream import Upstream
+from .upstream import WAIT_S, Upstream
 
 
 @pytest.fixture(scope="session")
@@ -19,13 +20,19 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture(scope="session")
 def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A gateway with an engine for each dialect, and nothing else."""
+    """A gateway with an engine for each dialect, and nothing else. A module that needs more has one of its own."""
     config = '[gateway.routes]\ndefault = "c"\n' + engines(upstream)
     with Served(tmp_path_factory.mktemp("gateway"), config) as served:
         yield served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def web(served: Served) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=served.base_url, timeout=WAIT_S) as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
 def callers(served: Served) -> Iterator[Callers]:
     with Callers(served.base_url) as callers:
         yield callers

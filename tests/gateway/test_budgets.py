@@ -26,7 +26,10 @@ CHAT = {"messages": [{"role": "user", "content": WORDS}]}
 BODIES = {"/v1/messages": {**CHAT, "max_tokens": 20}, "/v1/chat/completions": CHAT, "/v1/responses": {"input": WORDS}}
 
 
-async def ask(gateway: Gateway, path: str, body: dict[str, Any]) -> tuple[int, dict[str, str], dict[str, Any]]:
+async def ask(
+    gateway: Gateway, path: str, body: dict[str, Any], *more: tuple[bytes, bytes]
+) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Ask without a server; `more` are headers."""
     said: list[Any] = []
     incoming: asyncio.Queue[Any] = asyncio.Queue()
     incoming.put_nowait({"type": "http.request", "body": msgspec.json.encode({"model": "m", **body})})
@@ -34,7 +37,7 @@ async def ask(gateway: Gateway, path: str, body: dict[str, Any]) -> tuple[int, d
     async def send(message: Any) -> None:
         said.append(message)
 
-    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer sesame")]
+    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer sesame"), *more]
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
     await gateway(scope, incoming.get, send)
     shown = {name.decode(): value.decode() for name, value in said[0]["headers"]}

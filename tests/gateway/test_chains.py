@@ -11,14 +11,14 @@ from .asked import asked
 from .raw import Line, error_of, post_of, read_stream
 from .served import SHORT, Served, engines
 from .speech import DIALECTS, STREAM, beginning_of, error, played, says, silent_beginning_of
-from .upstream import WAIT_S, Close, Mark, Reset, Script, Silence, Upstream
+from .upstream import Close, Mark, Reset, Script, Silence, Upstream
 
 SPARES = ("openai-chat", "anthropic", "openai-responses")  # The dialects of the engines that are tried, in order
 STREAMS = [pytest.param(False, id="whole"), pytest.param(True, id="streamed")]
 
 
 @pytest.fixture(scope="module")
-def chained(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     spares = ", ".join(f'"{SHORT[dialect]}:spare-{SHORT[dialect]}"' for dialect in SPARES)
     config = (
         '[gateway]\ncool_down_s = 0\n[gateway.routes]\ndefault = "c:first"\nthink = "dead:gone"\n'
@@ -31,12 +31,6 @@ def chained(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
     )
     with Served(tmp_path_factory.mktemp("chained"), config) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def web(chained: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=chained.base_url, timeout=WAIT_S) as web:
-        yield web
 
 
 EARLY: dict[str, Callable[[str, bool], Script]] = {
@@ -128,12 +122,12 @@ def test_a_scenario_has_a_chain_of_its_own_and_an_engine_without_a_key_is_passed
     assert got.headers["x-rondel-model"] == "a:thinker"
 
 
-def test_no_fallback_is_asked_for_a_caller_that_has_left(upstream: Upstream, chained: Served) -> None:
+def test_no_fallback_is_asked_for_a_caller_that_has_left(upstream: Upstream, served: Served) -> None:
     second = spare(upstream, SPARES[0])
     for caller in DIALECTS:
         mark = Mark()
         name = upstream.plays([mark, Silence()])
-        with Line(chained.port) as line:
+        with Line(served.port) as line:
             line.post(**post_of(caller, f"a:{name}"))
             mark.wait_reached()
         upstream.visit(name).wait_left()

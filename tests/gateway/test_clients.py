@@ -18,57 +18,47 @@ from .asked import asked
 from .callers import KEY, TIMEOUT_S, Callers, heard_completion, heard_message, heard_response, question
 from .served import SHORT, Served
 from .speech import DIALECTS, STREAM, Answer, Call, Say, Think, body, calls, chunk, error, events_of, played, says
-from .upstream import WAIT_S, Gate, Upstream
+from .upstream import Gate, Upstream
 
 
 class Place(pydantic.BaseModel):
     city: str
 
 
-@pytest.fixture(scope="module")
-def web(served: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=served.base_url, timeout=WAIT_S) as web:
-        yield web
-
-
 # --- side by side -----------------------------------------------------------------------------------------------------
 
 
-def test_async_clients_stream_side_by_side(upstream: Upstream, served: Served) -> None:
+async def test_async_clients_stream_side_by_side(upstream: Upstream, served: Served) -> None:
     """Every pair at once, twice, each with an answer of its own."""
     pairs = [(caller, model, n) for caller in DIALECTS for model in DIALECTS for n in range(2)]
     names = {
         pair: upstream.plays(played(pair[1], Answer((Think("Hm."), Say(f"{pair}"), Call("c1", "look", {}))), True))
         for pair in pairs
     }
+    heard: dict[Any, Any] = {}
+    async with (
+        anthropic.AsyncAnthropic(api_key=KEY, base_url=served.base_url, max_retries=0) as claude,
+        openai.AsyncOpenAI(api_key=KEY, base_url=f"{served.base_url}/v1", max_retries=0) as gpt,
+        asyncio.timeout(TIMEOUT_S),
+        asyncio.TaskGroup() as group,
+    ):
 
-    async def main() -> dict[Any, Any]:
-        heard: dict[Any, Any] = {}
-        async with (
-            anthropic.AsyncAnthropic(api_key=KEY, base_url=served.base_url, max_retries=0) as claude,
-            openai.AsyncOpenAI(api_key=KEY, base_url=f"{served.base_url}/v1", max_retries=0) as gpt,
-            asyncio.timeout(TIMEOUT_S),
-            asyncio.TaskGroup() as group,
-        ):
+        async def ask(pair: tuple[str, str, int]) -> None:
+            model, fields = f"{SHORT[pair[1]]}:{names[pair]}", question(pair[0], tools=True, thinking=True)
+            if pair[0] == "anthropic":
+                async with claude.messages.stream(model=model, **fields) as events:
+                    heard[pair] = heard_message(await events.get_final_message())
+            elif pair[0] == "openai-chat":
+                fields["stream_options"] = {"include_usage": True}
+                async with gpt.chat.completions.stream(model=model, **fields) as events:
+                    heard[pair] = heard_completion(await events.get_final_completion())
+            else:
+                async with gpt.responses.stream(model=model, **fields) as events:
+                    heard[pair] = heard_response(await events.get_final_response())
 
-            async def ask(pair: tuple[str, str, int]) -> None:
-                model, fields = f"{SHORT[pair[1]]}:{names[pair]}", question(pair[0], tools=True, thinking=True)
-                if pair[0] == "anthropic":
-                    async with claude.messages.stream(model=model, **fields) as events:
-                        heard[pair] = heard_message(await events.get_final_message())
-                elif pair[0] == "openai-chat":
-                    fields["stream_options"] = {"include_usage": True}
-                    async with gpt.chat.completions.stream(model=model, **fields) as events:
-                        heard[pair] = heard_completion(await events.get_final_completion())
-                else:
-                    async with gpt.responses.stream(model=model, **fields) as events:
-                        heard[pair] = heard_response(await events.get_final_response())
-
-            for pair in pairs:
-                group.create_task(ask(pair))
-        return heard
-
-    heard = asyncio.run(main())
+        for pair in pairs:
+            group.create_task(ask(pair))
+    heard = heard
     assert {pair: one.text for pair, one in heard.items()} == {pair: f"{pair}" for pair in pairs}
     assert {one.thoughts for one in heard.values()} == {"Hm."}
     assert all(one.calls == (("c1", "look", {}),) for one in heard.values())

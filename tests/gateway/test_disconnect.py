@@ -36,63 +36,51 @@ class Caller:
         return self.over
 
 
-def test_a_caller_who_leaves_ends_what_is_made_for_it() -> None:
-    async def main() -> None:
-        caller = Caller()
-        asyncio.get_running_loop().call_soon(caller.messages.put_nowait, LEFT)
-        async with asyncio.TaskGroup() as group:
-            with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
-                await asyncio.Event().wait()
-        assert guard.has_left
-        task = asyncio.current_task()
-        assert task is not None
-        assert not task.cancelling()
-
-    asyncio.run(asyncio.wait_for(main(), 10))
+async def test_a_caller_who_leaves_ends_what_is_made_for_it() -> None:
+    caller = Caller()
+    asyncio.get_running_loop().call_soon(caller.messages.put_nowait, LEFT)
+    async with asyncio.TaskGroup() as group:
+        with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
+            await asyncio.Event().wait()
+    assert guard.has_left
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
 
 
-def test_what_else_a_caller_sends_ends_nothing() -> None:
-    async def main() -> None:
-        caller = Caller()
-        async with asyncio.TaskGroup() as group:
-            with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
-                for _ in range(3):
-                    caller.messages.put_nowait(MORE)
-                    await asyncio.sleep(0.01)
-                    await asyncio.sleep(0.01)
-        assert not guard.has_left
-
-    asyncio.run(asyncio.wait_for(main(), 10))
-
-
-def test_a_caller_who_has_its_answer_may_leave() -> None:
-    async def main() -> None:
-        caller = Caller()
-        async with asyncio.TaskGroup() as group:
-            with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
-                caller.over = True
-                caller.messages.put_nowait(LEFT)
-                for _ in range(3):
-                    await asyncio.sleep(0.01)
-        assert not guard.has_left
-
-    asyncio.run(asyncio.wait_for(main(), 10))
-
-
-def test_nobody_waits_any_more_once_the_answer_is_made() -> None:
-    async def main() -> None:
-        caller = Caller()
-        async with asyncio.TaskGroup() as group:
-            with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
+async def test_what_else_a_caller_sends_ends_nothing() -> None:
+    caller = Caller()
+    async with asyncio.TaskGroup() as group:
+        with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
+            for _ in range(3):
+                caller.messages.put_nowait(MORE)
                 await asyncio.sleep(0.01)
-                assert caller.ended == 0
-        await asyncio.sleep(0.01)
-        assert caller.ended == 1
-        caller.messages.put_nowait(LEFT)
-        await asyncio.sleep(0.01)
-        assert not guard.has_left
+                await asyncio.sleep(0.01)
+    assert not guard.has_left
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+
+async def test_a_caller_who_has_its_answer_may_leave() -> None:
+    caller = Caller()
+    async with asyncio.TaskGroup() as group:
+        with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
+            caller.over = True
+            caller.messages.put_nowait(LEFT)
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+    assert not guard.has_left
+
+
+async def test_nobody_waits_any_more_once_the_answer_is_made() -> None:
+    caller = Caller()
+    async with asyncio.TaskGroup() as group:
+        with DisconnectGuard(group, caller.receive, caller.is_over) as guard:
+            await asyncio.sleep(0.01)
+            assert caller.ended == 0
+    await asyncio.sleep(0.01)
+    assert caller.ended == 1
+    caller.messages.put_nowait(LEFT)
+    await asyncio.sleep(0.01)
+    assert not guard.has_left
 
 
 def test_somebody_elses_cancelling_goes_on() -> None:

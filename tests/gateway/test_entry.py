@@ -37,7 +37,7 @@ narrow = {{key = "{NARROW}", models = ["a:*"]}}
 
 
 @pytest.fixture(scope="module")
-def guarded(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(tmp_path_factory.mktemp("guarded"), KEYS + engines(upstream)) as served:
         yield served
     for secret in (ANN, OLD, NARROW, NEW, *SECRETS.values()):
@@ -45,12 +45,6 @@ def guarded(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
         for path in served.folder.rglob("*"):
             if path.is_file() and path.name != "rondel.toml":
                 assert secret.encode() not in path.read_bytes(), path
-
-
-@pytest.fixture(scope="module")
-def web(guarded: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=guarded.base_url, timeout=WAIT_S) as web:
-        yield web
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -105,9 +99,9 @@ def test_a_fallback_that_a_key_may_not_use_is_not_asked(upstream: Upstream, web:
     assert upstream.count(other) == 0
 
 
-def test_the_sdks_understand_a_refusal(guarded: Served) -> None:
+def test_the_sdks_understand_a_refusal(served: Served) -> None:
     """C04"""
-    with Callers(guarded.base_url, "wrong") as callers:
+    with Callers(served.base_url, "wrong") as callers:
         with pytest.raises(anthropic.AuthenticationError, match="Invalid API key"):
             callers.ask("anthropic", "a:x", question("anthropic"), streams=True)
         with pytest.raises(openai.AuthenticationError, match="Invalid API key"):
@@ -132,9 +126,9 @@ def test_a_host_that_is_not_ours_and_a_page_of_another_site_are_refused_everywhe
     assert web.get(path, headers={"origin": "null", **bearer(ANN)}).status_code == 403
 
 
-def test_a_page_that_is_allowed_may_read_the_answers(upstream: Upstream, web: httpx2.Client, guarded: Served) -> None:
+def test_a_page_that_is_allowed_may_read_the_answers(upstream: Upstream, web: httpx2.Client, served: Served) -> None:
     """C04"""
-    own = f"http://localhost:{guarded.port}"
+    own = f"http://localhost:{served.port}"
     for origin in ("https://chat.example", own):
         asks_first = web.options("/v1/chat/completions", headers={"origin": origin})
         assert asks_first.status_code == 204
@@ -192,7 +186,7 @@ def test_without_a_key_it_listens_on_this_machine_only(upstream: Upstream, tmp_p
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_body_that_is_too_long_or_no_json_is_refused_in_the_callers_envelope(
-    dialect: str, web: httpx2.Client, guarded: Served
+    dialect: str, web: httpx2.Client, served: Served
 ) -> None:
     url = post_of(dialect, "x")["url"]
     long = web.post(url, content=b"{" + b" " * 300_000 + b"}", headers=bearer(ANN))
@@ -219,8 +213,8 @@ def test_a_prompt_that_is_none_is_refused_with_where_it_is_wrong(dialect: str, u
     assert f"{field}[0]" in error_of(dialect, got.json())[1]
 
 
-def test_a_head_that_is_no_http_ends_the_connection_and_nothing_else(guarded: Served, web: httpx2.Client) -> None:
-    with Line(guarded.port) as line:
+def test_a_head_that_is_no_http_ends_the_connection_and_nothing_else(served: Served, web: httpx2.Client) -> None:
+    with Line(served.port) as line:
         line.send(b"\x00\x01 what is this\r\n\r\n")
         assert b"400" in line.read_until(b"\r\n")
     assert web.get("/health").status_code == 200
@@ -231,9 +225,9 @@ def test_a_head_that_is_no_http_ends_the_connection_and_nothing_else(guarded: Se
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_secret_is_in_an_answer_whatever_goes_wrong(
-    dialect: str, upstream: Upstream, web: httpx2.Client, guarded: Served
+    dialect: str, upstream: Upstream, web: httpx2.Client, served: Served
 ) -> None:
-    """C04: what the server repeats of our key, and what a caller sends, come back to nobody; `guarded` looks through
+    """C04: what the server repeats of our key, and what a caller sends, come back to nobody; `served` looks through
     all output and all files when it ends."""
     for model in DIALECTS:
         secret = SECRETS[SHORT[model]]
@@ -251,7 +245,7 @@ def test_no_secret_is_in_an_answer_whatever_goes_wrong(
 
 
 def test_a_good_change_is_taken_up_and_a_bad_one_is_refused_while_requests_go_on(
-    upstream: Upstream, guarded: Served, web: httpx2.Client
+    upstream: Upstream, served: Served, web: httpx2.Client
 ) -> None:
     """C04: what came in under the old file is answered under it."""
     good = KEYS + engines(upstream)
@@ -262,16 +256,16 @@ def test_a_good_change_is_taken_up_and_a_bad_one_is_refused_while_requests_go_on
     with web.stream("POST", **post_of("anthropic", f"a:{name}"), headers=bearer(ANN)) as got:
         for piece in got.iter_raw():
             if not raw:
-                guarded.write(good.replace(ANN, NEW))
-                guarded.wait_said("was reloaded")
+                served.write(good.replace(ANN, NEW))
+                served.wait_said("was reloaded")
                 assert web.get("/v1/models", headers=bearer(ANN)).status_code == 401
                 assert web.get("/v1/models", headers=bearer(NEW)).status_code == 200
-                guarded.write(good.replace("body_mb_max", "body_mb_mux"))
-                assert "body_mb_mux" in guarded.wait_said(r".*the previous settings stay active")
+                served.write(good.replace("body_mb_max", "body_mb_mux"))
+                assert "body_mb_mux" in served.wait_said(r".*the previous settings stay active")
                 assert web.get("/v1/models", headers=bearer(NEW)).status_code == 200
                 gate.open()
             raw += piece
     assert read_stream("anthropic", raw)[:2] == ("Hello", ("end",))
-    guarded.write(good)
-    guarded.wait_said(r"(?s)was reloaded.*was reloaded")
+    served.write(good)
+    served.wait_said(r"(?s)was reloaded.*was reloaded")
     assert web.get("/v1/models", headers=bearer(ANN)).status_code == 200

@@ -49,12 +49,6 @@ def hasty(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def web(served: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=served.base_url, timeout=WAIT_S) as web:
-        yield web
-
-
-@pytest.fixture(scope="module")
 def quick(hasty: Served) -> Iterator[httpx2.Client]:
     """For rows in which time runs out; in all others it must not."""
     with httpx2.Client(base_url=hasty.base_url, timeout=WAIT_S) as quick:

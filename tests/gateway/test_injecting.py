@@ -22,7 +22,7 @@ from .raw import error_of, post_of, read_stream
 from .served import SHORT, Served, engines
 from .speech import DIALECTS, Answer, Call, Say, Spent, Think, calls, error, played, says
 from .test_pairs import STOPS
-from .upstream import WAIT_S, Upstream
+from .upstream import Upstream
 
 PAIRS = [pytest.param(c, m, id=f"{c}-to-{m}") for c, m in itertools.product(DIALECTS, DIALECTS)]
 STREAMS = [pytest.param(False, id="whole"), pytest.param(True, id="streamed")]
@@ -34,7 +34,7 @@ INJECTED = ("add", "never", "census")
 
 
 @pytest.fixture(scope="module")
-def turns(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = (
         f'[gateway]\nplugins = ["lender:Lender"]\n[gateway.routes]\ndefault = "c"\n[limits]\nrounds = {ROUNDS}\n'
         + engines(upstream)
@@ -42,18 +42,6 @@ def turns(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Itera
     files = {"lender.py": Path(__file__).with_name("lender.py").read_text(encoding="utf-8")}
     with Served(tmp_path_factory.mktemp("turns"), config, files=files) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def callers(turns: Served) -> Iterator[Callers]:
-    with Callers(turns.base_url) as callers:
-        yield callers
-
-
-@pytest.fixture(scope="module")
-def web(turns: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=turns.base_url, timeout=WAIT_S) as web:
-        yield web
 
 
 def injected(caller: str, session: str = "", **kinds: Any) -> dict[str, Any]:

@@ -24,19 +24,13 @@ LEAVERS = 300
 
 
 @pytest.fixture(scope="module")
-def turns(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = '[gateway]\nplugins = ["lender:Lender"]\nping_s = 0.1\n[gateway.routes]\ndefault = "c"\n' + engines(
         upstream
     )
     files = {"lender.py": Path(__file__).with_name("lender.py").read_text(encoding="utf-8")}
     with Served(tmp_path_factory.mktemp("leaving"), config, files=files) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def web(turns: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=turns.base_url, timeout=WAIT_S) as web:
-        yield web
 
 
 # --- who leaves -------------------------------------------------------------------------------------------------------
@@ -67,19 +61,19 @@ def leave(phase: str, caller: str, model: str, upstream: Upstream, port: int, te
 
 @pytest.mark.parametrize("text", ["Hi", "[inject] Hi"], ids=["plain", "injected"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_caller_that_leaves_closes_the_upstream_at_once(phase: str, text: str, upstream: Upstream, turns: Served):
+def test_a_caller_that_leaves_closes_the_upstream_at_once(phase: str, text: str, upstream: Upstream, served: Served):
     """X04: in every phase, streamed or whole, relayed or through the loop."""
     with ThreadPoolExecutor(len(PAIRS)) as pool:
-        list(pool.map(lambda pair: leave(phase, *pair, upstream, turns.port, text), PAIRS))
+        list(pool.map(lambda pair: leave(phase, *pair, upstream, served.port, text), PAIRS))
 
 
-def test_a_caller_that_leaves_in_the_second_round_closes_it(upstream: Upstream, turns: Served) -> None:
+def test_a_caller_that_leaves_in_the_second_round_closes_it(upstream: Upstream, served: Served) -> None:
     for model in speech.DIALECTS:
         name = upstream.plays(
             speech.stream(model, speech.calls(speech.Call("l1", "add", {"a": 1, "b": 1}), saying="Let me see.")),
             [*speech.beginning_of(model), Silence()],
         )
-        with Line(turns.port) as line:
+        with Line(served.port) as line:
             line.post(**post_of("anthropic", f"{SHORT[model]}:{name}", text="[inject] Hi"))
             second = upstream.visits(name, 2)[1]
         second.wait_left()
@@ -91,13 +85,13 @@ def test_a_caller_that_leaves_in_the_second_round_closes_it(upstream: Upstream, 
 @pytest.mark.parametrize("model", speech.DIALECTS)
 @pytest.mark.parametrize("caller", ["anthropic", "openai-responses"])
 def test_a_caller_that_does_not_read_holds_the_upstream_back(
-    caller: str, model: str, upstream: Upstream, turns: Served, web: httpx2.Client
+    caller: str, model: str, upstream: Upstream, served: Served, web: httpx2.Client
 ) -> None:
     """Back-pressure: 200 MB are there to be said, and only what fits into the sockets on the way is taken."""
     size, bound = 200, 24
     piece = speech.chunk(speech.piece_of(model, "x" * 1_000_000))
     name = upstream.plays([*speech.beginning_of(model), Flood(piece, size), Silence()])
-    with Line(turns.port, buffer_bytes=4096) as line:
+    with Line(served.port, buffer_bytes=4096) as line:
         line.post(**post_of(caller, f"{SHORT[model]}:{name}"))
         line.read_until(b"200 OK")
         visit = upstream.visit(name)
@@ -113,7 +107,7 @@ def test_a_caller_that_does_not_read_holds_the_upstream_back(
 # --- who waits --------------------------------------------------------------------------------------------------------
 
 
-def test_pings_keep_a_caller_waiting_and_no_client_minds_them(upstream: Upstream, turns: Served, web: httpx2.Client):
+def test_pings_keep_a_caller_waiting_and_no_client_minds_them(upstream: Upstream, served: Served, web: httpx2.Client):
     """While the model thinks, before its first token and between two. The SDKs read on as if nothing had been said."""
     gate, waiting = Gate(), list[tuple[str, str]]()
     for caller, model in PAIRS:
@@ -143,7 +137,7 @@ def test_pings_keep_a_caller_waiting_and_no_client_minds_them(upstream: Upstream
         assert (read.text, read.ends) == ("Hello", ("end",))
         return read.pings
 
-    with Callers(turns.base_url) as callers, ThreadPoolExecutor(len(PAIRS)) as pool:
+    with Callers(served.base_url) as callers, ThreadPoolExecutor(len(PAIRS)) as pool:
         asked_ = [pool.submit(callers.ask, caller, model, question(caller), streams=True) for caller, model in waiting]
         assert witness("anthropic") >= 2
         assert [answer.result(WAIT_S).text for answer in asked_] == ["Hello"] * len(PAIRS)
@@ -165,7 +159,7 @@ def test_a_failure_after_pings_is_said_in_the_stream(caller: str, upstream: Upst
     assert "Slow down;" in read.error
 
 
-def test_a_whole_answer_is_not_pinged(upstream: Upstream, turns: Served, web: httpx2.Client) -> None:
+def test_a_whole_answer_is_not_pinged(upstream: Upstream, served: Served, web: httpx2.Client) -> None:
     gate = Gate()
     whole = upstream.plays([gate, *speech.played("anthropic", speech.says("Hello"), False)])
     streamed = upstream.plays([gate, *speech.played("anthropic", speech.says("Hello"), True)])
@@ -206,14 +200,14 @@ def census(upstream: Upstream, web: httpx2.Client, pid: int) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
-def test_callers_that_leave_leave_nothing_behind(upstream: Upstream, turns: Served, web: httpx2.Client) -> None:
+def test_callers_that_leave_leave_nothing_behind(upstream: Upstream, served: Served, web: httpx2.Client) -> None:
     """X04: connections, tasks and objects are what they were, however many left, in whatever phase."""
     work = list(itertools.islice(itertools.cycle(itertools.product(PHASES, PAIRS, ("Hi", "[inject] Hi"))), LEAVERS))
-    port = turns.port
+    port = served.port
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda one: leave(one[0], *one[1], upstream, port, one[2]), work[:90]))
-        before = census(upstream, web, turns.pid)
+        before = census(upstream, web, served.pid)
         list(pool.map(lambda one: leave(one[0], *one[1], upstream, port, one[2]), work))
-    after = census(upstream, web, turns.pid)
+    after = census(upstream, web, served.pid)
     grown = {kind: (before[kind], count) for kind, count in after.items() if count > before[kind] + 8}
     assert grown == {}

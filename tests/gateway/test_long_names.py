@@ -25,23 +25,17 @@ from .raw import error_of, post_of
 from .served import SHORT, Served, engines
 from .speech import DIALECTS, PATHS, body, says, whole_of
 from .test_endless import MB
-from .upstream import WAIT_S, Upstream
+from .upstream import Upstream
 
 BAD = {"CR": "c:a\rb", "LF": "c:a\nx-rondel-rule: mine", "CRLF": "c:a\r\n\r\nHTTP/1.1 200 OK", "NUL": "c:a\0b"}
 LONG = "m" * (2 * MB)
 
 
 @pytest.fixture(scope="module")
-def named(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = '[gateway.routes]\ndefault = "echo"\n' + engines(upstream)
     with Served(tmp_path_factory.mktemp("names"), config) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def web(named: Served) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=named.base_url, timeout=WAIT_S) as web:
-        yield web
 
 
 def resident_bytes(pid: int) -> int:
@@ -78,7 +72,7 @@ def test_a_tag_is_no_way_around(name: str, web: httpx2.Client) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in /proc")
 @pytest.mark.parametrize("where", rest_slow(["metadata", "prompt_cache_key", "user", "model"]))
-def test_names_of_megabytes_do_not_stay(where: str, named: Served, web: httpx2.Client) -> None:
+def test_names_of_megabytes_do_not_stay(where: str, served: Served, web: httpx2.Client) -> None:
     """Trust 17: forty of them, each another one, neither in memory nor in the log."""
 
     def ask(number: int) -> int:
@@ -91,21 +85,21 @@ def test_names_of_megabytes_do_not_stay(where: str, named: Served, web: httpx2.C
 
     for number in range(5):
         ask(-number)
-    before = resident_bytes(named.pid)
+    before = resident_bytes(served.pid)
     answers = {ask(number) for number in range(40)}
     assert answers == ({400} if where == "model" else {200})
-    assert resident_bytes(named.pid) < before + 45 * MB
-    logs = [path for path in named.folder.rglob("*") if path.is_file() and path.stat().st_size > 20 * MB]
+    assert resident_bytes(served.pid) < before + 45 * MB
+    logs = [path for path in served.folder.rglob("*") if path.is_file() and path.stat().st_size > 20 * MB]
     assert logs == []
 
 
-def test_headers_of_many_kilobytes_are_known_by_their_hash(named: Served, web: httpx2.Client) -> None:
+def test_headers_of_many_kilobytes_are_known_by_their_hash(served: Served, web: httpx2.Client) -> None:
     """Trust 17: sessions and projects that headers name."""
     post = post_of("openai-chat", "gpt", streams=False)
     for number in range(20):
         headers = {"x-session-id": f"{number}" * 20_000, "x-rondel-project": "p" * 20_000, "x" * 5_000: "y"}
         assert web.post(**post, headers=headers).status_code == 200
-    logged = "".join(path.read_text(errors="replace") for path in named.folder.rglob("*.log*") if path.is_file())
+    logged = "".join(path.read_text(errors="replace") for path in served.folder.rglob("*.log*") if path.is_file())
     assert "s" * 1_000 not in logged
     assert "p" * 1_000 not in logged
 
@@ -149,10 +143,10 @@ def test_no_text_breaks_out_of_a_header(text: str):
 
 
 def test_a_model_that_names_itself_with_megabytes_is_charged_under_a_short_name(
-    upstream: Upstream, named: Served, web: httpx2.Client
+    upstream: Upstream, served: Served, web: httpx2.Client
 ) -> None:
     """Trust 17: the other side chooses names, too."""
-    before = resident_bytes(named.pid)
+    before = resident_bytes(served.pid)
     for number in range(20):
         said = whole_of("openai-chat", says("Hello")) | {"model": f"{number}{LONG}"}
         name = upstream.plays([body(said)])
@@ -161,7 +155,7 @@ def test_a_model_that_names_itself_with_megabytes_is_charged_under_a_short_name(
             json=post_of("openai-chat", f"{SHORT['openai-chat']}:{name}")["json"] | {"stream": False},
         )
         assert answer.status_code == 200
-    assert resident_bytes(named.pid) < before + 40 * MB
+    assert resident_bytes(served.pid) < before + 40 * MB
 
 
 async def test_the_ledger_keeps_no_scope_of_megabytes():

@@ -358,7 +358,7 @@ def test_tooluse_leaves_callers_alone_that_choose_themselves_or_have_no_tools(ch
 BROKEN = "{path: 'a.txt', lines: [1, 2,]"
 
 
-def test_enhancetool_repairs_arguments_and_streams_no_pieces_of_calls():
+async def test_enhancetool_repairs_arguments_and_streams_no_pieces_of_calls():
     """X02: enhancetool."""
     stream: list[Delta] = [
         ReplyStarted("m"),
@@ -373,11 +373,7 @@ def test_enhancetool_repairs_arguments_and_streams_no_pieces_of_calls():
         ReplyFinished("calls"),
     ]
     engine = Transformed(Scripted(stream), [make_transform("enhancetool")])
-
-    async def collect() -> list[Delta]:
-        return [delta async for delta in engine.stream(prompt())]
-
-    deltas = asyncio.run(collect())
+    deltas = [delta async for delta in engine.stream(prompt())]
     assert [delta.text for delta in deltas if isinstance(delta, PartDelta)] == ["so"]
     builder = ReplyBuilder()
     for delta in deltas:

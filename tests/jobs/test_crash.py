@@ -7,73 +7,15 @@ import asyncio
 import pytest
 
 from rondel import Agent, App, tool
-from rondel.contracts.runtime import Job
-from rondel.events import DurableEvent
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Scripted, Step, VirtualClock, call
 from rondel.text.schedule import parse
 from rondel.tool import Tool
 from rondel.values import Message, ToolResult
+from tests.machine.test_crash import PowerCut, until_dead
 
 CUTS_MAX = 40
-
-
-class PowerCut(MemoryStore):
-    """Dies at write n, before or after it is on disk; from then on nothing is written and nothing returns."""
-
-    def __init__(self, disk: MemoryStore, at: int, *, written: bool) -> None:
-        self.__dict__.update(disk.__dict__)
-        self.disk, self.left, self.written = disk, at, written
-        self.dead = asyncio.Event()
-        self.posted: list[tuple[str, int, tuple[DurableEvent, ...], float]] = []
-
-    async def _write(self) -> None:
-        if self.dead.is_set():
-            await asyncio.Event().wait()
-        self.left -= 1
-        if self.left == 0 and not self.written:
-            await self._die()
-
-    async def _die(self) -> None:
-        self.dead.set()
-        await asyncio.Event().wait()
-
-    async def _flush(self) -> None:
-        for conversation, seq, events, at in self.posted:
-            await self.disk.append(conversation, seq, events, at=at)
-        self.posted.clear()
-        if self.left == 0:
-            await self._die()
-
-    async def append(
-        self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
-    ) -> None:
-        await self._write()
-        self.posted.append((conversation, seq, events, at))
-        if wait or self.left == 0:
-            await self._flush()
-
-    async def put_job(self, job: Job) -> bool:
-        await self._write()
-        put = await self.disk.put_job(job)
-        await self._flush()
-        return put
-
-    def finish_job(self, id: str) -> None:
-        if not self.dead.is_set():
-            self.disk.finish_job(id)
-
-    async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
-        await self._write()
-        await self.disk.put(namespace, key, value, until=until)
-        await self._flush()
-
-    async def read(self, conversation: str, after: int = 0):
-        return await self.disk.read(conversation, after)
-
-    async def aclose(self) -> None:
-        pass
 
 
 class Once:
@@ -125,14 +67,8 @@ def digests(messages: list[Message]) -> list[str]:
 
 async def _cut_and_go_on(mode: str, at: int, *, written: bool) -> tuple[Once, list[Message], bool]:
     once, disk = Once(mode), MemoryStore(clock=VirtualClock())
-    store = PowerCut(disk, at, written=written)
-    driving = asyncio.ensure_future(drive(once.agent(), store))
-    dying = asyncio.ensure_future(store.dead.wait())
-    await asyncio.wait([driving, dying], return_when=asyncio.FIRST_COMPLETED)
-    died = store.dead.is_set()
-    for task in (driving, dying):
-        task.cancel()
-    await asyncio.wait([driving, dying])
+    store = PowerCut(disk, at, written=written, counts_all=True)
+    died = await until_dead(drive(once.agent(), store), store)
     disk = disk.reopen()
     await drive(once.agent(), disk)
     return once, await history(disk), died
@@ -140,27 +76,23 @@ async def _cut_and_go_on(mode: str, at: int, *, written: bool) -> tuple[Once, li
 
 @pytest.mark.parametrize("written", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("mode", ["background", "inline"])
-def test_a_crash_at_any_write_loses_no_digest_and_tells_none_twice(mode: str, written: bool):
+async def test_a_crash_at_any_write_loses_no_digest_and_tells_none_twice(mode: str, written: bool):
     """B01: never lost, exactly once, whatever a crash cuts off."""
-
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            for at in range(1, CUTS_MAX):
-                once, messages, died = await _cut_and_go_on(mode, at, written=written)
-                told = digests(messages)
-                assert len(told) == 1, (at, told)
-                assert once.runs <= 1, at
-                worked = told[0] == "work completed: worked"
-                assert worked or "interrupted: the program ended while 'work' ran" in told[0], (at, told)
-                if once.runs == 0:
-                    assert not worked
-                assert "begun" in [message.text for message in messages], at
-                if not died:
-                    assert at > 10
-                    return
-            raise AssertionError("the scenario has more writes than were cut")
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        for at in range(1, CUTS_MAX):
+            once, messages, died = await _cut_and_go_on(mode, at, written=written)
+            told = digests(messages)
+            assert len(told) == 1, (at, told)
+            assert once.runs <= 1, at
+            worked = told[0] == "work completed: worked"
+            assert worked or "interrupted: the program ended while 'work' ran" in told[0], (at, told)
+            if once.runs == 0:
+                assert not worked
+            assert "begun" in [message.text for message in messages], at
+            if not died:
+                assert at > 10
+                return
+        raise AssertionError("the scenario has more writes than were cut")
 
 
 async def test_results_ride_in_the_history_with_their_calls():
@@ -190,28 +122,18 @@ BEGIN = 1_000_000_000.0
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["before", "after"])
-def test_a_crash_at_any_write_lets_a_schedule_speak_once(written: bool):
+async def test_a_crash_at_any_write_lets_a_schedule_speak_once(written: bool):
     """Trust 3: the job of a schedule that has spoken runs again after a kill, and says nothing twice."""
-
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            for at in range(1, CUTS_MAX):
-                clock = VirtualClock(BEGIN)
-                disk = MemoryStore(clock=clock)
-                store = PowerCut(disk, at, written=written)
-                driving = asyncio.ensure_future(_tick(store, clock))
-                dying = asyncio.ensure_future(store.dead.wait())
-                await asyncio.wait([driving, dying], return_when=asyncio.FIRST_COMPLETED)
-                died = store.dead.is_set()
-                for task in (driving, dying):
-                    task.cancel()
-                await asyncio.wait([driving, dying])
-                disk = disk.reopen()
-                await _tick(disk, clock)
-                texts = [message.text for message in await history(disk)]
-                assert texts == ["tick", "heard"], (at, texts)
-                if not died:
-                    return
-            raise AssertionError("the scenario has more writes than were cut")
-
-    asyncio.run(main())
+    async with asyncio.timeout(60):
+        for at in range(1, CUTS_MAX):
+            clock = VirtualClock(BEGIN)
+            disk = MemoryStore(clock=clock)
+            store = PowerCut(disk, at, written=written, counts_all=True)
+            died = await until_dead(_tick(store, clock), store)
+            disk = disk.reopen()
+            await _tick(disk, clock)
+            texts = [message.text for message in await history(disk)]
+            assert texts == ["tick", "heard"], (at, texts)
+            if not died:
+                return
+        raise AssertionError("the scenario has more writes than were cut")

@@ -92,7 +92,7 @@ def test_without_sources_brackets_are_just_text(tmp_path: Path) -> None:
     assert of(RoundFinished, events)[-1].message.text == "The first element is a[0], see [1]."
 
 
-def test_numbers_last_for_a_conversation_and_the_same_source_keeps_its_own(tmp_path: Path) -> None:
+async def test_numbers_last_for_a_conversation_and_the_same_source_keeps_its_own(tmp_path: Path) -> None:
     replies = [
         call("search_knowledge", query="money back", limit=1),
         "14 days [1].",
@@ -101,8 +101,7 @@ def test_numbers_last_for_a_conversation_and_the_same_source_keeps_its_own(tmp_p
         "Nine to five [2], money [1].",
     ]
     agent, _ = scripted(*replies, tools=[search_knowledge])
-
-    async def scene(app: App) -> list[tuple[int, str]]:
+    async with App(agent, knowledge=knowledge(tmp_path)) as app:
         conversation = app.conversation()
         await (await conversation.send("money?")).result()
         result = await (await conversation.send("hours?")).result()
@@ -111,12 +110,10 @@ def test_numbers_last_for_a_conversation_and_the_same_source_keeps_its_own(tmp_p
             1: "documents/refunds.md",
             2: "documents/hours.md",
         }
-        return [(cited.number, cited.path) for cited in result.citations]
-
-    assert play(scene, agent, knowledge=knowledge(tmp_path)) == [
-        (1, "documents/refunds.md"),
-        (2, "documents/hours.md"),
-    ]
+        assert [(cited.number, cited.path) for cited in result.citations] == [
+            (1, "documents/refunds.md"),
+            (2, "documents/hours.md"),
+        ]
 
 
 def test_an_agent_that_works_for_another_passes_its_sources_on(tmp_path: Path) -> None:
@@ -181,25 +178,22 @@ def test_hostile_documents_stay_data(tmp_path: Path) -> None:
     assert all(line.startswith(">") for line in body.splitlines())
 
 
-def test_a_search_is_filtered_by_path_and_tag(tmp_path: Path) -> None:
+async def test_a_search_is_filtered_by_path_and_tag(tmp_path: Path) -> None:
     docs = {"a.md": "A kettle boils.", "b.md": "A kettle whistles."}
-
-    async def scene(app: App) -> tuple[list[str], ...]:
+    made = knowledge(tmp_path, docs, tags={"loud": ("**/b.md",)})
+    both = ["documents/a.md", "documents/b.md"]
+    async with App(Agent("a", engine=Scripted()), knowledge=made) as app:
         from rondel.contracts.knowledge import Filter
 
         async def found(filter: Filter) -> list[str]:
             return sorted(p.where for p in await app.knowledge.search("kettle", 5, filter=filter))
 
-        return (
+        assert (
             await found(Filter()),
             await found(Filter(paths=("documents/a*",))),
             await found(Filter(tags=("loud",))),
             await found(Filter(tags=("none",))),
-        )
-
-    made = knowledge(tmp_path, docs, tags={"loud": ("**/b.md",)})
-    both = ["documents/a.md", "documents/b.md"]
-    assert play(scene, Agent("a", engine=Scripted()), knowledge=made) == (both, both[:1], both[1:], [])
+        ) == (both, both[:1], both[1:], [])
 
 
 def test_a_model_can_put_what_was_found_in_order(tmp_path: Path) -> None:
@@ -223,16 +217,13 @@ def test_a_model_can_put_what_was_found_in_order(tmp_path: Path) -> None:
     assert f"[1]\n> {seen[0]}.md\n> Kettle number {seen[0]}." in asked
 
 
-def test_embeddings_are_charged_to_the_turn(tmp_path: Path) -> None:
+async def test_embeddings_are_charged_to_the_turn(tmp_path: Path) -> None:
     agent, _ = scripted(call("search_knowledge", query="money back"), "14 days [1].", tools=[search_knowledge])
-
-    async def scene(app: App) -> tuple[int, int]:
+    async with App(agent, knowledge=knowledge(tmp_path)) as app:
         conversation = app.conversation()
         await (await conversation.send("money?")).result()
         kind = await app.ledger.totals(by="kind", value="embedding")
-        return kind.calls, (await app.ledger.totals(by="conversation", value=conversation.id)).calls
-
-    calls, all_calls = play(scene, agent, knowledge=knowledge(tmp_path))
+        calls, all_calls = kind.calls, (await app.ledger.totals(by="conversation", value=conversation.id)).calls
     assert calls == 2  # the documents, and the query
     assert all_calls == 4
 
@@ -277,16 +268,13 @@ def test_a_hostile_address_is_no_link_and_commands_no_terminal(tmp_path: Path) -
     assert "\x1b" not in shown(events).replace("\x1b[0m", "")
 
 
-def test_a_trace_has_the_sources(tmp_path: Path) -> None:
+async def test_a_trace_has_the_sources(tmp_path: Path) -> None:
     """K02: in traces and in JSON."""
     agent, _ = scripted(call("search_knowledge", query="money"), "14 days [1].", tools=[search_knowledge])
-
-    async def scene(app: App) -> Any:
+    async with App(agent, knowledge=knowledge(tmp_path)) as app:
         conversation = app.conversation()
         await (await conversation.send("money?")).result()
-        return await conversation.entries()
-
-    entries = play(scene, agent, knowledge=knowledge(tmp_path))
+        entries = await conversation.entries()
     node = build(entries, {})
     sources = [source for _, step in node.walk() for source in step.sources]
     assert [(source.number, source.address) for source in sources] == [(1, "documents/refunds.md:3")]

@@ -78,19 +78,16 @@ async def test_a_full_disk_ends_the_turn_with_one_sentence_and_loses_nothing_tha
     assert "again" in [message.text for message in transcript.messages]
 
 
-def test_what_another_process_appended_is_read_before_the_next_turn_begins(path: Path):
+async def test_what_another_process_appended_is_read_before_the_next_turn_begins(path: Path):
     """Trust 2: no turn fails because another process was there before it."""
     agent, engine = scripted("said")
-
-    async def scene(app: App):
+    async with App(agent, store=SqliteStore(path)) as app:
         conversation = app.conversation("c")
         await app.journals.open("c")
         async with SqliteStore(path) as other:
             await other.append("c", 1, (MessageAdded(user("from elsewhere", id="x")),), at=1.0)
         fine = await (await conversation.send("hi")).result()
-        return fine, [m.text for m in (await conversation.transcript()).messages]
-
-    fine, texts = play(scene, agent, store=SqliteStore(path))
+        fine, texts = fine, [m.text for m in (await conversation.transcript()).messages]
     assert (fine.output, fine.error) == ("said", "")
     assert texts == ["from elsewhere", "hi", "said"]
     assert [m.text for m in engine.prompts[0].messages][-2:] == ["from elsewhere", "hi"]
@@ -294,7 +291,7 @@ async def test_a_stop_that_comes_while_the_turn_ends_is_too_late_and_harmless():
     assert isinstance(entries[-1].event, TurnFinished)
 
 
-def test_a_required_plugin_that_fails_at_the_start_or_the_end_fails_the_turn_and_the_chat_goes_on():
+async def test_a_required_plugin_that_fails_at_the_start_or_the_end_fails_the_turn_and_the_chat_goes_on():
     class Broken(Plugin):
         required = True
         hook = "on_turn_start"
@@ -309,16 +306,13 @@ def test_a_required_plugin_that_fails_at_the_start_or_the_end_fails_the_turn_and
 
     plugin = Broken()
     agent, _ = scripted("one", "two", plugins=[plugin])
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         errors = []
         for hook in ("on_turn_start", "on_turn_end", ""):
             plugin.hook = hook
             errors.append((await (await conversation.send("x")).result(check=False)).error)
-        return errors
-
-    at_start, at_end, fine = play(scene, agent)
+        at_start, at_end, fine = errors
     assert at_start == "plugin 'broken', on_turn_start: ValueError: not today"
     assert at_end == "plugin 'broken', on_turn_end: ValueError: not today"
     assert fine == ""

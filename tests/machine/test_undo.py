@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ from rondel.testing import Pause, Scripted, call, say
 from rondel.tools.ask_user import ask_user
 from rondel.trace import read as read_trace
 from rondel.values import Media, Message, Person, user
-from tests.machine.test_crash import PowerCut
+from tests.machine.test_crash import PowerCut, until_dead
 
 ANN = Person("ann")
 
@@ -164,14 +161,6 @@ async def test_a_retry_undoes_nothing_if_something_else_was_said_meanwhile():
         assert not any(isinstance(entry.event, TurnsUndone) for entry in await conversation.entries())
 
 
-async def until_dead(work: Coroutine[Any, Any, None], dying: PowerCut) -> None:
-    async with asyncio.TaskGroup() as group:
-        main, dead = group.create_task(work), group.create_task(dying.dead.wait())
-        await asyncio.wait((main, dead), return_when=asyncio.FIRST_COMPLETED)
-        main.cancel()
-        dead.cancel()
-
-
 def answering(prompt: Prompt):
     return say(f"answer to {prompt.messages[-1].text}")
 
@@ -198,7 +187,7 @@ async def test_a_crash_at_any_write_of_a_retry_leaves_the_same_conversation():
     for at in range(1, 14):
         for written in (False, True):
             disk = MemoryStore()
-            dying = PowerCut(disk, at, written=written, counts_jobs=True)
+            dying = PowerCut(disk, at, written=written, counts_all=True)
             await until_dead(drive(dying), dying)
             disk = disk.reopen()
             await drive(disk)

@@ -84,10 +84,9 @@ async def test_a_watcher_that_falls_behind_is_told_and_misses_no_entry():
     assert of(RoundFinished, events)[0].message.text == "x" * pieces
 
 
-def test_a_cursor_reads_on_where_a_watcher_left():
+async def test_a_cursor_reads_on_where_a_watcher_left():
     agent, _ = scripted("first", "second")
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         with await conversation.watch() as watcher:
             await conversation.send("one")
@@ -95,17 +94,16 @@ def test_a_cursor_reads_on_where_a_watcher_left():
                 pass
             cursor = watcher.seq
         await (await conversation.send("two")).result()
-        return [entry.event for entry in await conversation.entries(after=cursor)]
-
-    events = play(scene, agent)
+        events = [entry.event for entry in await conversation.entries(after=cursor)]
     assert [e.message.text for e in of(MessageAdded, events)] == ["two"]
     assert [e.message.text for e in of(RoundFinished, events)] == ["second"]
 
 
-def test_a_watcher_that_comes_back_with_its_position_sees_every_entry_once():
+async def test_a_watcher_that_comes_back_with_its_position_sees_every_entry_once():
     """Whatever it saw last: an entry, a live event, nothing at all, or an entry that is not there."""
-
-    async def scene(app: App):
+    engines = ["", "other"] * 3
+    agent = Agent("helper", engine=Echo())
+    async with App(agent, make_engine={"other": Echo()}.__getitem__) as app:
         conversation = app.conversation()
         with await conversation.watch() as watcher:
             await conversation.send("one")
@@ -120,11 +118,7 @@ def test_a_watcher_that_comes_back_with_its_position_sees_every_entry_once():
                 while not again[after] or again[after][-1] <= last:
                     again[after] += [seq for seq, _ in await watcher.batch()]
                 last = again[after][-1]
-        return seen, again
-
-    engines = ["", "other"] * 3
-    agent = Agent("helper", engine=Echo())
-    seen, again = play(scene, agent, make_engine={"other": Echo()}.__getitem__)
+        seen, again = seen, again
     assert {seq for seq, event in seen if isinstance(event, PartDelta)} == {2}
     for after, seqs in again.items():
         first = min(after, seqs[-1] - 1) + 1
@@ -192,18 +186,15 @@ async def test_a_view_of_a_queued_turn_shows_only_its_own_events():
     assert len(of(TurnFinished, events)) == 1
 
 
-def test_views_that_nobody_reads_do_not_pile_up():
+async def test_views_that_nobody_reads_do_not_pile_up():
     agent, _ = scripted(*["ok"] * 20)
-
-    async def scene(app: App):
+    async with App(agent) as app:
         conversation = app.conversation()
         for _ in range(20):
             await conversation.send("hi")
         await app.drain()
         await asyncio.sleep(0)
-        return (await app.journals.open(conversation.id)).is_watched
-
-    assert play(scene, agent) is False
+        assert (await app.journals.open(conversation.id)).is_watched is False
 
 
 async def talked(store: MemoryStore) -> Journal:

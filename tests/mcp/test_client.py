@@ -7,13 +7,15 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rondel import Agent, App, tool
 from rondel.events import CallProgressed, Outcome, Warned
-from rondel.mcp.link import retry_delay_s
+from rondel.mcp.link import Link, retry_delay_s
 from rondel.mcp.plugin import UNAVAILABLE
+from rondel.mcp.process import Watchdog
 from rondel.plugin import Plugin
 from rondel.project.lookup import find_plugin
 from rondel.stores.sqlite import SqliteStore
@@ -160,6 +162,25 @@ async def test_a_call_is_approved_first_whatever_the_server_says() -> None:
         question = await answer(app, "no")
     assert "May mcp-raw-echo run" in question.text
     assert results(agent) == ["denied by the user"]
+
+
+async def test_tools_that_always_ask_do_so_although_the_others_do_not() -> None:
+    agent = agent_with(raw(ask=("ec*",)), steps=[call("mcp-raw-echo", text="hi"), say("ok")])
+    async with App(agent) as app:
+        assert outcome(await tell(app)) is Outcome.WAITING
+        assert "May mcp-raw-echo run" in (await answer(app, "yes")).text
+    assert results(agent) == ["hi"]
+
+
+def test_a_new_command_is_a_new_server() -> None:
+    """What was approved for one program holds for no other one of the same name."""
+
+    def identity(*more: object, **fields: Any) -> str:
+        made = Link(raw("raw", "", *more, **fields), env={}, folder="", watchdog=Watchdog(), logins=None)
+        return made.identity
+
+    assert identity() == identity(timeout_s=9.0, retries=3)
+    assert len({identity(), identity("--other"), identity(env={"A": "1"}, cwd="/tmp")}) == 2
 
 
 async def test_a_changed_description_is_approved_again_and_the_model_sees_the_old_one() -> None:

@@ -10,9 +10,13 @@ from typing import Any
 
 import httpx2
 
+from rondel import Agent
 from rondel.gateway.server import app as gateway
+from rondel.mcp import McpServers
 from rondel.surfaces.web.server import ROUTES
+from rondel.testing import Echo
 from tests.gateway.served import Served
+from tests.web.served import site
 
 AGENT = "---\ndescription: An agent.\nengine: echo\n---\nRepeat.\n"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -108,3 +112,15 @@ def test_no_request_adds_or_starts_a_server(tmp_path: Path) -> None:
 def children(pid: int) -> list[int]:
     """The processes that a process has started. None can be seen where there is no /proc."""
     return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+
+
+async def test_a_server_that_the_models_provider_connects_to_is_shown_as_such() -> None:
+    far = {"type": "mcp", "server_label": "far", "server_url": "https://far.example/mcp", "require_approval": "never"}
+    near = {"type": "mcp", "server_label": "near", "server_url": "http://127.0.0.1:9/mcp", "require_approval": "always"}
+    agent = Agent("helper", engine=Echo(), plugins=[McpServers([far, near])])
+    async with site(agent) as made:
+        shown = {one["name"]: one for one in await made.json("GET", "/api/mcp")}
+        assert (shown["far"]["state"], shown["far"]["type"]) == ("provider", "provider")
+        assert shown["far"]["reason"] == "the model's provider connects to it"
+        assert (shown["near"]["state"], shown["near"]["type"]) == ("connecting", "http")
+        assert (await made.client.post("/api/mcp/far/reconnect")).status_code == 409

@@ -227,7 +227,7 @@ async def test_knowledge_bases_are_resources_and_a_tool(tmp_path: Path) -> None:
     base = knowledge.base("documents")
     async with (
         App(*agents(), knowledge=knowledge) as app,
-        Client(make_server(app, knowledge=knowledge).server) as client,
+        Client(make_server(app).server) as client,
     ):
         await check_knowledge(client)
         base.embedder = WordEmbedder()

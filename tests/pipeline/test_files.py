@@ -11,11 +11,10 @@ import pytest
 
 from rondel import Agent, App
 from rondel.plugin import Plugin
-from rondel.project.agents import load_agents
 from rondel.project.config import load, plugins_of
 from rondel.prompt import DEPTH_MAX, source_paths
 from rondel.testing import Scripted
-from tests.config.files import sentence, write
+from tests.config.files import agents_in, said_of, write
 
 TWO_POSITIONS = """
     agents:
@@ -33,17 +32,6 @@ TWO_POSITIONS = """
     """
 
 
-def agent_in(folder: Path, text: str, toml: str = "", name: str = "a") -> Agent:
-    write(folder / "agents" / "a.yaml", text)
-    write(folder / "rondel.toml", toml)
-    env = {"HOME": str(folder)}
-    return next(agent for agent in load_agents(load(folder, env), env) if agent.name == name)
-
-
-def said_of(folder: Path, text: str) -> str:
-    return sentence(lambda: agent_in(folder, text))
-
-
 def entries_of(agent: Agent) -> list[tuple[str, str]]:
     return [(plugin.name, plugin.entry) for plugin in agent.plugins if isinstance(plugin, Plugin)]
 
@@ -57,7 +45,7 @@ async def told(agent: Agent) -> Any:
 
 def test_several_entries_of_one_plugin_each_act_once(tmp_path: Path) -> None:
     """P06: three entries insert three nodes; one that is not enabled inserts none."""
-    agent = agent_in(tmp_path, TWO_POSITIONS)
+    (agent,) = agents_in(tmp_path, TWO_POSITIONS).values()
     assert entries_of(agent) == [("position", ""), ("position", "position-2"), ("position", "third")]
     prompt = asyncio.run(told(agent))
     assert prompt.messages[0].text == "First. Second. Third. Be brief."
@@ -65,7 +53,7 @@ def test_several_entries_of_one_plugin_each_act_once(tmp_path: Path) -> None:
 
 def test_what_an_entry_inserts_leads_back_to_the_entry(tmp_path: Path) -> None:
     """P10: injected nodes carry ['plugins', entry], and the paths of what the author wrote do not shift."""
-    agent = agent_in(tmp_path, TWO_POSITIONS)
+    (agent,) = agents_in(tmp_path, TWO_POSITIONS).values()
     prompt = asyncio.run(told(agent))
     (system, *_) = prompt.nodes
     assert [child.source for child in system.children] == [
@@ -151,7 +139,7 @@ def test_a_plugin_entry_that_is_wrong_is_refused_with_its_line(tmp_path: Path, e
 
 async def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None:
     """P08: the answer is framed by nodes that a file gives, below each other too."""
-    agent = agent_in(
+    (agent,) = agents_in(
         tmp_path,
         """
         agents:
@@ -163,7 +151,7 @@ async def test_response_nodes_are_a_tree_like_the_prompt(tmp_path: Path) -> None
                     - id: frame
                       children: [{id: response}, {id: signature, role: assistant, text: The desk}]
         """,
-    )
+    ).values()
     async with asyncio.timeout(10), App(msgspec.structs.replace(agent, engine=Scripted("Good."))) as app:
         assert (await (await app.conversation().send("Hello")).result()).output == "Good.\n\nThe desk"
 
@@ -178,7 +166,7 @@ def nested(levels: int) -> str:
 
 def test_a_prompt_may_be_as_deep_as_prompts_may_be_and_no_deeper(tmp_path: Path) -> None:
     """P01: a hundred levels are read; one more, or ten thousand, are one sentence."""
-    agent = agent_in(tmp_path, nested(DEPTH_MAX))
+    (agent,) = agents_in(tmp_path, nested(DEPTH_MAX)).values()
     assert len(agent.nodes[0].source) == 2
     line = 3 + 2 * DEPTH_MAX + 1
     said = said_of(tmp_path, nested(DEPTH_MAX + 1))
@@ -191,6 +179,6 @@ def test_a_prompt_may_be_as_deep_as_prompts_may_be_and_no_deeper(tmp_path: Path)
 @pytest.mark.slow
 def test_a_prompt_may_be_ten_thousand_nodes_wide(tmp_path: Path) -> None:
     nodes = "".join(f"\n      - {{id: n{number}, text: x}}" for number in range(10_000))
-    agent = agent_in(tmp_path, f"agents:\n  a:\n    prompt:{nodes}\n")
+    (agent,) = agents_in(tmp_path, f"agents:\n  a:\n    prompt:{nodes}\n").values()
     assert len(agent.nodes) == 10_001
     assert agent.nodes[9_999].source == ("prompts", "n9999")

@@ -27,17 +27,6 @@ def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    folder = tmp_path / "docs"
-    (folder / "money").mkdir(parents=True)
-    (folder / "money" / "refunds.md").write_text(
-        "# Refunds\n\nMoney comes back within 14 days.\n\n## Gift cards\n\nThey are never paid back.\n"
-    )
-    (folder / "shipping.txt").write_text("Parcels leave the house every morning.\n\nThey take three days.")
-    return folder
-
-
 def test_the_passage_that_fits_best_comes_first(docs: Path):
     source = FolderSource(docs)
     best = found(source, "How do I get a refund?")

@@ -15,7 +15,6 @@ from rondel.plugins.history import History
 from rondel.plugins.position import Position
 from rondel.prompt import HISTORY, Node, flatten, source_paths
 from rondel.testing import Scripted, call
-from rondel.trace.provenance import PreviewStep
 from rondel.values import Message, PartDelta, ToolCall, ToolResult, assistant, system, user
 
 from ..helpers import events_after, of, play, result_of, scripted
@@ -326,15 +325,12 @@ class Mark(Plugin):
             self._note(f"on_event:{type(event).__name__}")
 
 
-def test_the_assembly_is_a_stream_of_steps():
+async def test_the_assembly_is_a_stream_of_steps():
     """P11: a step for each plugin, then finalize, flatten, complete; progress (i+1)/(n+2) to 1; the prompt so far."""
     seen: list[str] = []
     agent, engine = scripted(prompt="Be brief.", plugins=[Mark("a", seen), Mark("b", seen)])
-
-    async def scene(app: App) -> list[PreviewStep]:
-        return [step async for step in app.preview("helper", user("Hello"))]
-
-    steps = play(scene, agent, plugins=[])
+    async with App(agent, plugins=[]) as app:
+        steps = [step async for step in app.preview("helper", user("Hello"))]
     assert [(step.step, step.plugin) for step in steps] == [
         ("plugin", "mark"),
         ("plugin", "mark"),
@@ -351,7 +347,7 @@ def test_the_assembly_is_a_stream_of_steps():
     assert engine.prompts == []
 
 
-def test_a_plugin_that_raises_is_a_step_that_changed_nothing():
+async def test_a_plugin_that_raises_is_a_step_that_changed_nothing():
     """P11, P12: the assembly goes on."""
 
     class Broken(Plugin):
@@ -359,11 +355,8 @@ def test_a_plugin_that_raises_is_a_step_that_changed_nothing():
             raise ValueError("no")
 
     agent, _ = scripted(plugins=[Broken(), Mark("a", [])])
-
-    async def scene(app: App) -> list[PreviewStep]:
-        return [step async for step in app.preview("helper", user("Hello"))]
-
-    steps = play(scene, agent, plugins=[])
+    async with App(agent, plugins=[]) as app:
+        steps = [step async for step in app.preview("helper", user("Hello"))]
     assert [len(step.messages) for step in steps] == [1, 2, 2, 2, 2]
 
 

@@ -78,7 +78,7 @@ def test_a_chance_of_nothing_never_holds_and_one_of_all_always():
     assert probed(Trigger(chance=1), *"abcdefgh") == [True] * 8
 
 
-def test_a_chance_is_the_same_for_the_same_text_of_a_turn():
+async def test_a_chance_is_the_same_for_the_same_text_of_a_turn():
     """A round that is asked again, or goes on after a crash, meets the same chance."""
 
     class Twice(Probe):
@@ -88,13 +88,10 @@ def test_a_chance_is_the_same_for_the_same_text_of_a_turn():
 
     probe = Twice(Trigger(chance=0.5))
     agent, _ = scripted(*(f"reply {number}" for number in range(40)), plugins=[probe])
-
-    async def scene(app: App) -> None:
+    async with App(agent) as app:
         conversation = app.conversation()
         for _ in range(40):
             await (await conversation.send("again")).result()
-
-    play(scene, agent)
     assert probe.held[::2] == probe.held[1::2]
     assert set(probe.held) == {True, False}
 

@@ -253,6 +253,18 @@ def test_a_gate_that_breaks_lets_nothing_through():
     assert issubclass(BrokenGate, Plugin)
 
 
+@pytest.mark.parametrize("by", ["deadline", "stop"])
+async def test_what_answers_in_place_of_a_person_allows_nothing_whatever_it_says(by: str):
+    shell = Shell(Approval())
+    engine = Scripted(call("shell", command="make"), "done")
+    async with App(Agent("helper", engine=engine, tools=[shell.tool])) as app:
+        conversation = app.conversation()
+        await events_of(await conversation.send("go"))
+        events = await events_of(await conversation.answer((await conversation.questions())[0].id, "yes", by=by))
+    assert shell.ran == []
+    assert results(events)["call-shell"].startswith("denied: ")
+
+
 async def test_always_lets_the_same_call_run_for_the_rest_of_the_conversation_and_no_other():
     """T07: the journal remembers it, so it holds after a restart, and in no other conversation."""
     shell = Shell(Approval(deny=("sudo",)))

@@ -178,7 +178,8 @@ def test_always_for_an_agent_that_works_for_another_is_neither_lost_nor_more_tha
 
 
 def test_always_does_not_cover_another_tool_that_has_the_name_now(tmp_path: Path):
-    """Trust 12: between two starts the agent got another function under the same name."""
+    """Trust 12: between two starts the agent got another function under the same name, or the same one says something
+    else about itself."""
     before, ran = taking_notes(Approval())
     agent = Agent("helper", engine=calling({"folder": "x"}), tools=[before])
     asked_about(agent, "always", store=SqliteStore(tmp_path / "a.db"))
@@ -187,7 +188,9 @@ def test_always_does_not_cover_another_tool_that_has_the_name_now(tmp_path: Path
     async def format_disk(folder: str = "", force: bool = False, more: Any = None) -> str:
         return "gone"
 
-    for changed, questions in ((before, 0), (format_disk, 1)):
+    described = msgspec.structs.replace(before, description="Erases the disk.")
+    wider = msgspec.structs.replace(before, schema={**before.schema, "additionalProperties": True})
+    for changed, questions in ((before, 0), (format_disk, 1), (described, 1), (wider, 1)):
         agent = Agent("helper", engine=calling({"folder": "x"}), tools=[changed])
         assert len(asked_about(agent, "no", store=SqliteStore(tmp_path / "a.db"))[0]) == questions
     assert len(ran) == 2

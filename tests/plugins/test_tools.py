@@ -15,7 +15,7 @@ from rondel.tools.finish import finish
 from rondel.values import ToolCall, assistant
 from tests.helpers import talking
 
-from ..helpers import events_of, of, play
+from ..helpers import events_of, of
 
 
 async def test_a_model_asks_and_the_answer_resumes_the_same_turn():
@@ -54,21 +54,18 @@ async def test_a_question_that_nobody_answers_in_time_is_over():
     assert engine.prompts[1].history[-1].parts[0].text == "(no answer in time)"  # type: ignore[union-attr]
 
 
-def test_two_questions_of_one_round_each_get_their_own_answer():
+async def test_two_questions_of_one_round_each_get_their_own_answer():
     """T09: an answer finds its question by its id, and leave to ask is no answer."""
     ask = [call("ask_user", id, question=f"{id}?") for id in ("q1", "q2")]
     engine = Scripted(calls(*ask), "ok")
     gate = ApprovalGate({"ask_user": Approval()})
-
-    async def scene(app: App) -> None:
+    async with App(Agent("helper", engine=engine, tools=[ask_user], plugins=[gate])) as app:
         conversation = app.conversation()
         await events_of(await conversation.send("hello"))
         for question in await conversation.questions():
             await events_of(await conversation.answer(question.id, "yes"))
         for id, text in (("ask:q2", "two"), ("ask:q1", "one")):
             await events_of(await conversation.answer(id, text))
-
-    play(scene, Agent("helper", engine=engine, tools=[ask_user], plugins=[gate]))
     parts: Any = engine.prompts[1].history[-1].parts
     assert [part.text for part in parts] == ["one", "two"]
 

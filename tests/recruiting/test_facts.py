@@ -20,7 +20,7 @@ from rondel.testing import Scripted, call, say
 from rondel.values import Usage
 from tests.cli.conftest import Place
 from tests.helpers import events_of, of, play
-from tests.machine.test_crash import CountingStore, PowerCut, Scenario
+from tests.machine.test_crash import CountingStore, PowerCut, Scenario, until_dead
 
 NAME = Fact("the person's name", tags=("person",))
 AGE = Fact("how old the person is", type="integer", tags=("person",))
@@ -179,31 +179,23 @@ async def facts_kept(disk: MemoryStore) -> list[tuple[Learned, ...]]:
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_a_fact_is_learned_once_wherever_the_program_ends(written: bool):
+async def test_a_fact_is_learned_once_wherever_the_program_ends(written: bool):
     """S03: the power is cut before and after every append; then the program goes on."""
 
     async def cut_at(at: int) -> list[tuple[Learned, ...]]:
         disk = MemoryStore()
         dying = PowerCut(disk, at, written=written)
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            main = group.create_task(scouting().drive(dying))
-            dead = group.create_task(dying.dead.wait())
-            await asyncio.wait([main, dead], return_when=asyncio.FIRST_COMPLETED)
-            main.cancel()
-            dead.cancel()
+        await until_dead(scouting().drive(dying), dying)
         disk = disk.reopen()
         await scouting().drive(disk)
         return await facts_kept(disk.reopen())
 
-    async def main() -> None:
-        store = CountingStore()
-        await scouting().drive(store)
-        once = [(Learned("scout.weather", "rain"),)]
-        assert await facts_kept(store) == once
-        for at in range(1, store.appends + 1):
-            assert await cut_at(at) == once, f"cut at append {at}"
-
-    asyncio.run(main())
+    store = CountingStore()
+    await scouting().drive(store)
+    once = [(Learned("scout.weather", "rain"),)]
+    assert await facts_kept(store) == once
+    for at in range(1, store.appends + 1):
+        assert await cut_at(at) == once, f"cut at append {at}"
 
 
 class Said:

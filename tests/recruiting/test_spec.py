@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,8 @@ import pytest
 from rondel import Agent, App
 from rondel.agent import Fact
 from rondel.events import CallFinished, Event
-from rondel.project.agents import load_agents
-from rondel.project.config import load
 from rondel.testing import Scripted, call
-from tests.config.files import sentence, write
+from tests.config.files import agents_in, own_modules, said_of, sentence, write  # noqa: F401
 from tests.helpers import events_of, of, play
 
 FILLED_KINDS = ("template", "alias", "function")
@@ -35,28 +31,6 @@ HOUSE = """
         prompt: What should one wear there? {{ .Input }}
         listeners: [weather_lookup]
 """
-
-
-@pytest.fixture(autouse=True)
-def own_modules() -> Iterator[None]:
-    """Modules that a test's project brought in are forgotten after it."""
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("myapp", "shop_of_test"):
-            del sys.modules[name]
-
-
-def agents_in(folder: Path, text: str = "", toml: str = "") -> dict[str, Agent]:
-    write(folder / "rondel.toml", toml)
-    if text:
-        write(folder / "agents" / "a.yaml", text)
-    config = load(folder, {"HOME": str(folder)})
-    return {agent.name: agent for agent in load_agents(config, {})}
-
-
-def said_of(folder: Path, text: str) -> str:
-    return sentence(lambda: agents_in(folder, text))
 
 
 def with_engines(agents: dict[str, Agent], **engines: Scripted) -> list[Agent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rondel.events import MessageAdded
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.writer import AT_ONCE_COMMITS_MAX
 from rondel.values import user
+from tests.contracts.workshop import turn
 
 SAID = (MessageAdded(user("hello")),)
 
@@ -88,3 +90,16 @@ async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(pat
         # Without checkpoints the log would hold every page that was ever written, several for each commit.
         assert (tmp_path / "rondel.db-wal").stat().st_size < AT_ONCE_COMMITS_MAX * 6 * 2048
         assert len(await store.read("c")) == 3 * AT_ONCE_COMMITS_MAX - 1
+
+
+async def test_a_job_that_was_taken_over_is_not_claimed_before_it_runs(path: Path) -> None:
+    """Trust 2: who takes up what a dead worker has left holds nothing yet."""
+    dead, heir, third = (SqliteStore(path) for _ in range(3))
+    async with aclosing(third), aclosing(heir), aclosing(dead):
+        await dead.put_job(turn("a"))
+        assert await dead.claim_job("a") == "granted"
+        await dead.aclose()
+        assert await heir.orphaned_jobs("c") == [turn("a")]
+        assert await third.is_claimed("c") is False
+        assert await heir.claim_job("a") == "granted"
+        assert await third.is_claimed("c") is True

@@ -178,7 +178,7 @@ async def test_nobody_sees_or_changes_anothers_task():
         ({"method": "GetTask", "params": {}}, "1.0", -32602, "missing required field `id`"),
         ({"method": "Nonsense"}, "1.0", -32601, "there is no method 'Nonsense'"),
         ({"method": "CreateTaskPushNotificationConfig"}, "1.0", -32003, "push notifications"),
-        ({"method": "GetTask", "params": {"id": "x"}}, "", -32009, "A2A 0.3 is not spoken here"),
+        ({"method": "GetTask", "params": {"id": "x"}}, "", -32009, "A2A 0.3 is not supported here"),
         ({"method": "SendStreamingMessage", "params": {"message": 1}}, "1.0", -32602, "message"),
         ({"method": 5}, "1.0", -32600, "method"),
         ({"method": "ListTasks", "params": {"pageSize": 1000}}, "1.0", -32602, "from 1 to 100"),

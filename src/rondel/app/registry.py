@@ -10,6 +10,7 @@ import msgspec
 from ..agent import Agent, alias_path, handoff_tool
 from ..engine import Engine, EngineInfo, UnavailableEngine, close, uncharged
 from ..errors import RondelError, nearest
+from ..libraries import find_agent, has_agent
 from ..machine.citing import CitingEngine
 from ..machine.resolved import ResolvedAgent
 from ..plugin import Chain, Plugin
@@ -99,7 +100,7 @@ class Registry:
         return tuple(self._agents.values())
 
     def knows_agent(self, name: str) -> bool:
-        return name in self._agents or _is_in_library(name)
+        return name in self._agents or has_agent(name)
 
     def agent(self, name: str = "") -> Agent:
         """Return the agent of this name, or the first one."""
@@ -107,9 +108,7 @@ class Registry:
             raise RondelError("this app has no agent; give it one: App(Agent('helper'))")
         if not name:
             return next(iter(self._agents.values()))
-        if name not in self._agents and _is_in_library(name):
-            from ..libraries import find_agent
-
+        if name not in self._agents and has_agent(name):
             self.add_agent(find_agent(name))
         if name not in self._agents:
             raise RondelError(f"no agent is named {name!r}{nearest(name, list(self._agents))}")
@@ -154,7 +153,7 @@ class Registry:
 
     def _chain_of(self, agent: Agent) -> Chain:
         if agent.name not in self._chains:
-            from ..project.config import find_plugin
+            from ..project.lookup import find_plugin
 
             own = [*(find_plugin(p) if isinstance(p, str) else p for p in agent.plugins), *self._added]
             plugins = default_plugins(*own) if self._plugins is None else (*self._plugins, *own)
@@ -265,14 +264,6 @@ def default_plugins(*own: Plugin) -> list[Plugin]:
         return [chosen for default in plugins for chosen in ([p for p in own if p.name == default.name] or [default])]
 
     return [*placed(before), *(plugin for plugin in own if plugin.name not in defaults), *placed(after)]
-
-
-def _is_in_library(name: str) -> bool:
-    if "." not in name:
-        return False
-    from ..libraries import agent_names
-
-    return name in agent_names()
 
 
 async def _default_engine() -> Engine:

@@ -54,8 +54,11 @@ if TYPE_CHECKING:
     from ..surfaces.web.server import WebApp
 
 NO_ENGINE = "none"
-RESTART = ("agent", "store", "options", "plugins", "telemetry", "knowledge", "web_search")
+RESTART = ("agent", "store", "options", "plugins", "telemetry", "tools", "knowledge", "web_search", "discord", "mcp")
 """Settings that are read only at the start."""
+RESTART_AGENTS = ("limits", "images")
+"""Settings that hold for programs' requests at once, and for agents from the next start on."""
+RESTART_GATEWAY = ("host", "port", "proxies")
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -67,7 +70,9 @@ class Default(msgspec.Struct, frozen=True):
     named: bool = True  # whether the configuration names it; otherwise it was found
 
 
-class Running(msgspec.Struct):
+class OpenGateway(msgspec.Struct):
+    """A gateway of this process, with what it was made from."""
+
     app: App
     gateway: Gateway
     log: RequestLog
@@ -90,12 +95,7 @@ class Running(msgspec.Struct):
 def check_address(config: Config) -> None:
     """Raise ConfigError if serving is unsafe: others could read a key, or connect without one."""
     refuse_exposed(config)
-    try:
-        check_binding(config.gateway.host, config.gateway.keys)
-    except ConfigError:
-        raise
-    except RondelError as error:
-        raise ConfigError(str(error)) from None
+    check_binding(config.gateway.host, config.gateway.keys)
 
 
 def with_options(config: Config, host: str, port: int, engine: str = "") -> Config:
@@ -121,7 +121,7 @@ async def open_gateway(
     *,
     engine: str = "",
     has_page: bool = False,
-) -> AsyncGenerator[Running]:
+) -> AsyncGenerator[OpenGateway]:
     """Open a gateway to serve on this socket. `say` prints changes of its configuration. With a page, it also starts
     if there is no model yet: the page offers one. `engine` is used instead of the configured default."""
     reloader = Reloader(project.config)  # first, so that a change of the file during the start is noticed
@@ -152,7 +152,7 @@ async def open_gateway(
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
         updates = ConfigUpdates(app, gateway, log, project, default, reloader, say, engines, hidden, in_use, options)
-        running = Running(app, gateway, log, address_of(listening), config, updates, project, engines)
+        running = OpenGateway(app, gateway, log, address_of(listening), config, updates, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
         life.callback(following.cancel)
@@ -162,13 +162,13 @@ async def open_gateway(
 
 
 @contextlib.asynccontextmanager
-async def open_page(running: Running) -> AsyncGenerator[Application]:
+async def open_page(running: OpenGateway) -> AsyncGenerator[Application]:
     """Yield the application to serve: the gateway, and beside it the page and its API."""
     async with beside(lambda: _web(running), running.gateway) as application:
         yield application
 
 
-def _web(running: Running) -> WebApp:
+def _web(running: OpenGateway) -> WebApp:
     from ..project.agents import agent_files
     from ..project.config import explain, kind_of
     from ..project.lint import lint
@@ -194,7 +194,7 @@ def _web(running: Running) -> WebApp:
 class _ModelOffer:
     """The embedded models that the page offers while the default engine is one of them and none is good."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: OpenGateway) -> None:
         self._running = running
         self._file = state_folder() / "declined-model"
 
@@ -352,7 +352,7 @@ class ConfigUpdates:
     ) -> None:
         self._app, self._gateway, self._log, self._project, self._say = app, gateway, log, project, say
         self._engines, self._hidden = engines, hidden
-        self._reloader, self._in_force, self._in_use, self._options = reloader, reloader.config, in_use, options
+        self._reloader, self._applied, self._in_use, self._options = reloader, reloader.config, in_use, options
         self.default = default
         self.web: WebApp | None = None  # when somebody has asked for the page
 
@@ -369,7 +369,7 @@ class ConfigUpdates:
         configure_ledger(self._app.ledger, new)
         # The old ones are still in use by open requests.
         self._log.redactor = Redactor(self._log.redactor.secrets | secrets_in(new, os.environ))
-        late, self._in_force = _late(self._in_force, config), config
+        late, self._applied = _late(self._applied, config), config
         self._tell("changed", f"{config.path} was reloaded{late}")
         for warning in money_warnings(new, self._engines):
             self._say(f"Warning: {warning}")
@@ -425,5 +425,7 @@ class ConfigUpdates:
 def _late(old: Config, new: Config) -> str:
     """Return which changed settings need a restart."""
     keys = [f"`{key}`" for key in RESTART if getattr(old, key) != getattr(new, key)]
-    keys += [f"`gateway.{key}`" for key in ("host", "port") if getattr(old.gateway, key) != getattr(new.gateway, key)]
-    return f"; {' and '.join(keys)} will apply after a restart" if keys else ""
+    keys += [f"`gateway.{key}`" for key in RESTART_GATEWAY if getattr(old.gateway, key) != getattr(new.gateway, key)]
+    agents = [f"`{key}`" for key in RESTART_AGENTS if getattr(old, key) != getattr(new, key)]
+    late = f"; {' and '.join(keys)} will apply after a restart" if keys else ""
+    return f"{late}; agents get {' and '.join(agents)} after a restart" if agents else late

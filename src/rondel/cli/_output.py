@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from ..errors import ConfigError
 from ..text.printable import json_for_terminal
 
 if TYPE_CHECKING:  # rich is slow to import, and most commands only write lines
@@ -58,3 +60,33 @@ def path_hint() -> list[str]:
 def tell(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def can_ask() -> bool:
+    """Whether a person can read a question and answer it."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
+
+
+def ask(question: str) -> str:
+    """Return what the user types, in lower case. Ctrl-C ends the program at once, also inside an event loop."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # an event loop's own would wait for the answer
+    try:
+        line = sys.stdin.readline()
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not line:
+        raise ConfigError("the input ended before the question was answered")
+    return line.strip().casefold()
+
+
+def agrees(question: str, *, default: bool = False) -> bool:
+    """Ask a question that is answered with yes or no. Without a terminal, the answer is no."""
+    if not can_ask():
+        return False
+    answer = ask(f"{question} {'[Y/n]' if default else '[y/N]'} ")
+    return answer in ("y", "yes") or (default and not answer)

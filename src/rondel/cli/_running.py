@@ -20,7 +20,7 @@ BYTES_MAX = 10_000
 READ_MAX = 100
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningGateway(msgspec.Struct, frozen=True):
     pid: int
     project: str
     host: str
@@ -31,7 +31,7 @@ class Running(msgspec.Struct, frozen=True):
 def remembered(config: Config, host: str, port: int) -> Generator[None]:
     """Let clients find the gateway at this address while the block runs."""
     path = state_folder() / FOLDER / f"{os.getpid()}.json"
-    running = Running(os.getpid(), str(config.project), host, port)
+    running = RunningGateway(os.getpid(), str(config.project), host, port)
     with contextlib.suppress(OSError):  # it works without; clients then look at the configured port
         private_folder(path.parent)
         write_private(path, msgspec.json.encode(running).decode())
@@ -57,12 +57,12 @@ def gateway_address(config: Config) -> tuple[str, int]:
     return configured
 
 
-def _running() -> Iterator[Running]:
+def _running() -> Iterator[RunningGateway]:
     """Yield the gateways whose processes are alive, newest first."""
     with contextlib.suppress(OSError):
         for path in sorted((state_folder() / FOLDER).glob("*.json"), key=_age, reverse=True)[:READ_MAX]:
             try:
-                one = msgspec.json.decode(read_regular(path, BYTES_MAX), type=Running)
+                one = msgspec.json.decode(read_regular(path, BYTES_MAX), type=RunningGateway)
             except (ConfigError, msgspec.MsgspecError):
                 continue
             if _is_alive(one.pid):

@@ -7,7 +7,6 @@ In a terminal, the user is asked once; elsewhere an untrusted project is an erro
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from ..project.settings import Config, TelemetrySettings
 from ..project.trust import VARIABLE, UntrustedFolder, trust_list
 from ..text.document import Mistakes, collecting
 from ..text.redaction import shown_url
-from ._output import tell
+from ._output import agrees, can_ask, tell
 
 ACTING_TOOLS = ("run_shell",)
 ASKING_PLUGIN = "approval"
@@ -87,18 +86,12 @@ def not_looked_at(config: Config, left_out: tuple[str, ...] = ()) -> str:
 
 def _is_agreed(config: Config) -> bool:
     """Ask the user, after showing what the project would do. Without a terminal the answer is no."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         return False
     tell(f"The project in {config.project} is not trusted yet.")
     for line in describe(config):
         tell(f"  {line}")
-    sys.stderr.write("Trust this folder from now on? [y/N] ")
-    sys.stderr.flush()
-    try:
-        return sys.stdin.readline().strip().casefold() in ("y", "yes")
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        raise
+    return agrees("Trust this folder from now on?")
 
 
 def describe(config: Config) -> Iterator[str]:

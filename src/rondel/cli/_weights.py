@@ -9,14 +9,13 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ..calling.threads import in_thread
 from ..engine import Engine
 from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
 from ..errors import ConfigError
 from ..files.private import private_folder, state_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
 from ..surfaces.terminal.console import progress_bar
-from ._output import console, tell
+from ._output import agrees, ask, can_ask, console, tell
 
 
 async def pull_with_bar(weights: Weights) -> str:
@@ -58,18 +57,16 @@ async def get_weights(engine: Engine | str | None, picked: Picked | None) -> boo
         return await _choose(picked)
     if not isinstance(engine, NeedsWeights) or not (problem := engine.problem):
         return False
-    weights = engine.weights
-    if not await _agrees(f"Download {weights.title} ({weights.size}, {weights.licence})? [Y/n] ", default=True):
+    if not await download_if_agreed(engine.weights):
         raise ConfigError(problem)
-    await pull_with_bar(weights)
     return True
 
 
-async def get_embedder_weights(weights: Weights) -> bool:
-    """Download an embedding model if the user agrees. Return whether it is there."""
+async def download_if_agreed(weights: Weights) -> bool:
+    """Download a model, unless it is there, if the user agrees. Return whether it is there now."""
     if is_present(weights):
         return True
-    if not await _agrees(f"Download {weights.title} ({weights.size}, {weights.licence})? [Y/n] ", default=True):
+    if not agrees(f"Download {weights.title} ({weights.size}, {weights.licence})?", default=True):
         return False
     await pull_with_bar(weights)
     return True
@@ -82,17 +79,17 @@ async def _choose(picked: Picked) -> bool:
         return False
     if best is not None:
         declined = state_folder() / "declined-model"
-        if is_declined(declined) or not _is_terminal():
+        if is_declined(declined) or not can_ask():
             return False
         tell(f"{DEFAULT.title} {DEFAULT.description}.")
         tell(f"A better one is {_about(RECOMMENDED, '')}.")
-        if await _agrees("Download it? [y/N] ", default=False):
+        if agrees("Download it?"):
             await pull_with_bar(RECOMMENDED)
             return True
         decline(declined)
         tell(f"`rondel model pull {RECOMMENDED.name}` downloads it later.")
         return False
-    if not _is_terminal():
+    if not can_ask():
         raise ConfigError(
             f"{picked.why}, and no model is downloaded; `rondel model pull {RECOMMENDED.name}` downloads one "
             f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it runs"
@@ -101,7 +98,7 @@ async def _choose(picked: Picked) -> bool:
     for number, weights in enumerate((RECOMMENDED, DEFAULT), 1):
         tell(f"  {number}  {_about(weights, '     ')}")
     choices = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "yes": RECOMMENDED, "2": DEFAULT}
-    while (answer := await _line("Download which one? [1]/2/n ")) not in choices:
+    while (answer := ask("Download which one? [1]/2/n ")) not in choices:
         if answer in ("n", "no"):
             raise ConfigError(
                 "no model was downloaded; `rondel model pull` downloads one later, or set ANTHROPIC_API_KEY or "
@@ -124,24 +121,3 @@ def is_declined(path: Path) -> bool:
 def decline(path: Path) -> None:
     private_folder(path.parent)
     write_private(path, f"{RECOMMENDED.name}\n")
-
-
-def _is_terminal() -> bool:
-    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
-
-
-async def _agrees(question: str, *, default: bool) -> bool:
-    """Ask on the terminal; without one the answer is no."""
-    if not _is_terminal():
-        return False
-    answer = await _line(question)
-    return answer in ("y", "yes") or (default and not answer)
-
-
-async def _line(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    line = await in_thread(sys.stdin.readline)  # in a thread: Ctrl-C must not wait for it
-    if not line:
-        raise ConfigError("the input ended before the question was answered")
-    return line.strip().casefold()

@@ -19,7 +19,7 @@ from ..surfaces.terminal.views import render
 from ..surfaces.views import conversations_table, found_table, short_id
 from ..text.printable import one_line
 from ._options import WHICH, CommandGroup, as_json, complete_conversation, limit
-from ._output import show, show_json, tell
+from ._output import agrees, can_ask, show, show_json, tell
 from ._project import with_store
 
 _id = click.argument("id", help=WHICH, shell_complete=complete_conversation)
@@ -110,7 +110,7 @@ async def _delete(store: Store, wanted: tuple[str, ...], *, asks: bool) -> int:
     for info in doomed.values():
         if info.state == "working" or await store.is_claimed(info.id):
             raise RondelError(f"{short_id(info.id)} is at work; `rondel stop {short_id(info.id)}` stops it")
-    if asks and not _agrees([*doomed.values()]):
+    if asks and not _is_agreed([*doomed.values()]):
         tell("Nothing was deleted.")
         return 1
     for id in doomed:
@@ -119,10 +119,9 @@ async def _delete(store: Store, wanted: tuple[str, ...], *, asks: bool) -> int:
     return 0
 
 
-def _agrees(doomed: list[ConversationInfo]) -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+def _is_agreed(doomed: list[ConversationInfo]) -> bool:
+    if not can_ask():
         raise ConfigError("deleting cannot be undone; add --yes to do it without a question")
     for info in doomed:
         tell(f"{short_id(info.id)}  {one_line(info.title, 60) or '(empty)'}  ({info.messages} messages)")
-    tell("Delete for good? [y/N] ")
-    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+    return agrees("Delete for good?")

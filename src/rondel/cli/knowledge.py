@@ -34,7 +34,7 @@ from ..text.printable import clean, one_line
 from ._options import CommandGroup, as_json, flag, limit
 from ._output import console, show, show_json, tell
 from ._trust import load_config
-from ._weights import get_embedder_weights
+from ._weights import download_if_agreed
 
 T = TypeVar("T")
 
@@ -44,14 +44,15 @@ base_argument = click.argument("base", default="", help="the knowledge base; by 
 one_base = click.argument("base", help="the knowledge base")
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenBases(msgspec.Struct, frozen=True):
+    """The knowledge bases of the project, and the ledger that charges their embedders."""
+
     knowledge: Knowledge
     ledger: Ledger
     config: Config
 
     @property
     def store(self) -> KnowledgeStore:
-        assert self.knowledge.store is not None
         return self.knowledge.store
 
     def bases(self, name: str) -> list[KnowledgeBase]:
@@ -66,7 +67,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def _opened() -> AsyncGenerator[Opened]:
+async def _opened() -> AsyncGenerator[OpenBases]:
     config = load_config()
     knowledge = make_knowledge(config)
     if knowledge is None:
@@ -77,14 +78,14 @@ async def _opened() -> AsyncGenerator[Opened]:
     store = open_store(config)
     ledger = make_ledger(store.ledger_store, config)
     try:
-        yield Opened(knowledge, ledger, config)
+        yield OpenBases(knowledge, ledger, config)
     finally:
         await knowledge.aclose()
         await ledger.aclose()
         await store.aclose()
 
 
-def _run(work: Callable[[Opened], Awaitable[T]]) -> T:
+def _run(work: Callable[[OpenBases], Awaitable[T]]) -> T:
     async def main() -> T:
         async with _opened() as opened:
             return await work(opened)
@@ -108,7 +109,7 @@ def knowledge() -> None:
 def sync(base: str, dry_run: bool, rebuild: bool, as_json: bool) -> None:
     """Read new and changed files, and forget deleted ones."""
 
-    async def work(opened: Opened) -> list[SyncReport]:
+    async def work(opened: OpenBases) -> list[SyncReport]:
         reports: list[SyncReport] = []
         bases = opened.bases(base)
         if not dry_run:
@@ -135,7 +136,7 @@ async def _fetch_weights(bases: Iterable[KnowledgeBase]) -> None:
             continue
         name = base.embedder.weights.name
         if name not in fetched:
-            fetched[name] = await get_embedder_weights(base.embedder.weights)
+            fetched[name] = await download_if_agreed(base.embedder.weights)
         if not fetched[name]:
             tell(f"{base.name} is searched by words only; for meaning, run `rondel model pull {name}` and sync again.")
             base.embedder = None
@@ -170,7 +171,7 @@ def _show_report(report: SyncReport, *, dry_run: bool = False) -> None:
 def watch(base: str) -> None:
     """Sync whenever a file changes, until Ctrl-C."""
 
-    async def work(opened: Opened) -> None:
+    async def work(opened: OpenBases) -> None:
         bases = opened.bases(base)
         await _fetch_weights(bases)
         tell(f"Watching {', '.join(one.name for one in bases)}. Ctrl-C ends it.")
@@ -207,7 +208,7 @@ def search(
 ) -> None:
     """Find passages by their words and their meaning."""
 
-    async def work(opened: Opened) -> list[Passage]:
+    async def work(opened: OpenBases) -> list[Passage]:
         filter = Filter(path, tag)
         return await opened.knowledge.search(query, limit, bases=base, filter=filter, charged=opened.charged)
 
@@ -242,7 +243,7 @@ def _shown(number: int, passage: Passage) -> Text:
 def list_bases(as_json: bool) -> None:
     """List the knowledge bases."""
 
-    async def work(opened: Opened) -> list[tuple[KnowledgeBase, BaseInfo]]:
+    async def work(opened: OpenBases) -> list[tuple[KnowledgeBase, BaseInfo]]:
         return [(base, await opened.store.info(base.key) or BaseInfo(base.key)) for base in opened.bases("")]
 
     found = _run(work)
@@ -280,10 +281,10 @@ def _when(at: float) -> str:
 def show_base(base: str, path: str, as_json: bool) -> None:
     """Show the documents of a base, or the chunks of one document."""
 
-    async def documents(opened: Opened) -> list[StoredDocument]:
+    async def documents(opened: OpenBases) -> list[StoredDocument]:
         return await opened.store.documents(opened.knowledge.base(base).key)
 
-    async def chunks(opened: Opened) -> list[dict[str, Any]]:
+    async def chunks(opened: OpenBases) -> list[dict[str, Any]]:
         found = await opened.store.chunks_of(opened.knowledge.base(base).key, path)
         if not found:
             raise RondelError(f"the knowledge base {base!r} has no document {path!r}; `rondel knowledge show {base}`")
@@ -316,7 +317,7 @@ def show_base(base: str, path: str, as_json: bool) -> None:
 def remove(base: str) -> None:
     """Remove what is stored of a base. Its files stay; the next sync reads them again."""
 
-    async def work(opened: Opened) -> bool:
+    async def work(opened: OpenBases) -> bool:
         key = opened.knowledge.base(base).key
         async with opened.store.lock(key):
             return await opened.store.remove(key)

@@ -156,12 +156,11 @@ async def _serve(project: Any, names: list[str]) -> int:
         raise ConfigError(MISSING_SDK) from None
     # stdout belongs to the protocol: nothing else may write there.
     async with open_app(project, names[0], recover=False) as opened:
-        knowledge = getattr(opened.app, "knowledge", None)
 
         def allows(key: str, name: str) -> bool:
             return name.startswith("knowledge:") or name.removeprefix("agent:") in names
 
-        await make_server(opened.app, knowledge=knowledge, allows=allows).serve_stdio()
+        await make_server(opened.app, allows=allows).serve_stdio()
     return 0
 
 

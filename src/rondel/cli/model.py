@@ -51,7 +51,7 @@ def list_models(as_json: bool) -> None:
 @click.argument("name", help="which model")
 @as_json
 def show_model(name: str, as_json: bool) -> None:
-    """Show what is known of a model, and how it calls tools."""
+    """Show what is known about a model, and how it calls tools."""
     weights = find(name)
     tool_format, why = _tool_format(weights)
     if as_json:

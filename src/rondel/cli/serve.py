@@ -20,7 +20,7 @@ from ..project.config import money_warnings
 from ..project.engines import best_present
 from ..project.folder import Project
 from ..surfaces.terminal.signals import signals
-from ._gateway import NO_ENGINE, Running, check_address, open_gateway, open_page, unusable, with_options
+from ._gateway import NO_ENGINE, OpenGateway, check_address, open_gateway, open_page, unusable, with_options
 from ._options import engine, flag, string
 from ._output import console, path_hint, tell
 from ._project import load_project
@@ -91,7 +91,7 @@ async def _serve(
     return ending.code
 
 
-def opening(running: Running) -> Iterator[str]:
+def opening(running: OpenGateway) -> Iterator[str]:
     """Yield the first lines: the address, the default engine and why, and how to connect clients."""
     config, default, address = running.config, running.default, running.address
     yield from (f"Warning: {warning}" for warning in config.warnings)
@@ -123,7 +123,7 @@ async def _open_browser(address: str) -> None:
         tell(f"No browser was found; open {address} yourself.")
 
 
-def _start_bot(project: Project, running: Running, group: asyncio.TaskGroup) -> Bot | None:
+def _start_bot(project: Project, running: OpenGateway, group: asyncio.TaskGroup) -> Bot | None:
     """Start the Discord bot if there is a table `[discord]`."""
     if project.config.discord is None:
         return None
@@ -143,7 +143,7 @@ class _Ending:
     """Handles signals. The first SIGINT or SIGTERM waits for open requests, for `drain_s` or as configured; the second
     does not wait. SIGHUP reads the configuration again."""
 
-    def __init__(self, server: Server, running: Running, group: asyncio.TaskGroup, drain_s: float | None) -> None:
+    def __init__(self, server: Server, running: OpenGateway, group: asyncio.TaskGroup, drain_s: float | None) -> None:
         self._server, self._running, self._group, self._drain_s = server, running, group, drain_s
         self._told: list[int] = []
         self._drain: asyncio.Task[None] | None = None
@@ -209,7 +209,7 @@ def _terminal_is_gone() -> bool:
     return False
 
 
-async def _watch(running: Running) -> None:
+async def _watch(running: OpenGateway) -> None:
     """Show requests live: a table in a terminal, otherwise a line for each finished one."""
     records, clock = running.gateway.records, running.gateway.clock
     if sys.stdout.isatty():
@@ -232,7 +232,7 @@ async def _watch(running: Running) -> None:
         unwatch()
 
 
-async def _show_table(running: Running, clock: Clock) -> None:
+async def _show_table(running: OpenGateway, clock: Clock) -> None:
     from ..surfaces.terminal.console import live
     from ._requests import Watching
 

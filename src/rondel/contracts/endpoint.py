@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from ..errors import ConfigError, nearest
-from ..text.redaction import secrets_in_headers, secrets_in_url, shown_url
+from ..text.redaction import is_web_address, secrets_in_headers, secrets_in_url, shown_url
 from ..values import ModelFacts, Value
 
 _VERSION = re.compile(r"v\d+\w*")  # A path's segment that names an API's version: `v1`, `v4`, `v1beta`
@@ -38,8 +38,7 @@ class Endpoint(Value, frozen=True):
     idle_s: float = 60.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_web_address(self.base_url):
             raise ConfigError(
                 f"the base URL {shown_url(self.base_url)!r} of {self.provider!r} is not a web address; "
                 "write it as http://host:port or https://host/path"

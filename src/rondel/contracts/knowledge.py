@@ -238,7 +238,6 @@ class NoKnowledge:
     """An app without knowledge bases."""
 
     names: tuple[str, ...] = ()
-    store: KnowledgeStore | None = None
 
     async def search(self, query: str, limit: int, *, bases: Sequence[str] = (), **_: object) -> list[Passage]:
         named = f" {bases[0]!r}" if bases else ""

@@ -18,16 +18,13 @@ QUERY_CHARS_MAX = 4_000
 class Knowledge:
     """The bases of a project, and the store that they share. `app.knowledge` is one."""
 
-    def __init__(self, bases: Iterable[KnowledgeBase] = (), store: KnowledgeStore | None = None) -> None:
+    def __init__(self, bases: Iterable[KnowledgeBase], store: KnowledgeStore) -> None:
         self._bases = {base.name: base for base in bases}
         self.store = store
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._bases)
-
-    def __bool__(self) -> bool:
-        return bool(self._bases)
 
     @property
     def embedder(self) -> Embedder | None:
@@ -68,5 +65,4 @@ class Knowledge:
     async def aclose(self) -> None:
         for embedder in {id(base.embedder): base.embedder for base in self._bases.values()}.values():
             await close(embedder)
-        if self.store is not None:
-            await self.store.aclose()
+        await self.store.aclose()

@@ -29,6 +29,15 @@ def agent_names() -> tuple[str, ...]:
     return tuple(f"{library}.{name}" for library in LIBRARIES for name in _functions(library))
 
 
+def names_for(name: str) -> tuple[str, ...]:
+    """Return the agents of libraries that a name may mean. Without a dot it can mean none, and nothing is imported."""
+    return agent_names() if is_library_name(name) else ()
+
+
+def has_agent(name: str) -> bool:
+    return name in names_for(name)
+
+
 def find_agent(name: str) -> Agent:
     library, _, short = name.partition(".")
     if library not in LIBRARIES:

@@ -1,8 +1,8 @@
 """A server as an app sees it: connected in the background, reconnected when it fails, with a status for people.
 
-Imports nothing of the SDK before it connects. Retries are those of the seed: after a failure it waits 500 ms, twice as
-long after each further one, at most 2 s, for `retries` extra attempts. Then the server counts as down, and is tried
-again in the background, less and less often.
+Imports nothing of the SDK before it connects. After a failure it waits 500 ms, and twice as long after each further
+one, at most 2 s, for `retries` more attempts. Then the server counts as down, and is tried again in the background,
+less and less often.
 """
 
 from __future__ import annotations
@@ -233,4 +233,4 @@ class Link:
         except RondelError:
             raise
         except Exception as error:
-            raise RondelError(f"the MCP server {self.spec.name!r} refused: {session.explain(error)}") from None
+            raise RondelError(f"the MCP server {self.spec.name!r} refused: {_explain(error)}") from None

@@ -186,7 +186,7 @@ class McpServers(Plugin):
         ]
 
     def _catalog(self, turn: Turn) -> tuple[Catalog, Tool]:
-        """Return the tools of all servers that we serve, made anew only if a server has changed."""
+        """Return the tools of all servers that we serve, made again only if a server has changed."""
         links = self._served(turn)
         key = tuple((link.spec.name, link.version, link.is_ready) for link in links)
         if self._catalogs is None or self._catalogs[0] != key:

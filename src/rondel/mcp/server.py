@@ -8,6 +8,7 @@ module imports the SDK.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import secrets
 import warnings
@@ -34,6 +35,7 @@ from ..errors import RondelError, ToolError
 from ..knowledge.bases import Knowledge
 from ..machine.answer_text import AnswerText
 from ..machine.conversation import Conversation, TurnView
+from ..machine.transcript import Transcript
 from ..prompt import flatten
 from ..question import NO, YES, Question
 from ..values import Media, Message, Person
@@ -58,10 +60,8 @@ class AgentServer:
     """Serves the agents of an app. `allows` says whether the holder of a key may use an agent
     (`agent:name`) or a knowledge base (`knowledge:name`)."""
 
-    def __init__(
-        self, app: App, *, knowledge: Knowledge | None = None, allows: Callable[[str, str], bool] | None = None
-    ) -> None:
-        self._app, self._knowledge = app, knowledge if knowledge and knowledge.store is not None else None
+    def __init__(self, app: App, *, allows: Callable[[str, str], bool] | None = None) -> None:
+        self._app, self._knowledge = app, app.knowledge if isinstance(app.knowledge, Knowledge) else None
         self._allows = allows or _all
         has_knowledge = self._knowledge is not None
         self.server: Server[Any] = Server(
@@ -89,7 +89,7 @@ class AgentServer:
         )
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
-            # The SDK gives a session to nobody but the user that opened it.
+            # The SDK gives a session only to the user that opened it.
             user = AuthenticatedUser(AccessToken(token="", client_id=scope[KEY], scopes=[]))
             await manager.handle_request({**scope, "user": user}, receive, send)
 
@@ -147,7 +147,7 @@ class AgentServer:
             result = await self._followed(context, chat, view)
             questions = await chat.questions()
             if not questions:
-                return _answer_of(result, chat, await chat.transcript())
+                return _answer_of(result, await chat.transcript())
             if not _can_ask(context):
                 await chat.stop()
                 return _failed(f"the agent asks, and this client cannot answer: {questions[0].text}")
@@ -221,7 +221,6 @@ class AgentServer:
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         assert self._knowledge is not None
-        assert self._knowledge.store is not None
         resources: list[types.Resource] = []
         for base in self._bases(context):
             for document in await self._knowledge.store.documents(self._knowledge.base(base).key):
@@ -235,7 +234,6 @@ class AgentServer:
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         assert self._knowledge is not None
-        assert self._knowledge.store is not None
         uri = str(params.uri)
         base, _, path = uri.removeprefix(SCHEME).partition("/")
         base, path = unquote(base), unquote(path)
@@ -333,15 +331,13 @@ def _text_of(question: Question, response: Any) -> str:
     return NO if question.kind == "approve" else question.default or "(the user did not answer)"
 
 
-def _answer_of(result: Any, chat: Conversation, transcript: Any) -> types.CallToolResult:
+def _answer_of(result: Any, transcript: Transcript) -> types.CallToolResult:
     if result.error:
         return _failed(result.error)
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=result.output)]
     said = next((message for message in reversed(transcript.messages) if message.role == "assistant"), None)
     for part in said.parts if said is not None else ():
         if isinstance(part, Media) and part.kind == "image" and part.data:
-            import base64
-
             data = base64.b64encode(part.data).decode()
             content.append(types.ImageContent(type="image", data=data, mime_type=part.mime or "image/png"))
     return types.CallToolResult(content=content, structured_content=result.data if result.data is not None else None)
@@ -355,9 +351,7 @@ def _failed(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
 
 
-def make_server(
-    app: App, *, knowledge: Knowledge | None = None, allows: Callable[[str, str], bool] | None = None
-) -> AgentServer:
+def make_server(app: App, *, allows: Callable[[str, str], bool] | None = None) -> AgentServer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)
-        return AgentServer(app, knowledge=knowledge, allows=allows)
+        return AgentServer(app, allows=allows)

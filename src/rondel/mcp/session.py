@@ -115,10 +115,6 @@ class Session:
     def lost_reason(self) -> str:
         return self._transport.reason or "the connection ended"
 
-    @staticmethod
-    def explain(error: BaseException) -> str:
-        return explain(error)
-
     async def offer(self) -> Offer:
         """Ask for everything that the server offers. Only tools must work; the rest is left out if it fails."""
         has, problems = self.client.server_capabilities, list[str]()
@@ -264,9 +260,9 @@ class Session:
             except MCPError as error:
                 if state is None or not asker.waiting.given:
                     raise self._failure(error) from None
-                # A server that was started again may not know its own state: begin anew, with the same answers.
+                # A server that was started again may not know its own state: start again with the same answers.
                 answered, state = {}, None
-                result = await self._sent_anew(tool, arguments, asker, progress)
+                result = await self._sent_again(tool, arguments, asker, progress)
             if not isinstance(result, types.InputRequiredResult):
                 return result if isinstance(result, Hold) else result_of(result)
             requests = {key: _asked(request) for key, request in (result.input_requests or {}).items()}
@@ -299,7 +295,7 @@ class Session:
         asker.waiting.requests = {}
         return answered
 
-    async def _sent_anew(
+    async def _sent_again(
         self, tool: str, arguments: dict[str, Any], asker: Asker, progress: Progress
     ) -> types.CallToolResult | types.InputRequiredResult | Hold:
         asker.begin_again()
@@ -471,5 +467,5 @@ def _dumped(params: Any) -> Json:
 
 
 def _asked(request: Any) -> Asked:
-    data = msgspec.json.decode(request.model_dump_json(by_alias=True, exclude_none=True))
+    data = _dumped(request)
     return Asked(data["method"], data.get("params") or {})

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..errors import RondelError, nearest
+from ..text.redaction import is_web_address
 from ..values import Value
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
@@ -221,12 +222,7 @@ def _tool_names(name: str, given: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _check_url(name: str, url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
+    if not is_web_address(url):
         raise RondelError(f"the address of the MCP server {name!r} is not a web address: write https://host/path")
 
 

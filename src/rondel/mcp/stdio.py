@@ -1,4 +1,4 @@
-"""A server's stdin and stdout as a transport of the SDK, with limits that the SDK's own has not.
+"""A server's stdin and stdout as a transport of the SDK, with limits that the SDK's own transport does not have.
 
 A message has a size limit: a longer one is skipped without being kept, and the call that it answers fails with a
 sentence. A server that sends too much is read more slowly (it blocks on its pipe) and in the end disconnected.

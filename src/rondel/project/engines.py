@@ -417,7 +417,7 @@ async def default_engine() -> Engine:
 
 
 def refuse_download(picked: Picked) -> None:
-    """Raise if the engine must be downloaded first: nothing is downloaded that nobody asked for."""
+    """Raise if the engine must be downloaded first: nothing is downloaded without consent."""
     if (weights := picked.needs_pull) is not None:
         raise ConfigError(
             f"there is no engine, and the embedded model is not downloaded; run `rondel model pull {weights.name}` "

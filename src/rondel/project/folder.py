@@ -20,7 +20,7 @@ from ..contracts.endpoint import facts_of
 from ..contracts.store import Store
 from ..engine import Engine, UnavailableEngine
 from ..errors import ConfigError, NotTrusted, nearest
-from ..libraries import agent_names, find_agent, is_library_name
+from ..libraries import find_agent, has_agent, names_for
 from ..plugin import Plugin
 from ..text.template import scan
 from .agents import load_agents
@@ -95,13 +95,12 @@ class Project(msgspec.Struct, frozen=True):
 
     def knows(self, name: str) -> bool:
         """Return whether an agent of this project, of a library or the built-in one has this name."""
-        return name in self.names or _is_in_library(name)
+        return name in self.names or has_agent(name)
 
     def agent_name(self, wanted: str) -> str:
         """Return the named agent, else the configured one, else the first one, else the built-in one."""
         if wanted and not self.knows(wanted):
-            known = (*self.names, *agent_names()) if "." in wanted else self.names
-            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, known)}")
+            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, (*self.names, *names_for(wanted)))}")
         return wanted or self.config.agent or self.names[0]
 
     def find(self, name: str) -> Agent | None:
@@ -109,7 +108,7 @@ class Project(msgspec.Struct, frozen=True):
         for agent in self.agents:
             if agent.name == name:
                 return agent
-        return find_agent(name) if _is_in_library(name) else None
+        return find_agent(name) if has_agent(name) else None
 
     def body(self, name: str) -> Agent | None:
         """Return the agent; if it is an alias, with the inputs and template of the original."""
@@ -298,10 +297,6 @@ def with_builtin(project: Project, engine: Engine, *, is_public: bool) -> list[A
         made = builtin_agent(engine, knows=bool(bases_of(config)))
     made = msgspec.structs.replace(made, limits=config.limits, options=config.options)
     return [*project.agents, made]
-
-
-def _is_in_library(name: str) -> bool:
-    return is_library_name(name) and name in agent_names()
 
 
 def _with_library(agents: list[Agent], name: str, project: Project) -> list[Agent]:

@@ -105,7 +105,7 @@ class Session:
         self.question = None
         self._set_busy(True)
         try:
-            self._follow(await self.conversation.answer(question.id, text, by=question.person or self.person.id))
+            self._remember(await self.conversation.answer(question.id, text, by=question.person or self.person.id))
         except RondelError:
             self._set_busy(False)
             self.question = question
@@ -133,7 +133,7 @@ class Session:
     async def _start(self, turn: Coroutine[Any, Any, TurnView]) -> None:
         self._set_busy(True)
         try:
-            self._follow(await turn)
+            self._remember(await turn)
         except BaseException:
             self._set_busy(False)
             raise
@@ -160,7 +160,7 @@ class Session:
             raise RondelError(f"a message takes at most {ATTACHED_MAX} files; send it first")
         self._attached.append(media)
 
-    def _follow(self, view: TurnView | None) -> None:
+    def _remember(self, view: TurnView | None) -> None:
         """Remember our own turn. Its view is only used to stop it: the whole conversation is watched."""
         if view is not None:
             view.close()
@@ -254,7 +254,7 @@ class Session:
             self._surface.show_note("Nothing was interrupted; type a message to continue.")
         else:
             self._surface.show_note(WORKING_ELSEWHERE if elsewhere else "Resuming the interrupted turn.")
-            self._follow(view)
+            self._remember(view)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 

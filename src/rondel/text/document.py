@@ -233,6 +233,12 @@ class Checker:
     def __init__(self, document: Document, mistakes: Mistakes | None = None) -> None:
         self.document, self.mistakes = document, mistakes
 
+    def report(self, *mistakes: ConfigError) -> None:
+        """Collect these mistakes; without a list for them, raise the first."""
+        for mistake in mistakes:
+            with collecting(self.mistakes):
+                raise mistake
+
     def build(self, kind: Any, value: Any, path: KeyPath = ()) -> Any:
         """Return the value as this type. Structs, mappings, lists and unions are handled here, the rest by msgspec."""
         if _is_struct(kind):

@@ -123,6 +123,15 @@ def secrets_in_url(url: str) -> Iterator[str]:
     yield from (value for _, value in parse_qsl(parts.query) if len(value) >= VALUE_CHARS_MIN)
 
 
+def is_web_address(text: str) -> bool:
+    """Whether a text is the address of a host: `http://host` or `https://host`, with or without a port and a path."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half of an IPv6 address, or a port that is not a number
+        return False
+
+
 def shown_url(text: str) -> str:
     """Return a text without its user, password and query, if it is a web address."""
     if "://" not in text:

@@ -11,7 +11,7 @@ interface Piece { text?: string; source?: string[]; caption?: string }
 interface Change { what: string; kind: string; id: string; tokens?: number }
 interface Step { step: string; progress: number; plugin?: string; entry?: string; changes?: Change[]; tokens?: number; messages?: number; notes?: string[] }
 interface Assembly { agent: string; engine: string; steps: Step[]; messages: { message: Message; tokens?: number; pieces?: Piece[] }[]; tools: { name: string; description?: string }[]; tokens: Record<string, number> }
-interface Problem { path: string; line: number; severity: string; message: string }
+interface Problem { path: string; line: number | null; severity: string; message: string }
 
 export function Agents({ id }: { id: string }) {
   const loaded = useLoaded<AgentInfo[]>((signal) => get("/api/agents", signal), []);
@@ -33,7 +33,7 @@ export function Agents({ id }: { id: string }) {
                 <div class="row wrap"><h2 class="grow">{chosen.name}</h2><button onClick={() => go(`chat?agent=${enc(chosen.name)}`)}>Chat</button></div>
                 {chosen.description && <p>{chosen.description}</p>}
                 {chosen.problem && <div class="note error">{chosen.problem}</div>}
-                {found.map((one) => <div class={`note ${one.severity === "error" ? "error" : "warning"}`}>{one.path}:{one.line}: {one.message}</div>)}
+                {found.map((one) => <div class={`note ${one.severity === "error" ? "error" : "warning"}`}>{one.path}{one.line && `:${one.line}`}: {one.message}</div>)}
                 <div class="kv">
                   <span>Kind</span><b>{chosen.kind}</b><span>Engine</span><b>{chosen.engine}</b>
                   <span>Tools</span><b>{chosen.tools.join(", ") || "none"}</b><span>Plugins, in order</span><b>{chosen.plugins.join(", ")}</b>

@@ -11,7 +11,7 @@ interface Server {
 }
 interface Tool { name: string; description: string; schema: Record<string, unknown>; read_only: boolean; approval: string }
 
-const STATES: Record<string, [string, string]> = { ready: ["Connected", ""], connecting: ["Connecting…", "soft"], down: ["Not available", "bad"], login: ["Needs a log-in", "warn"], provider: ["Used by the provider", "soft"], idle: ["Not used yet", "soft"] };
+const STATES: Record<string, [string, string]> = { ready: ["Connected", ""], connecting: ["Connecting…", "soft"], down: ["Not available", "bad"], login: ["Needs a log-in", "warn"], provider: ["Used by the provider", "soft"] };
 const APPROVALS: Record<string, string> = { new: "", approved: "approved", changed: "changed since it was approved" };
 
 export function Servers() {
@@ -50,7 +50,7 @@ function ServerCard({ server, run }: { server: Server; run: (method: string, pat
       {logging && server.login?.link && /^https?:/i.test(server.login.link) && <div class="note warning">Log in with your browser, then come back here. <a href={server.login.link} target="_blank" rel="noopener noreferrer">Open the log-in</a></div>}
       <WorkView work={logging && server.login ? { ...server.login, step: "waiting for your log-in" } : server.login} name={`Log-in to ${server.name}`} onCancel={() => void run("POST", `${path}/cancel`)} />
       <div class="row wrap">
-        {server.state !== "provider" && server.state !== "idle" && <button onClick={() => void run("POST", `${path}/reconnect`)}>{server.state === "ready" ? "Reconnect" : "Try again now"}</button>}
+        {server.state !== "provider" && <button onClick={() => void run("POST", `${path}/reconnect`)}>{server.state === "ready" ? "Reconnect" : "Try again now"}</button>}
         {server.type === "http" && !logging && (server.state === "login" || !server.has_login) && server.state !== "ready" && <button class={server.state === "login" ? "primary" : ""} onClick={() => void run("POST", `${path}/login`)}>Log in</button>}
         {server.has_login && <button onClick={() => void run("DELETE", `${path}/login`)}>Log out</button>}
       </div>

@@ -15,7 +15,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ...contracts.endpoint import PROVIDERS, Provider
-from ...errors import RondelError
+from ...errors import ConfigError, RondelError
 from ...project.config import BUILTIN_ENGINES, canonical_engine
 from ...project.settings import EngineSettings, KeySettings
 from ...values import Person
@@ -158,12 +158,12 @@ def check_binding(host: str, keys: Mapping[str, KeySettings]) -> None:
     """Raise if strangers could use the gateway: without a key, or by guessing one."""
     short = next((name for name, key in keys.items() if len(key.key) < KEY_CHARS_MIN), None)
     if short is not None and not is_loopback(host):
-        raise RondelError(
+        raise ConfigError(
             f"the key {short!r} can be guessed: a gateway that others can reach needs keys of at least "
             f"{KEY_CHARS_MIN} characters; `openssl rand -hex 24` makes one"
         )
     if not keys and not is_loopback(host):
-        raise RondelError(
+        raise ConfigError(
             f"without a key the gateway listens on this machine only, and {host!r} is not; "
             'add a key, `[gateway.keys.<name>] key = "${NAME}"`, or use host = "127.0.0.1"'
         )

@@ -215,7 +215,7 @@ class Gateway:
         elif path.startswith("/models") and method == "GET":
             await self._models(path, headers, out)
         elif path.startswith("/responses/") and method in ("DELETE", "GET"):
-            await self._say(out, headers, path, 404, "responses are kept to go on from, and cannot be read back")
+            await self._say(out, headers, path, 404, "responses are stored to continue from, and cannot be read")
         else:
             known = ", ".join((*PATHS, COUNT, EMBEDDINGS, *IMAGES, "/models", "/status", "/health"))
             shown = path[:PATH_CHARS_SHOWN]

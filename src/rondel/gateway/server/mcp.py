@@ -59,8 +59,7 @@ class McpRoute:
         except ImportError:
             handler.set_result(None)
             return
-        knowledge = getattr(self._app, "knowledge", None)
-        server = module.make_server(self._app, knowledge=knowledge, allows=self._allows)
+        server = module.make_server(self._app, allows=self._allows)
         async with server.http(body_bytes_max) as found:
             handler.set_result(found)
             await asyncio.Event().wait()

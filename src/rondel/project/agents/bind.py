@@ -13,7 +13,7 @@ import msgspec
 
 from ...agent import Agent, alias_path
 from ...errors import RondelError, nearest
-from ...libraries import agent_names, find_agent, is_library_name
+from ...libraries import find_agent, has_agent, names_for
 from ...plugin import Plugin
 from ...prompt import DEPTH_MAX, HISTORY, Node
 from ...text.document import AlreadyReported, KeyPath, Mistakes, collecting, dotted
@@ -46,7 +46,7 @@ def agents_of(
     libraries: dict[str, Agent] = {}
     for draft in drafts.values():
         for link in Links(draft):
-            if is_library_name(link.to) and link.to in agent_names() and link.to not in libraries:
+            if link.to not in libraries and has_agent(link.to):
                 libraries[link.to] = find_agent(link.to)
     for draft in drafts.values():
         _check_alias(draft, drafts, names)
@@ -58,9 +58,7 @@ def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
     """Return the agent, bound to its tools and plugins. `names` are those of all agents."""
     settings, checker, path = draft.settings, draft.checker, draft.path
     errors = Links(draft).errors
-    for error in errors:
-        with collecting(draft.mistakes):
-            raise error
+    checker.report(*errors)
     draft.check_filled()
     function, said, inputs = _function(draft, config)
     bound = dict[str, Any](
@@ -96,9 +94,8 @@ def agent_of(draft: Draft, config: Config, names: tuple[str, ...]) -> Agent:
 
 def _engine(draft: Draft, config: Config) -> str | None:
     name = draft.settings.engine
-    with collecting(draft.mistakes):
-        if name and (problem := engine_problem(name, config.engines)):
-            raise draft.error(("engine",), problem)
+    if name and (problem := engine_problem(name, config.engines)):
+        draft.report(("engine",), problem)
     return name or None
 
 
@@ -109,7 +106,7 @@ def _tools(draft: Draft, config: Config, agents: tuple[str, ...]) -> tuple[Tool 
             continue
         with collecting(draft.mistakes):
             where = draft.checker.document.where((*draft.path, "tools", index))
-            known = name in agents or name in _library_names(name)
+            known = name in agents or has_agent(name)
             found = name if known else find_tool(name, where, project=config.project, known=agents)
             called = found if isinstance(found, str) else found.name
             if called in tools:
@@ -234,44 +231,35 @@ def _check_parameters(draft: Draft, function: Callable[..., Any]) -> None:
 # --- other agents -----------------------------------------------------------------------------------------------------
 
 
-def _library_names(name: str) -> tuple[str, ...]:
-    # Libraries are imported only for a name that looks like one of theirs.
-    return agent_names() if is_library_name(name) else ()
-
-
 def _known(draft: Draft, key: str, names: tuple[str, ...]) -> tuple[str, ...]:
     given = cast("tuple[str | None, ...]", names)
     if len(set(given)) < len(given):
-        with collecting(draft.mistakes):
-            twice = next(name for index, name in enumerate(given) if name in given[:index])
-            raise draft.error((key,), f"{key!r} of agent {draft.name!r} has {twice!r} twice; remove one")
+        twice = next(name for index, name in enumerate(given) if name in given[:index])
+        draft.report((key,), f"{key!r} of agent {draft.name!r} has {twice!r} twice; remove one")
     return tuple(dict.fromkeys(name for name in given if name is not None))
 
 
 def _named(draft: Draft, key: str, names: tuple[str, ...], agents: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(cast("tuple[str | None, ...]", names)):
-        with collecting(draft.mistakes):
-            if name is not None and name not in agents and name not in _library_names(name):
-                raise draft.error((key, index), no_such_agent(name, agents))
+        if name is not None and name not in agents and not has_agent(name):
+            draft.report((key, index), no_such_agent(name, agents))
     return tuple(name for name in cast("tuple[str | None, ...]", names) if name is not None)
 
 
 def no_such_agent(name: str, agents: tuple[str, ...]) -> str:
-    return f"there is no agent {name!r}{nearest(name, (*agents, *_library_names(name)))}"
+    return f"there is no agent {name!r}{nearest(name, (*agents, *names_for(name)))}"
 
 
 def _check_alias(draft: Draft, drafts: Mapping[str, Draft], agents: tuple[str, ...]) -> None:
     path = alias_path(draft.name, lambda name: drafts[name].settings.alias if name in drafts else "")
     if path[-1] in path[:-1]:
         if path[-1] == draft.name:  # a cycle is reported for the agents in it, not for those that lead to it
-            with collecting(draft.mistakes):
-                what = "of itself" if len(path) == 2 else f"that leads back to itself: {' -> '.join(path)}"
-                raise draft.error(("alias",), f"agent {draft.name!r} is an alias {what}; name another agent")
+            what = "of itself" if len(path) == 2 else f"that leads back to itself: {' -> '.join(path)}"
+            draft.report(("alias",), f"agent {draft.name!r} is an alias {what}; name another agent")
         return
     name = draft.settings.alias
-    if name and name not in agents and name not in _library_names(name):
-        with collecting(draft.mistakes):
-            raise draft.error(("alias",), no_such_agent(name, agents))
+    if name and name not in agents and not has_agent(name):
+        draft.report(("alias",), no_such_agent(name, agents))
 
 
 def _check_listeners(draft: Draft, agents: Mapping[str, Agent], names: tuple[str, ...]) -> None:
@@ -281,19 +269,15 @@ def _check_listeners(draft: Draft, agents: Mapping[str, Agent], names: tuple[str
         if name is None or (name in names and name not in agents):
             continue  # already reported
         if name not in agents:
-            bad.append(f"{name!r} (there is no such agent{nearest(name, (*names, *_library_names(name)))})")
+            bad.append(f"{name!r} (there is no such agent{nearest(name, (*names, *names_for(name)))})")
             continue
         description, inputs = _offered(agents[name], agents)
         lacks = " and ".join(word for word, has in (("description", description), ("inputs", inputs)) if not has)
         if lacks:
             bad.append(f"{name!r} (it has no {lacks})")
     if bad:
-        with collecting(draft.mistakes):
-            told = ", ".join(bad)
-            raise draft.error(
-                ("listeners",),
-                f"agent {draft.name!r} cannot listen to {told}; listeners need a description and inputs",
-            )
+        told = f"agent {draft.name!r} cannot listen to {', '.join(bad)}; listeners need a description and inputs"
+        draft.report(("listeners",), told)
 
 
 def _offered(agent: Agent, agents: Mapping[str, Agent]) -> tuple[str, bool]:

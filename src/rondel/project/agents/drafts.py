@@ -48,6 +48,10 @@ class Draft(msgspec.Struct, frozen=True):
     def error(self, path: KeyPath, message: str) -> ConfigError:
         return self.checker.document.error((*self.path, *path), message)
 
+    def report(self, path: KeyPath, message: str) -> None:
+        """Collect a mistake at this path; without a list for mistakes, raise it."""
+        self.checker.report(self.error(path, message))
+
     def texts(self) -> Iterator[tuple[KeyPath, str]]:
         """Yield every text that may have directives, with its path in the file."""
         if isinstance(self.settings.prompt, str):

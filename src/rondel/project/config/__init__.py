@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,7 +18,7 @@ from ...knowledge.settings import KnowledgeSettings, WebSearchSettings
 from ...mcp.spec import ServerSettings, ServerSpec
 from ...plugin import Plugin
 from ...text.document import Checker, Document, KeyPath, Mistakes, collecting, expand
-from ...text.redaction import Redactor, shown_url, without_secrets
+from ...text.redaction import Redactor, is_web_address, shown_url, without_secrets
 from ..lookup import find_plugin
 from ..settings import (
     Config,
@@ -33,7 +32,7 @@ from ..settings import (
 )
 from ..trust import UntrustedFolder
 from .change import edited, kind_of
-from .discord import check_discord
+from .discord import discord_mistakes
 from .engines import BUILTIN_ENGINES, canonical_engine, engine_mistakes, engine_problem, engines_named
 from .entries import limits_of, options_of, plugin_entries
 from .gateway import SAME, gateway_of, with_days_as_texts
@@ -53,7 +52,6 @@ __all__ = [
     "edited",
     "engine_problem",
     "explain",
-    "find_plugin",
     "kind_of",
     "load",
     "make_ledger",
@@ -206,23 +204,20 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
         knowledge=file.knowledge,
         web_search=file.web_search,
         images=file.images,
-        discord=check_discord(checker, file.discord),
+        discord=file.discord,
         mcp=servers,
         path=str(path or ""),
         project=project,
         warnings=tuple(warnings),
     )
-    for mistake in engine_mistakes(document, config, overrides):
-        with collecting(checker.mistakes):
-            raise mistake
+    checker.report(*engine_mistakes(document, config, overrides))
     engines = dict(engines_named(document, config))
-    for mistake in (
+    checker.report(
         *knowledge_mistakes(document, file.knowledge, engines),
         *web_search_mistakes(document, file.web_search),
         *_image_mistakes(document, file.images, engines),
-    ):
-        with collecting(checker.mistakes):
-            raise mistake
+        *(discord_mistakes(document, file.discord) if file.discord is not None else ()),
+    )
     gateway = gateway_of(checker, file.gateway, engines)
     config = msgspec.structs.replace(config, engines=engines, gateway=gateway)
     sources = sources_of(document, config, overrides)
@@ -242,9 +237,8 @@ def _image_mistakes(
 
 def _check_share(checker: Checker, tools: ToolSettings) -> None:
     if not 0 < tools.search_share <= 1:
-        with collecting(checker.mistakes):
-            message = f"'tools.search_share' is {tools.search_share!r}; it must be more than 0, and at most 1"
-            raise checker.document.error(("tools", "search_share"), message)
+        message = f"'tools.search_share' is {tools.search_share!r}; it must be more than 0, and at most 1"
+        checker.report(checker.document.error(("tools", "search_share"), message))
 
 
 def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str]) -> TelemetrySettings:
@@ -254,11 +248,9 @@ def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str
         switches = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"))
         is_off = any(env.get(variable, "").lower() == off for variable, off in switches)
         return msgspec.structs.replace(given, endpoint="" if is_off else env.get(TELEMETRY_VARIABLE, ""))
-    parts = urlsplit(given.endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not is_web_address(given.endpoint):
         message = f"{shown_url(given.endpoint)!r} is not a web address; write the collector's, such as http://host:port"
-        with collecting(checker.mistakes):
-            raise checker.document.error(("telemetry", "endpoint"), message)
+        checker.report(checker.document.error(("telemetry", "endpoint"), message))
     return given
 
 

@@ -6,21 +6,14 @@ from collections.abc import Iterator
 from typing import cast
 
 from ...errors import ConfigError, nearest
-from ...text.document import Checker, Document, KeyPath, collecting, dotted
+from ...text.document import Document, KeyPath, dotted
 from ..settings import DISCORD_COMMANDS, DiscordId, DiscordSettings
 
 PATH: KeyPath = ("discord",)
 LISTS = ("whitelist", "restrict", "approvers")
 
 
-def check_discord(checker: Checker, settings: DiscordSettings | None) -> DiscordSettings | None:
-    for mistake in _mistakes(checker.document, settings) if settings is not None else ():
-        with collecting(checker.mistakes):
-            raise mistake
-    return settings
-
-
-def _mistakes(document: Document, settings: DiscordSettings) -> Iterator[ConfigError]:
+def discord_mistakes(document: Document, settings: DiscordSettings) -> Iterator[ConfigError]:
     for key in LISTS:
         for index, id in enumerate(cast("tuple[DiscordId | None, ...]", getattr(settings, key))):
             if id is not None and not is_id(id):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,7 +12,7 @@ from ...contracts.endpoint import PROVIDERS
 from ...errors import ConfigError, nearest
 from ...ledger.prices import Price
 from ...text.document import Document, KeyPath, dotted
-from ...text.redaction import shown_url
+from ...text.redaction import is_web_address, shown_url
 from ...tool import NAME
 from ..lookup import import_attribute
 from ..settings import Config, EngineSettings, TransformEntry
@@ -82,11 +81,9 @@ def _mistakes_of_engine(document: Document, name: str, engine: EngineSettings, c
         yield document.error((*path, "provider"), f"there is no provider {engine.provider!r}{hint}")
     if not engine.provider and name not in known and not engine.base_url:
         yield document.error(path, f"the engine {name!r} has neither a provider nor a base_url; give it one of them")
-    if engine.base_url:
-        parts = urlsplit(engine.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            shown = shown_url(engine.base_url)
-            yield document.error((*path, "base_url"), f"{shown!r} is not a web address; write http://host:port/path")
+    if engine.base_url and not is_web_address(engine.base_url):
+        shown = shown_url(engine.base_url)
+        yield document.error((*path, "base_url"), f"{shown!r} is not a web address; write http://host:port/path")
     if engine.dialect:
         from ...dialects import DIALECTS
 

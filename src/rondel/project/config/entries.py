@@ -22,8 +22,7 @@ def limits_of(checker: Checker, table: Any, path: KeyPath, base: Limits | None =
     for key, value in given.items():
         if not (math.isfinite(value) and value >= 0):
             at = (*path, key)
-            with collecting(checker.mistakes):
-                raise checker.document.error(at, f"{dotted(at)!r} is {value!r}; a limit is 0 or more")
+            checker.report(checker.document.error(at, f"{dotted(at)!r} is {value!r}; a limit is 0 or more"))
     return msgspec.structs.replace(base or Limits(), **given)
 
 

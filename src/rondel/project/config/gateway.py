@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...errors import ConfigError
-from ...text.document import Checker, Document, KeyPath, collecting, dotted
+from ...text.document import Checker, Document, KeyPath, dotted
 from ..settings import SCENARIOS, EngineSettings, GatewaySettings, KeySettings, PluginSettings, RouteSettings
 from .engines import canonical_engine, engine_problem
 from .entries import plugin_entries
@@ -28,9 +28,7 @@ def gateway_of(checker: Checker, table: Any, engines: Mapping[str, EngineSetting
     fields = checker.fields(GatewaySettings, given, PATH, leave_out=("plugins",))
     listed: tuple[Any, ...] = checker.build(tuple[str | dict[str, Any], ...], entries, (*PATH, "plugins"))
     settings = GatewaySettings(**fields, plugins=plugin_entries(checker, listed, (*PATH, "plugins")))
-    for mistake in _mistakes(checker.document, settings, engines):
-        with collecting(checker.mistakes):
-            raise mistake
+    checker.report(*_mistakes(checker.document, settings, engines))
     return _with_image(settings, checker.document, engines)
 
 
@@ -80,27 +78,29 @@ def _mistakes(
         for index, name in enumerate(cast("tuple[str | None, ...]", getattr(settings.fallback, scenario))):
             if name is not None and (problem := engine_problem(canonical_engine(name, engines), engines)):
                 yield document.error((*PATH, "fallback", scenario, index), problem)
-    embedders: dict[KeyPath, str | None] = {("routes", "embedding"): settings.routes.embedding}
-    embedders |= {("fallback", "embedding", index): name for index, name in enumerate(settings.fallback.embedding)}
-    for path, name in embedders.items():
-        if name and name not in SAME:
-            from ..embedders import embedder_problem
-
-            if problem := embedder_problem(canonical_engine(name, engines), engines):
-                yield document.error((*PATH, *path), problem)
-    images: dict[KeyPath, str | None] = {("routes", "image_generation"): settings.routes.image_generation}
-    images |= {("fallback", "image_generation", n): each for n, each in enumerate(settings.fallback.image_generation)}
-    for path, name in images.items():
-        if name and name not in SAME:
-            from ..images import image_problem
-
-            if problem := image_problem(canonical_engine(name, engines), engines):
-                yield document.error((*PATH, *path), problem)
+    for kind in ("embedding", "image_generation"):
+        yield from _mistakes_of_services(document, settings, kind, engines)
     yield from _mistakes_of_addresses(document, settings)
     custom = settings.routes.custom
     if custom and not (custom.count(":") == 1 and all(custom.split(":"))):
         yield document.error((*PATH, "routes", "custom"), f"{custom!r} names no function; write it as module:function")
     yield from _mistakes_of_keys(document, settings.keys)
+
+
+def _mistakes_of_services(
+    document: Document, settings: GatewaySettings, kind: str, engines: Mapping[str, EngineSettings]
+) -> Iterator[ConfigError]:
+    """Check the embedders or the image engines that answer requests which name none."""
+    named: dict[KeyPath, str | None] = {("routes", kind): getattr(settings.routes, kind)}
+    named |= {("fallback", kind, index): name for index, name in enumerate(getattr(settings.fallback, kind))}
+    for path, name in named.items():
+        if name and name not in SAME:
+            from ..embedders import embedder_problem
+            from ..images import image_problem
+
+            find_problem = embedder_problem if kind == "embedding" else image_problem
+            if problem := find_problem(canonical_engine(name, engines), engines):
+                yield document.error((*PATH, *path), problem)
 
 
 def _mistakes_of_addresses(document: Document, settings: GatewaySettings) -> Iterator[ConfigError]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from ...errors import ConfigError
 from ...knowledge.settings import WORDS_ONLY, KnowledgeSettings, WebSearchSettings
 from ...text.document import Document, KeyPath
-from ...text.redaction import shown_url
+from ...text.redaction import is_web_address, shown_url
 from ...tool import NAME
 from ..settings import EngineSettings
 from .engines import engine_problem
@@ -26,8 +25,7 @@ def knowledge_mistakes(
         if not (base.folders or base.files or base.urls):
             yield document.error(path, f"the knowledge base {name!r} is empty: give it folders, files or urls")
         for index, url in enumerate(base.urls):
-            parts = urlsplit(url or "http://x")  # None replaces a wrong value that was reported
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            if not is_web_address(url or "http://x"):  # None replaces a wrong value that was reported
                 message = f"{shown_url(url)!r} is not a web address; write http://host/path"
                 yield document.error((*path, "urls", index), message)
         if not CHUNK_TOKENS_MIN <= base.chunk_tokens <= CHUNK_TOKENS_MAX:
@@ -54,8 +52,7 @@ def web_search_mistakes(document: Document, given: WebSearchSettings) -> Iterato
         yield document.error(path, "searxng needs the address of its server: set `url`")
     if given.provider != "searxng" and not given.key:
         yield document.error(path, f"{given.provider} needs a key: set `key`, such as ${{NAME}}")
-    parts = urlsplit(given.url or "http://x")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if given.url and not is_web_address(given.url):
         message = f"{shown_url(given.url)!r} is not a web address; write http://host:port"
         yield document.error((*path, "url"), message)
     if not given.timeout_s > 0:

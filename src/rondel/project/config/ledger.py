@@ -35,9 +35,7 @@ def ledger_of(checker: Checker, table: dict[str, Any]) -> LedgerSettings:
         if entry is not None:  # one that was left out for a mistake in it
             with collecting(checker.mistakes):
                 rules.append(_rule(checker, entry, index))
-    for mistake in price_mistakes(checker.document, (*PATH, "estimated_price"), settings.estimated_price):
-        with collecting(checker.mistakes):
-            raise mistake
+    checker.report(*price_mistakes(checker.document, (*PATH, "estimated_price"), settings.estimated_price))
     return msgspec.structs.replace(settings, limits=tuple(rules))
 
 

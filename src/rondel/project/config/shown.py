@@ -122,18 +122,12 @@ def leaves(config: Config) -> Iterator[tuple[KeyPath, Any]]:
             yield ("mcp", spec.name, *path), value
     yield from _plugin_leaves(config.plugins)
     yield from ((("gateway", *path), value) for path, value in _gateway_leaves(config.gateway))
-    for path, value in _scalars(msgspec.structs.asdict(config.telemetry)):
-        yield ("telemetry", *path), value
-    for name, base in config.knowledge.items():
-        for path, value in _scalars(msgspec.to_builtins(base)):
-            yield ("knowledge", name, *path), value
-    for path, value in _scalars(msgspec.structs.asdict(config.web_search)):
-        yield ("web_search", *path), value
+    for group in ("knowledge", "discord"):
+        for path, value in _scalars(msgspec.to_builtins(getattr(config, group) or {})):
+            yield (group, *path), value
     for path, value in _scalars(_with_defaults(config.ledger)):
         yield ("ledger", *path), value
-    for path, value in _scalars(msgspec.to_builtins(config.discord)) if config.discord is not None else ():
-        yield ("discord", *path), value
-    for group in ("store", "tools", "limits", "options"):
+    for group in ("telemetry", "web_search", "images", "store", "tools", "limits", "options"):
         for path, value in _scalars(msgspec.structs.asdict(getattr(config, group))):
             if path[0] != "output":
                 yield (group, *path), value

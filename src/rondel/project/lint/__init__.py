@@ -1,7 +1,7 @@
 """Finds everything that is wrong with a project's files at once, also between agents. Calls no engine.
 
-Errors are what loading refuses or what must fail at run time; warnings are what works but was hardly meant. Modules
-that a trusted project names are imported, as in loading.
+Errors are what loading refuses or what must fail at run time; warnings are what works but was probably not intended.
+Modules that a trusted project names are imported, as in loading.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ...agent import Agent
 from ...errors import nearest
-from ...libraries import agent_names, is_library_name
+from ...libraries import has_agent, names_for
 from ...plugin import Plugin
 from ...plugins.approval import ApprovalGate
 from ...templates.facts import OLD
@@ -37,7 +37,7 @@ class _Team:
             yield from links
 
     def _knows(self, name: str) -> bool:
-        return name in self._names or (is_library_name(name) and name in agent_names())
+        return name in self._names or has_agent(name)
 
     def rules(self) -> Iterator[Problem]:
         """Approval rules for tools that no agent has, which would have no effect."""
@@ -62,7 +62,7 @@ class _Team:
         """Unknown names in texts. Loading refuses those in an agent's keys."""
         for link in self._all():
             if link.relation in ("gets", "offers", "starts", "asks about") and not self._knows(link.to):
-                known = (*self._names, *(agent_names() if is_library_name(link.to) else ()))
+                known = (*self._names, *names_for(link.to))
                 who = f"agent {link.by.name!r} {link.relation} {link.to!r}"
                 yield error(link.where(), f"{who}, and there is no such agent{nearest(link.to, known)}")
 

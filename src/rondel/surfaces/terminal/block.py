@@ -29,7 +29,7 @@ class Block(Markdown):
         self.markup, self.parsed = text, parse(text)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The empty lines around a block are its surroundings' business."""
+        """Draw the block without the empty lines around it: the screen adds those."""
         segments: list[Segment] = []
         for item in super().__rich_console__(console, options):
             segments += [item] if isinstance(item, Segment) else console.render(item, options)

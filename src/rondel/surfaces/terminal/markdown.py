@@ -52,6 +52,6 @@ def split(text: str) -> list[str]:
     starts = sorted(set(starts))[1:]
     if not starts:
         return [text] if text.strip() else []
-    lines = [f"{line}\n" for line in text.split("\n")]  # what else `splitlines` takes for an end is none in Markdown
+    lines = [f"{line}\n" for line in text.split("\n")]  # `splitlines` also splits where Markdown does not
     lines[-1] = lines[-1][:-1]
     return ["".join(lines[start:end]) for start, end in pairwise([0, *starts, len(lines)])]

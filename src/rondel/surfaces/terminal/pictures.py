@@ -53,7 +53,7 @@ def protocol_here() -> Protocol:
 
 
 class Picture:
-    """A picture, for a console. Not a terminal's console leaves it out."""
+    """A picture, for a console. One that is not a terminal leaves it out."""
 
     def __init__(self, sequences: Sequence[str]) -> None:
         self._sequences = sequences

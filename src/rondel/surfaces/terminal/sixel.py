@@ -35,7 +35,7 @@ _RUN = re.compile(rb"\?{4,}|([^?])\1{3,}")
 
 
 def shows_sixels() -> bool:
-    """Ask the terminal whether it shows sixels. What was typed before is left to whoever reads it."""
+    """Ask the terminal whether it shows sixels. What was typed before stays unread."""
     try:
         import termios
     except ImportError:  # Windows

@@ -158,7 +158,7 @@ async def a2a(call: Call[Nothing, Nothing]) -> Response:
         version = call.request.headers.get("a2a-version") or call.request.query_params.get("A2A-Version") or "0.3"
         if version.split(".")[:2] != VERSION.split("."):
             raise A2AError(
-                BAD_VERSION, f"A2A {version[:20]} is not spoken here; send the header A2A-Version: {VERSION}"
+                BAD_VERSION, f"A2A {version[:20]} is not supported here; send the header A2A-Version: {VERSION}"
             )
         if asked.method in STREAMS:
             kind, stream = STREAMS[asked.method]
@@ -395,8 +395,7 @@ def _parts(given: GivenMessage) -> tuple[Text | Media, ...]:
             images.append(Media("image", part.media_type or "", url=part.url[:ADDRESS_CHARS_MAX]))
         else:
             raise A2AError(CONTENT, "send a file in `raw`, or an image by its `url` with its mediaType")
-    text = "\n".join(texts)
-    return (*read_parts(text, attached), *images) if text.strip() or attached or not images else tuple(images)
+    return read_parts("\n".join(texts), attached, images)
 
 
 async def _context(call: Call[Any, Any], context: str) -> Conversation:

@@ -403,9 +403,7 @@ def _parts(message: GivenMessage) -> tuple[Text | Media, ...]:
     text = "\n".join(part for part in read if isinstance(part, str))
     attached = [part for part in read if isinstance(part, Attachment)]
     media = [part for part in read if isinstance(part, Media)]
-    if media and not attached and not text.strip():
-        return tuple(media)
-    return (*read_parts(text, attached), *media)
+    return read_parts(text, attached, media)
 
 
 def _read_part(part: GivenPart) -> str | Media | Attachment:

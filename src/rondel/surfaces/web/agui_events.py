@@ -292,7 +292,7 @@ class RunEvents:
     def _send_state(self) -> None:
         state: Any = self._state or {}
         if not isinstance(state, dict):
-            return  # the client's own state is no object, so there is no place for ours beside it
+            return  # the client's own state is not an object, so ours cannot be added to it
         self._has_state = True
         snapshot: Wire = {**state, OURS: {"facts": self._facts, "jobs": self._jobs}}
         self.send("STATE_SNAPSHOT", snapshot=msgspec.to_builtins(snapshot, enc_hook=str))
@@ -477,7 +477,7 @@ class Voice:
         self._send("REASONING_MESSAGE_CONTENT", messageId=self._thinking, delta=text)
 
     def _ensure_id(self) -> None:
-        # Whoever begins to watch in the middle of a reply has missed its id. It is in the entry at its end.
+        # A client that starts to watch in the middle of a reply has missed its id, which is in the entry at its end.
         self._id = self._id or self._events.new_id("reply")
 
     def _end_thinking(self) -> None:

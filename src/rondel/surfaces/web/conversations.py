@@ -274,7 +274,7 @@ async def events(call: Call[Nothing, Range]) -> StreamingResponse:
 
 
 async def media(call: Call[Nothing, Nothing]) -> Response:
-    """Return an image or a file of a message, for download or for an <img>. Its type is told by its content."""
+    """Return an image or a file of a message, for download or for an <img>. Its type is detected from its content."""
     conversation = await find(call)
     wanted, given = call.path("message"), call.path("index")
     if not (given.isascii() and given.isdigit() and len(given) < 6):
@@ -337,15 +337,16 @@ async def take_up(call: Call[Any, Any], conversation: Conversation) -> None:
     await call.app.runtime.recover(conversation.id)
 
 
-def read_parts(text: str, attachments: Sequence[Attachment]) -> tuple[Text | Media, ...]:
+def read_parts(text: str, attachments: Sequence[Attachment], images: Sequence[Media] = ()) -> tuple[Text | Media, ...]:
+    """Return the parts of a message. `images` are those that are given by their address."""
     if len(text) > TEXT_CHARS_MAX:
         raise Problem(413, f"the text has {len(text):,} characters; at most {TEXT_CHARS_MAX:,} are possible")
     if len(attachments) > ATTACHMENTS_MAX:
         raise Problem(413, f"{len(attachments)} files are too many; attach at most {ATTACHMENTS_MAX}")
-    media = [_attached(one) for one in attachments]
+    media = (*map(_attached, attachments), *images)
     if not text.strip() and not media:
         raise Problem(400, "the message is empty; write something, or attach a file")
-    return (Text(text), *media) if text.strip() else tuple(media)
+    return (Text(text), *media) if text.strip() else media
 
 
 def _attached(given: Attachment) -> Media:

@@ -84,9 +84,9 @@ def _status(call: Call[Any, Any], spec: ServerSpec, link: Link | None) -> Server
     if link is not None:
         status, offer = link.status, link.offer
         state, reason = status.state, status.reason
-    else:
+    else:  # all others are connected when the app starts
         status, offer = Status(), Offer()
-        state, reason = ("provider", "the model's provider connects to it") if spec.is_remote else ("idle", "")
+        state, reason = "provider", "the model's provider connects to it"
     return ServerStatus(
         spec.name,
         kind,

@@ -273,7 +273,7 @@ class SettingChange(Value, frozen=True):
 
 class LintProblem(Value, frozen=True):
     path: str
-    line: int
+    line: int | None
     severity: str
     message: str
 
