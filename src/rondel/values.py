@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+
+from .errors import PromptRejected
 
 _encode = msgspec.json.Encoder().encode
 
@@ -212,6 +214,37 @@ class ToolSpec(Value, frozen=True):
     opaque: Opaque = {}
     examples: tuple[Example, ...] = ()
     """For embedded models; no dialect sends them."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def schema_json(self) -> dict[str, Any] | msgspec.Raw:
+            """The schema for an encoder: as JSON text, if it was given so and nothing has read it."""
+            ...
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolSpec) and _told(self) == _told(other)
+
+
+def _told(spec: ToolSpec) -> tuple[object, ...]:
+    return spec.name, spec.description, spec.schema, spec.strict, spec.opaque, spec.examples
+
+
+def _read_schema(spec: ToolSpec) -> dict[str, Any]:
+    """The JSON schema of its arguments. Given as JSON text (`msgspec.Raw`), it is decoded when it is first read."""
+    schema = _SCHEMA.__get__(spec)
+    if type(schema) is msgspec.Raw:
+        try:
+            schema = msgspec.json.decode(schema)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise PromptRejected(f"the schema of the tool {spec.name!r} cannot be read: {error}") from None
+        _SCHEMA.__set__(spec, schema)
+    return schema
+
+
+_SCHEMA: Any = ToolSpec.__dict__["schema"]  # the field itself
+for _name, _read in (("schema_json", _SCHEMA), ("schema", property(_read_schema))):
+    setattr(ToolSpec, _name, _read)
 
 
 class OutputSchema(Value, frozen=True):

@@ -114,7 +114,8 @@ class Dialect(Protocol):
     results of calls, which belong to those before them, or with what the user says after results with media."""
 
     def read_prompt(self, body: Json) -> Prompt:
-        """Raises PromptRejected with one clear sentence if the body does not follow this dialect."""
+        """Raises PromptRejected with one clear sentence if the body does not follow this dialect. `tools` may be JSON
+        text in UTF-8 (`msgspec.Raw`): their schemas are most of many bodies, and are rarely read."""
         ...
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...

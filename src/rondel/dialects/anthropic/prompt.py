@@ -45,9 +45,12 @@ from .._wire import (
     opaque,
     own,
     reading_prompt,
+    schema_field,
     shown,
     strings,
     text_field,
+    tools_in,
+    whole,
     write_tools,
 )
 from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_blocks, write_content
@@ -156,7 +159,7 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     if is_server_tool(spec):
         return None
     name = name_sent(spec.name, TOOL_NAME_MAX)
-    tool: Json = {"name": name, "input_schema": spec.schema or {"type": "object", "properties": {}}}
+    tool: Json = {"name": name, "input_schema": spec.schema_json or {"type": "object", "properties": {}}}
     if spec.description:
         tool["description"] = spec.description
     if spec.strict is not None:
@@ -210,7 +213,7 @@ def read_prompt(body: Json) -> Prompt:
     read = each(list_field(body, "messages"), "messages", _read_message)
     messages = (*_read_system(body.get("system")), *chain.from_iterable(read))
     options = _read_options(body, kept)
-    tools = each(body.get("tools"), "tools", _read_tool)
+    tools = each(tools_in(body, "input_schema"), "tools", _read_tool)
     return Prompt(messages, tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
 
 
@@ -251,12 +254,12 @@ def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
 def _read_tool(raw: Json) -> ToolSpec:
     kind = text_field(raw, "type", "custom")
     if kind != "custom":
-        return ToolSpec(text_field(raw, "name", kind), opaque={NAME: raw})
+        return ToolSpec(text_field(raw, "name", kind), opaque={NAME: whole(raw)})
     kept = extras(raw, "type", "name", "description", "input_schema", "strict")
     return ToolSpec(
         text_field(raw, "name"),
         text_field(raw, "description", ""),
-        object_field(raw, "input_schema"),
+        schema_field(raw, "input_schema"),
         maybe(raw, "strict", bool),
         opaque(NAME, kept),
     )

@@ -57,9 +57,12 @@ from .._wire import (
     opaque,
     own,
     reading_prompt,
+    schema_field,
     shown,
     strings,
     text_field,
+    tools_in,
+    whole,
     write_tools,
 )
 from .parts import (
@@ -122,7 +125,7 @@ def _write_options(options: Options, tokens_max_field: str) -> Json:
 
 
 def _write_tool(spec: ToolSpec) -> Json | None:
-    kept = own(spec, NAME)
+    kept = own(spec, NAME) if spec.opaque else {}
     if "type" in kept:
         return kept
     if is_server_tool(spec):
@@ -130,8 +133,8 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     function: Json = {"name": name_sent(spec.name, TOOL_NAME_MAX)}
     if spec.description:
         function["description"] = spec.description
-    if spec.schema:
-        function["parameters"] = spec.schema
+    if schema := spec.schema_json:
+        function["parameters"] = schema
     if spec.strict is not None:
         function["strict"] = spec.strict
     return merge(kept, {"type": "function", "function": function})
@@ -243,7 +246,7 @@ def read_prompt(body: Json) -> Prompt:
             messages[-1] = Message("tool", messages[-1].parts + message.parts)
         else:
             messages.append(message)
-    tools = each(body.get("tools"), "tools", _read_tool)
+    tools = each(tools_in(body, "function", "parameters"), "tools", _read_tool)
     options = _read_options(body, kept)
     return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
 
@@ -290,7 +293,7 @@ def _read_tool(raw: Json) -> ToolSpec:
         inner = object_field(raw, kind) if isinstance(raw.get(kind), dict) else {}
         schema = custom_schema(_grammar(inner)) if kind == "custom" else {}
         name, description = text_field(inner, "name", kind), text_field(inner, "description", "")
-        return ToolSpec(name, description, schema, opaque={NAME: raw})
+        return ToolSpec(name, description, schema, opaque={NAME: whole(raw)})
     with at("function"):
         inner = object_field(raw, "function")
         kept = extras(raw, "type", "function")
@@ -299,7 +302,7 @@ def _read_tool(raw: Json) -> ToolSpec:
         return ToolSpec(
             text_field(inner, "name"),
             text_field(inner, "description", ""),
-            object_field(inner, "parameters"),
+            schema_field(inner, "parameters"),
             maybe(inner, "strict", bool),
             opaque(NAME, kept),
         )

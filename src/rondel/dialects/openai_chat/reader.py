@@ -105,11 +105,8 @@ class Reader(EventReader):
 
     def _event(self, data: bytes, out: list[Delta]) -> None:
         if data == b"[DONE]":
-            self._stop(out)
-        else:
-            self._chunk(parse_object(data if data.isascii() else data.decode("utf-8", "replace")), out)
-
-    def _chunk(self, raw: Json, out: list[Delta]) -> None:
+            return self._stop(out)
+        raw = parse_object(data if data.isascii() else data.decode("utf-8", "replace"))
         if raw.get("error"):
             raise error_in_stream(raw["error"])
         if not self._started:
@@ -118,7 +115,7 @@ class Reader(EventReader):
             self._usage = object_field(raw, "usage")
         choices = objects(raw, "choices")
         for choice in choices:
-            if choice.get("index", 0) != 0:
+            if choice.get("index"):  # only the first answer is read
                 continue
             self._delta(object_field(choice, "delta"), out)
             if choice.get("finish_reason"):
@@ -137,7 +134,7 @@ class Reader(EventReader):
 
     def _delta(self, delta: Json, out: list[Delta]) -> None:
         for key, value in delta.items():
-            if value is None or value == "":
+            if not value and (value is None or value == ""):
                 continue
             if key == "content":
                 text = value if isinstance(value, str) else _text_of(value)
@@ -162,7 +159,8 @@ class Reader(EventReader):
         prose = self._prose
         if prose is None or prose.kind != kind:
             prose = self._prose_of(kind, name, out)
-        prose.name = prose.name or name
+        if not prose.name:
+            prose.name = name
         prose.pieces.append(text)
         out.append(PartDelta(prose.index, text))
 

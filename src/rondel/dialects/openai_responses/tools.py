@@ -26,7 +26,10 @@ from .._wire import (
     object_field,
     opaque,
     own,
+    schema_field,
     text_field,
+    tools_in,
+    whole,
 )
 from .parts import CUSTOM_CALL, NAME
 
@@ -40,7 +43,7 @@ INSIDE = "inside"
 
 def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     """The tools of a body and those that its items add, each with a name of its own."""
-    found = each(body.get("tools"), "tools", _read_with_inside)
+    found = each(tools_in(body, "parameters"), "tools", _read_with_inside)
     specs = [tools[0] for tools in found]
     inner = [tool for tools in found for tool in tools[1:]]
     for message in messages:
@@ -120,11 +123,11 @@ def _read_tool(raw: Json) -> ToolSpec:
         name = text_field(raw, "name", "") or text_field(raw, "server_label", kind)
         description = raw.get("description")
         schema = custom_schema(object_field(raw, "format")) if kind == "custom" else {}
-        return ToolSpec(name, description if isinstance(description, str) else "", schema, opaque={NAME: raw})
+        return ToolSpec(name, description if isinstance(description, str) else "", schema, opaque={NAME: whole(raw)})
     return ToolSpec(
         text_field(raw, "name"),
         text_field(raw, "description", ""),
-        object_field(raw, "parameters"),
+        schema_field(raw, "parameters"),
         maybe(raw, "strict", bool) or None,
         opaque(NAME, extras(raw, "type", "name", "description", "parameters", "strict")),
     )
@@ -149,7 +152,7 @@ def write_tool(spec: ToolSpec) -> Json | None:
     # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
     strict = spec.strict or False
     name = name_sent(spec.name, TOOL_NAME_MAX)
-    tool: Json = {"type": "function", "name": name, "parameters": spec.schema or None, "strict": strict}
+    tool: Json = {"type": "function", "name": name, "parameters": spec.schema_json or None, "strict": strict}
     if spec.description:
         tool["description"] = spec.description
     return merge(kept, tool)

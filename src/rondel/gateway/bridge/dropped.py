@@ -43,7 +43,11 @@ def dropped(prompt: Prompt, caller: str, model: str, facts: ModelFacts, *, has_a
     names = set(_options(prompt, caller, model, facts))
     if caller != model:
         names.update(set(_fields(prompt.opaque.get(caller))).difference(_HONOURED.get(caller, ())))
-        names.update(f"tools.{spec.name}" for spec in prompt.tools if not spec.schema and _is_server_tool(spec.opaque))
+        names.update(
+            f"tools.{spec.name}"
+            for spec in prompt.tools
+            if spec.opaque and not spec.schema and _is_server_tool(spec.opaque)
+        )
         parts = (part for message in prompt.messages for part in message.parts) if has_audio else ()
         if any(isinstance(part, Media) and part.kind == "audio" for part in parts):
             names.add("input_audio")

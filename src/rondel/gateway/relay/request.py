@@ -111,7 +111,10 @@ class Request:
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; read when it is first needed."""
-        return self.dialect.read_prompt({name: _decoded(name, raw) for name, raw in self.fields.items()})
+        fields = {name: _decoded(name, raw) for name, raw in self.fields.items() if name != "tools"}
+        if "tools" in self.fields:
+            fields["tools"] = _text("tools", self.fields["tools"])
+        return self.dialect.read_prompt(fields)
 
     def _session(self) -> str:
         headers, fields = self.headers, self.fields
@@ -147,8 +150,17 @@ def stored_name(text: str) -> str:
     return f"sha256-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
+def _text(name: str, raw: msgspec.Raw) -> msgspec.Raw:
+    """Return a field that stays text. Its bytes were only skipped so far, and may not even be UTF-8."""
+    try:
+        str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise PromptRejected(f"{name!r} of the body is not JSON: {error}", code="bad_body") from None
+    return raw
+
+
 def _decoded(name: str, raw: msgspec.Raw) -> Any:
-    """Decode a field. Its bytes were only skipped so far, and may not even be UTF-8."""
+    """Decode a field."""
     try:
         return msgspec.json.decode(raw)
     except _NOT_JSON as error:
