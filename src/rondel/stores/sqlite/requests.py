@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...charge import Charge
 from ...contracts.ledger import Account, Reserved
 from ...events import Entry
+from .key_values import KeyValueRow
 from .ledger import CALL
 from .log import EntryRow
 from .store_thread import Request
@@ -18,7 +19,6 @@ class Append(Request):
     def __init__(
         self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
     ) -> None:
-        super().__init__()
         self.conversation, self.entries, self.rows, self.awaited = conversation, entries, rows, awaited
 
 
@@ -26,7 +26,6 @@ class FinishJob(Request):
     """A finished job to delete. It is `late` if that has failed before."""
 
     def __init__(self, id: str) -> None:
-        super().__init__()
         self.id, self.late = id, False
 
 
@@ -36,7 +35,6 @@ class Charged(Request):
     def __init__(
         self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = CALL
     ) -> None:
-        super().__init__()
         self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
 
 
@@ -47,8 +45,14 @@ class Call(Request):
     def __init__(
         self, call: Callable[[sqlite3.Connection], object], *, small: bool = False, awaited: bool = True
     ) -> None:
-        super().__init__()
         self.call, self.small, self.awaited = call, small, awaited
 
 
-Write: TypeAlias = Append | FinishJob | Charged | Call
+class Put(Request):
+    """A value to keep under a key, or None to remove it. No caller waits for it."""
+
+    def __init__(self, row: KeyValueRow, now: float) -> None:
+        self.row, self.now, self.awaited = row, now, False
+
+
+Write: TypeAlias = Append | FinishJob | Charged | Put | Call

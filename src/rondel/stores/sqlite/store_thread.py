@@ -23,11 +23,10 @@ class Request:
     A request that is served later is marked as `deferred`, and added to the group with which it is done.
     """
 
-    def __init__(self) -> None:
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.settled = self.deferred = False
-        self.waiter: asyncio.Future[None] | None = None
+    result: Any = None
+    error: Exception | None = None
+    settled = deferred = False
+    waiter: asyncio.Future[None] | None = None
 
 
 R = TypeVar("R", bound=Request)
