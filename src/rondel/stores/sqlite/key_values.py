@@ -5,21 +5,23 @@ from __future__ import annotations
 import sqlite3
 from typing import TypeAlias
 
+from .executor import Executor
+
 SWEEP_EVERY = 64
 SWEEP_ROWS_MAX = 4 * SWEEP_EVERY
 """Rows that one sweep deletes: more than can have been added since the last one, and few enough to be quick."""
 
 
-KeyValueRow: TypeAlias = tuple[str, str, bytes, float | None]  # namespace, key, value, until
+KeyValueRow: TypeAlias = tuple[str, str, bytes | None, float | None]  # namespace, key, value, until
 
 
-def put(connection: sqlite3.Connection, row: KeyValueRow, now: float) -> None:
-    rowid: int = connection.execute(
+def put(connection: Executor, row: KeyValueRow, now: float) -> None:
+    put = connection.execute(
         "insert into key_values (namespace, key, value, until) values (?, ?, ?, ?) "
-        "on conflict (namespace, key) do update set value = excluded.value, until = excluded.until returning rowid",
+        "on conflict (namespace, key) do update set value = excluded.value, until = excluded.until",
         row,
-    ).fetchone()[0]
-    if rowid % SWEEP_EVERY == 0:
+    )
+    if (put.lastrowid or 0) % SWEEP_EVERY == 0:  # that of the last row that was inserted, if this one was updated
         connection.execute(
             "delete from key_values where rowid in (select rowid from key_values where until <= ? limit ?)",
             (now, SWEEP_ROWS_MAX),
@@ -40,7 +42,7 @@ def remove(connection: sqlite3.Connection, namespace: str, key: str, now: float)
     return there
 
 
-def delete(connection: sqlite3.Connection, namespace: str, key: str) -> None:
+def delete(connection: Executor, namespace: str, key: str) -> None:
     connection.execute("delete from key_values where namespace = ? and key = ?", (namespace, key))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from ...charge import Charge
 from ...contracts.ledger import Account, Cap, Reserved
 from ...events import Entry
+from .key_values import KeyValueRow
 from .ledger import CALL
 from .log import EntryRow
 from .store_thread import Request
@@ -66,3 +67,14 @@ class Call(Write):
         self, call: Callable[[sqlite3.Connection], object], *, small: bool = False, awaited: bool = True
     ) -> None:
         self.call, self.small, self.awaited = call, small, awaited
+
+
+class Put(Write):
+    """A value to keep under a key, or None to remove it. No caller waits for it."""
+
+    def __init__(self, row: KeyValueRow, now: float) -> None:
+        self.row, self.now = row, now
+
+    @property
+    def size(self) -> int:
+        return len(self.row[2] or b"")

@@ -29,7 +29,7 @@ from .file import DatabaseFile, Durability
 from .ledger_store import SqliteLedgerStore
 from .queue import has_signal, last_seq
 from .reader import Reader
-from .requests import Append, Call, Charged, FinishJob, Write
+from .requests import Append, Call, Charged, FinishJob, Put, Write
 from .store_thread import StoreThread
 from .subscriptions import LOOK_S, SqliteSubscription, Subscriptions
 from .writer import AT_ONCE_BYTES_MAX, Writer
@@ -243,12 +243,10 @@ class SqliteStore:
 
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         check_key(namespace, key)
-        if value is None:
-            self.post_call(lambda c: key_values.delete(c, namespace, key), FINISH_DELAY_S)
-        else:
-            row, now = (namespace, key, value, until), self._clock.now()
-            small = len(value) <= AT_ONCE_BYTES_MAX
-            self.post_call(lambda c: key_values.put(c, row, now), FINISH_DELAY_S, small=small)
+        if not self._closed:
+            self._use()
+            self._writing.post(Put((namespace, key, value, until), self._clock.now()))
+            self.write_within(FINISH_DELAY_S)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
         if not is_key(namespace, key):

@@ -21,13 +21,13 @@ from ...contracts.runtime import Claim, Job
 from ...contracts.store import ConversationInfo, not_next, works_elsewhere
 from ...errors import StoreBusy, StoreError
 from ...events import Entry
-from . import ledger, live, worker
+from . import key_values, ledger, live, worker
 from .backlog import Backlog
 from .executor import Executor
 from .file import DatabaseFile
 from .log import INFO_COLUMNS, EntryRow, row_of, stored_info
 from .queue import Queue
-from .requests import Append, Call, Charged, FinishJob, Reserve, Write
+from .requests import Append, Call, Charged, FinishJob, Put, Reserve, Write
 from .reservations import Reservations
 from .scopes import Scopes
 from .worker import Worker
@@ -71,6 +71,7 @@ class Writer:
         self._infos: dict[str, ConversationInfo] = {}
         self._rows: list[EntryRow] = []
         self._finished: list[str] = []
+        self._values: dict[tuple[str, str], Put] = {}
         # Finished jobs that could not be deleted yet: while they are stored, they block their keys for other workers.
         self._unforgotten: list[FinishJob] = []
         self._charged: list[Charged] = []
@@ -176,7 +177,7 @@ class Writer:
                 self._unforgotten.append(request)
             elif isinstance(request, Charged):
                 self._keep_late(request, fault)
-            elif isinstance(request, Call) and not request.awaited:
+            elif isinstance(request, Put) or (isinstance(request, Call) and not request.awaited):
                 logger.warning("something that no caller waits for could not be written: %s", fault)
 
     def _keep_late(self, request: Charged, fault: Exception) -> None:
@@ -249,7 +250,11 @@ class Writer:
                 self._charged.append(request)
             elif isinstance(request, Reserve):
                 request.result = self._reserve(cursor, request)
+            elif isinstance(request, Put):
+                self._values[request.row[:2]] = request
             elif isinstance(request, Call):
+                if self._values:
+                    self._put_values(cursor)
                 request.result = request.call(connection)
         self._flush(cursor)
         self._file.check()
@@ -262,6 +267,7 @@ class Writer:
         self._infos = {}
         self._rows.clear()
         self._finished.clear()
+        self._values.clear()
         self._charged.clear()
         self._scopes.forget()
         self._reservations.look_again()
@@ -329,7 +335,20 @@ class Writer:
             self._rows.clear()
         if self._finished:
             self._forget_jobs(connection)
+        if self._values:
+            self._put_values(connection)
         self._settle(connection)
+
+    def _put_values(self, connection: Executor) -> None:
+        """Write the last value of each key. New rows come first: they take the room of those that are removed, where
+        the other order would give a page back and ask for it again."""
+        puts, self._values = self._values, {}
+        for put in puts.values():
+            if put.row[2] is not None:
+                key_values.put(connection, put.row, put.now)
+        for (namespace, key), put in puts.items():
+            if put.row[2] is None:
+                key_values.delete(connection, namespace, key)
 
     def _remember(self) -> None:
         for id, info in self._infos.items():
@@ -360,7 +379,13 @@ class Writer:
             self._forget_jobs(connection)
         if job.key in self._changed:
             self._flush(connection)
-        return self.queue.put(connection, job, payload)
+        claim = self.queue.put(connection, job, payload)
+        if claim != "granted":
+            return claim is not None, None
+        info = self._infos.get(job.key) or self._known.get(job.key)
+        if info is None:
+            info = self._known[job.key] = stored_info(connection, job.key)
+        return True, info.seq
 
     def claim_job(self, connection: sqlite3.Connection, id: str, *, patient: bool) -> tuple[Claim, str, int]:
         """Return the state of the claim, the key of the job, and the last entry of the conversation that it names."""

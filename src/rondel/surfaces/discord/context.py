@@ -124,8 +124,10 @@ class Gatherer:
         return names.label(message.author.id, message.author.display_name).replace(":", " ")
 
     def _words(self, message: discord.Message, names: Names) -> str:
-        text = re.sub(rf"<@!?{self._bot}>[ \t]?", "", text_of(message))
-        text = readable(text, lambda kind, id: _name_of(message, names, kind, id)).strip()
+        text = text_of(message).strip()
+        if "<" in text:  # every mention and every emoji begins with it
+            text = re.sub(rf"<@!?{self._bot}>[ \t]?", "", text)
+            text = readable(text, lambda kind, id: _name_of(message, names, kind, id)).strip()
         if not text and message.embeds:
             text = "\n".join(filter(None, (embed.title or embed.description for embed in message.embeds)))
         if not text and not message.attachments:

@@ -114,10 +114,10 @@ class Delivery:
         try:
             while True:
                 events = await self._next(watcher)
-                for _, event in events:
+                for event in events:
                     self.fold.feed(event)
                 if not self.bot.engine_answered:
-                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for _, event in events)
+                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
                 self.attend()
                 if self.fold.state == "over":
                     await self._show(final=True)
@@ -131,12 +131,12 @@ class Delivery:
         finally:
             watcher.close()
 
-    async def _next(self, watcher: Watcher) -> list[tuple[int, Event]]:
+    async def _next(self, watcher: Watcher) -> list[Event]:
         if not self._has_news():
-            return await watcher.batch()
+            return await watcher.events()
         try:
             async with asyncio.timeout_at(self._due_at):
-                return await watcher.batch()
+                return await watcher.events()
         except TimeoutError:
             return []
 

@@ -100,7 +100,7 @@ class AnswerFold:
 
     def feed(self, event: Event) -> None:
         if type(event) is PartDelta:  # first, because most events are deltas
-            if self._is_own and event.index in (live := self._said.live):
+            if self._is_own and self._last is not None and event.index in (live := self._last.live):
                 live[event.index] += event.text
         elif isinstance(event, TurnStarted):
             self._current, self._is_own = event.turn, event.turn in self._turns
