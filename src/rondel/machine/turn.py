@@ -124,7 +124,7 @@ class Turn:
         self.started_at = self.now()
         self.budget = parent.budget if parent else Budget(self.limits, self.started_at)
         if resumes:  # what it used before counts
-            self.budget.spent += self.transcript.turn_spent
+            self.budget.add(self.transcript.turn_spent)
             self.budget.began_at -= 0 if parent else self.transcript.turn_seconds
 
     def _bind(self, agent: str) -> None:
