@@ -142,16 +142,17 @@ class ReplySize:
         if type(delta) is PartDelta:
             return self.past_text(delta.text)
         self.deltas += 1
-        if type(delta) is MediaDelta:
-            self._media[delta.index] = self._media.get(delta.index, 0) + len(delta.data)
-            self.bytes += len(delta.data)
-            return self.bytes > self.bytes_max or self.deltas > self.deltas_max
         if type(delta) is PartStarted:
             self.deltas += PART_DELTAS
-        if type(delta) is PartFinished:
+        elif type(delta) is PartFinished:
             self._finished += part_tokens(delta.part)
             self.bytes += _bytes_beside_text(delta.part) - self._media.pop(delta.index, 0)
             if self._finished * 4 > self._check_at or self.bytes > self.bytes_max:
+                return True
+        elif type(delta) is MediaDelta:
+            self._media[delta.index] = self._media.get(delta.index, 0) + len(delta.data)
+            self.bytes += len(delta.data)
+            if self.bytes > self.bytes_max:
                 return True
         return self.deltas > self.deltas_max
 
