@@ -208,6 +208,8 @@ class Chain:
     async def reply(self, turn: Turn, reply: Reply) -> Reply:
         for plugin, hook in reversed(self._hooks["on_reply"]):
             edited: Reply = await self._edit(turn, plugin, "on_reply", reply, hook, reply)
+            if edited is reply:
+                continue
             if edited.message is not reply.message and not self.holds_stream and edited.text != reply.text:
                 await report(turn, plugin, "on_reply", RondelError(SHOWN_ALREADY))
                 edited = msgspec.structs.replace(edited, message=reply.message)

@@ -183,12 +183,27 @@ async def test_a_cancelled_task_stops_the_model_and_a_waiting_one_is_never_asked
             running.set()
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(watch()), group.create_task(ask(engine, endless))]
+        tasks = [group.create_task(watch()), group.create_task(watch())]  # either may be the one that waits
         await running.wait()
         for task in tasks:
             task.cancel()
     async with asyncio.timeout(15):
         assert (await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=2)))).usage.tokens_out == 2
+
+
+@pytest.mark.weights
+async def test_requests_are_answered_in_the_order_in_which_they_come(engine: LocalEngine) -> None:
+    answered = list[int]()
+
+    async def request(number: int) -> None:
+        await ask(engine, Prompt.of(user("Hi"), options=Options(tokens_max=1)))
+        answered.append(number)
+
+    await request(0)  # checks the file
+    async with asyncio.TaskGroup() as group:
+        for number in range(1, 20):
+            group.create_task(request(number))
+    assert answered == list(range(20))
 
 
 @pytest.mark.slow

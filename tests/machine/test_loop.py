@@ -14,6 +14,7 @@ from rondel.events import (
     CallFinished,
     CallStarted,
     HandedOff,
+    HistoryGiven,
     LimitHit,
     MessageAdded,
     PluginFailed,
@@ -296,6 +297,15 @@ async def test_a_failed_engine_fails_the_turn_with_name_code_provider_and_messag
     assert [m.duration for m in kept] == [1]
     sent = [[m.text for m in prompt.messages if "overloaded" in m.text] for prompt in engine.prompts]
     assert [len(texts) for texts in sent] == [0, 1, 0]
+
+
+async def test_a_history_from_elsewhere_does_not_send_what_models_never_get():
+    given = user("hi"), Message("system", (Text("only for people"),), duration=0), assistant("hello")
+    agent, engine = scripted("fine")
+    async with talking(agent) as conversation:
+        await (await conversation.app.journals.open(conversation.id)).append(HistoryGiven(given, owed=False))
+        await conversation.ask("how are you?")
+    assert [message.text for message in engine.prompts[0].messages] == ["hi", "hello", "how are you?"]
 
 
 async def test_a_failed_turn_can_be_taken_up_again():

@@ -10,7 +10,7 @@ import pytest
 
 from rondel import Agent, App
 from rondel.contracts.clock import SystemClock
-from rondel.errors import StoreError
+from rondel.errors import StoreConflict, StoreError
 from rondel.events import Lagged, MessageAdded, Outcome, RoundFinished, TurnFinished, TurnStarted
 from rondel.machine.journal import WATCHER_EVENTS_MAX, Journal
 from rondel.stores.memory import MemoryStore
@@ -330,10 +330,10 @@ async def test_a_watcher_of_a_journal_that_broke_sees_what_the_log_has():
     behind, ahead = broken.watch(), broken.watch()
     await broken.append(TurnStarted("t1", "helper"))
     assert [seq for seq, _ in await ahead.batch()] == [1]
-    broken._on_their_way[2] = TurnStarted("lost", "helper")  # pyright: ignore[reportPrivateUsage]
-    broken._tell(3)  # pyright: ignore[reportPrivateUsage]
-    assert [seq for seq, _ in await ahead.batch()] == [2]
     await store.append("c", 2, (TurnStarted("t2", "helper"),), at=1.0)
+    with pytest.raises(StoreConflict):
+        await broken.append(TurnStarted("lost", "helper"), wait=False)
+    assert [seq for seq, _ in await ahead.batch()] == [2]
     await store.append("c", 3, (TurnStarted("t3", "helper"),), at=1.0)
     fresh = await Journal.open("c", store, clock)
     fresh.take_watchers(broken)

@@ -92,8 +92,6 @@ class _Call:
     def lose(self, error: BaseException | None, lost: int) -> None:
         """Charge a call that ended without an answer. The provider may still charge its input, unless it was never sent
         or was refused. If the caller left, all that was reserved is charged, because the model may still be working."""
-        if self._reservation.over:
-            return
         if self._expected is None:
             return self._ledger.void(self._reservation)
         if error is not None and not isinstance(error, Exception):  # cancelled, or the stream was closed
@@ -160,8 +158,10 @@ class ChargedEngine(Wrapper):
         deltas = self._engine.stream(prompt)
         try:
             async for delta in deltas:
-                past = size.past(delta)
-                if type(delta) is not PartDelta:
+                if type(delta) is PartDelta:
+                    past = size.past_text(delta.text)
+                else:
+                    past = size.past(delta)
                     if type(delta) is ReplyFinished:
                         # Charged before the end is passed on, because the reader may stop there.
                         call.settle(delta.usage, started.model, lambda: size.tokens, lost)
@@ -176,11 +176,12 @@ class ChargedEngine(Wrapper):
             ending = error
             raise
         finally:
-            known = started.usage or NO_USAGE
-            if size.tokens or known.tokens_in or known.tokens_out:
-                call.settle(known, started.model, lambda: size.tokens, lost, whole=False)
-            else:
-                call.lose(ending, lost)
+            if not reservation.over:
+                known = started.usage or NO_USAGE
+                if size.tokens or known.tokens_in or known.tokens_out:
+                    call.settle(known, started.model, lambda: size.tokens, lost, whole=False)
+                else:
+                    call.lose(ending, lost)
             ending = None  # it refers to this frame: the cycle would keep the whole request until garbage collection
             await close(deltas)
 

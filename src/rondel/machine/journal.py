@@ -43,8 +43,8 @@ class Journal:
         self._store = store
         self._clock = clock
         self._watchers: list[Listener] = []
-        self._on_their_way: dict[int, DurableEvent] = {}
-        self._told = 0
+        self._on_their_way: list[DurableEvent] = []  # the newest events, up to `seq`, until the log has them
+        self._told = 0  # the position of the last event that watchers were shown
         self._awaited = 0
         # Watchers that also want what other processes write share one subscription.
         self._followers: tuple[Watcher, ...] = ()
@@ -65,28 +65,24 @@ class Journal:
         They are applied and queued for the log before the first wait: a task that is cancelled while it waits leaves
         the transcript as it will be on disk. An append that fails breaks this journal; the app opens a new one.
         """
-        seq = self.seq + 1
+        first, last = self.seq + 1, self.seq + len(events)
+        self.seq = last
         for event in events:
-            self.seq += 1
             self.transcript.apply(event)
-            self._on_their_way[self.seq] = event
+        self._on_their_way += events
         if not wait and self._awaited == 0:
-            self._tell(seq + len(events))
+            self._tell(last)
         self._awaited += wait
         try:
-            await self._store.append(self.conversation, seq, events, at=self._clock.now(), wait=wait)
+            await self._store.append(self.conversation, first, events, at=self._clock.now(), wait=wait)
         except Exception:
             self.broken = True
             raise
         finally:
             self._awaited -= wait
         if wait:  # everything that was appended earlier is on disk, too
-            self._tell(self.seq + 1 if self._awaited == 0 else seq + len(events))
-            if self.seq < seq + len(events):
-                self._on_their_way.clear()
-            else:
-                for landed in [position for position in self._on_their_way if position < seq + len(events)]:
-                    del self._on_their_way[landed]
+            self._tell(self.seq if self._awaited == 0 else last)
+            del self._on_their_way[: max(0, last - self._landed)]
 
     async def read_on(self, last: int) -> bool:
         """Apply and emit what other processes have appended, up to entry `last`. Return False if this journal has more
@@ -108,13 +104,18 @@ class Journal:
                 self.transcript.apply(entry.event)
                 self._show(entry.event, entry.seq)
 
-    def _tell(self, until: int) -> None:
-        if not self._watchers:
-            self._told = max(self._told, until - 1)
-            return
-        while self._told + 1 < until and (event := self._on_their_way.get(self._told + 1)) is not None:
-            self._told += 1
-            self._show(event, self._told)
+    @property
+    def _landed(self) -> int:
+        """The position of the last event that is known to be in the log."""
+        return self.seq - len(self._on_their_way)
+
+    def _tell(self, last: int) -> None:
+        """Show the events up to this position that watchers were not shown yet."""
+        told, landed = self._told, self._landed
+        self._told = max(told, last)
+        for watcher in self._watchers:
+            for seq, event in enumerate(self._on_their_way[told - landed : last - landed], told + 1):
+                watcher.put(event, seq)
 
     async def since(self, seq: int) -> list[tuple[int, DurableEvent]]:
         """Return the events after position `seq`: those in the log, and those on their way to it.
@@ -127,9 +128,9 @@ class Journal:
             for entry in await self._store.read(self.conversation, last):
                 happened.append((entry.seq, entry.event))
                 last = entry.seq
-            while (event := self._on_their_way.get(last + 1)) is not None:
-                last += 1
-                happened.append((last, event))
+            if last >= self._landed:
+                happened.extend(enumerate(self._on_their_way[last - self._landed :], last + 1))
+                last = max(last, self.seq)
             if last >= self.seq:
                 break
         return happened

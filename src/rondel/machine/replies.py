@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..events import DurableEvent, HandedOff, MessageAdded, RoundFinished, Spent
+from ..events import DurableEvent, HandedOff, MessageAdded, RoundFinished
 from ..text.template import is_directive
 from ..values import Message, Reply, Text, ToolCall, is_nested_deeper
 
@@ -48,7 +48,8 @@ async def append_reply(
         target = "message"
     turn.builder = None
     without_model = turn.without_model
-    turn.budget.spent += Spent(int(not without_model), len(calls))
+    turn.budget.rounds += not without_model
+    turn.budget.calls += len(calls)
     await turn.append(
         RoundFinished(
             message,

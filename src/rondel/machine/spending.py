@@ -24,7 +24,13 @@ class Budget:
     """What a tree of agents has used: one for the turn that a person sees and all turns that work for it."""
 
     def __init__(self, limits: Limits, began_at: float) -> None:
-        self.limits, self.began_at, self.spent = limits, began_at, Spent()
+        self.limits, self.began_at = limits, began_at
+        self.rounds = self.calls = self.tokens = 0
+
+    def add(self, spent: Spent) -> None:
+        self.rounds += spent.rounds
+        self.calls += spent.calls
+        self.tokens += spent.tokens
 
 
 def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engine:
@@ -48,7 +54,7 @@ async def make_images(turn: Turn, request: ImageRequest) -> GeneratedImages:
 def _reply_bound(turn: Turn) -> ReplyBound:
     """Return how long the next reply may become: at most what the whole tree of agents has left."""
     bound, most = turn.limits.reply_bound, turn.budget.limits.tree_tokens
-    left = most - turn.budget.spent.tokens
+    left = most - turn.budget.tokens
     return bound if left >= bound.tokens else ReplyBound("limits.tree_tokens", max(left, 0), bound.bytes)
 
 
@@ -59,7 +65,7 @@ def _record(turn: Turn, event: Event) -> None:
         if not turn.is_first_warning("ledger", event.message):
             return
     elif isinstance(event, UsageRecorded):
-        turn.budget.spent += Spent(tokens=event.charge.tokens)
+        turn.budget.tokens += event.charge.tokens
     turn.emit(event)
 
 

@@ -6,7 +6,8 @@ applied once, so an answer costs the same after ten entries and after ten thousa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
@@ -61,6 +62,7 @@ from .repetition import Repetition
 
 _NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
 _EMPTY: frozenset[str] = frozenset()
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class CarriedOut(Value, frozen=True):
@@ -85,9 +87,9 @@ class TurnStart(Value, frozen=True):
     owed: bool
     agent: str
     current_agent: str
-    inputs: dict[str, InputsRead]
-    facts: dict[str, Learned]
-    old_facts: dict[str, Any]
+    inputs: Mapping[str, InputsRead]
+    facts: Mapping[str, Learned]
+    old_facts: Mapping[str, Any]
 
 
 class OpenCall:
@@ -126,7 +128,7 @@ class Transcript:
     # Without slots, an object of more than 30 attributes builds a dict of its own: 10 % of a small turn. Pyright names
     # an attribute that is missing here.
     __slots__ = (
-        *("_after_calls", "_born", "_directing", "_fleeting", "_open", "_quiet", "_removed", "_spent_below"),
+        *("_after_calls", "_directing", "_fleeting", "_open", "_quiet", "_removed", "_spent_below"),
         *("_starts", "agent", "always_allowed", "auto_replies", "called", "calls", "carried_out", "closed"),
         *("continuations", "current_agent", "engine", "facts", "failure", "handing_off", "handoffs", "ids"),
         *("inbox", "inputs", "jobs", "limit", "messages", "offered", "old_facts", "outcome", "output"),
@@ -136,16 +138,16 @@ class Transcript:
     )
 
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
+        # Fields that nearly always stay empty share one empty value: they are replaced and never changed.
         self.messages: list[Message] = []
-        self._born: list[int] = []
-        self._fleeting = False
+        self._fleeting: dict[int, int] = {}
+        """The index of each message that models get for some rounds only, or not as it is, and the rounds before it."""
         self.rounds = 0
         self.calls: dict[str, OpenCall] = {}
         self.called: set[str] = set()  # the ids of all calls of this conversation
         self.sources: dict[int, Citation] = {}  # the sources that texts refer to by number
         self._open = 0
         self._directing: RoundFinished | None = None
-        # What stays empty in nearly all conversations is a tuple or a frozen set, all the same one: it takes no memory.
         self._after_calls: tuple[Message, ...] = ()
         self.always_allowed = _EMPTY  # the `Question.covers` of approvals that were answered with `always`
         self.inbox: dict[str, Message] = {}
@@ -167,13 +169,13 @@ class Transcript:
         self._starts: list[TurnStart] = []
         self._removed = 0  # how many messages undoing has removed
         self.ids: set[str] = set()
-        self.inputs: dict[str, InputsRead] = {}  # the inputs that were last read from a text, by agent
-        self.facts: dict[str, Learned] = {}
-        self.old_facts: dict[str, Any] = {}  # the previous values of `facts` that have changed
+        self.inputs: Mapping[str, InputsRead] = _NONE  # the inputs that were last read from a text, by agent
+        self.facts: Mapping[str, Learned] = _NONE
+        self.old_facts: Mapping[str, Any] = _NONE  # the previous values of `facts` that have changed
         self.turns_learned: set[str] = set()
         self.closed: dict[str, str] = {}  # who closed each question that was open
         self.current_agent = ""  # the agent that turns start with since it was changed; empty if it never was
-        self.settings: dict[str, Any] = {}  # what this conversation overrides of its agent; see SettingChanged
+        self.settings = _NONE  # what this conversation overrides of its agent; see SettingChanged
         self.engine = ""  # the engine that was chosen for this conversation; empty for each agent's own
         self._begin_turn("")
         for event in entries:
@@ -192,7 +194,7 @@ class Transcript:
         self.repetition = Repetition()  # counts the calls of this turn that gave nothing new
         self.carried_out: tuple[CarriedOut, ...] = ()
         self._spent_below = _NO_SPENT
-        self.offered: dict[str, None] = {}  # the agents that answers of this turn suggested
+        self.offered: tuple[str, ...] = ()  # the agents that answers of this turn suggested
         self.handoffs = 0
         self.handing_off: Handoff | None = None  # who takes over when all calls of the round are answered
         self.rerolls = 0
@@ -262,8 +264,8 @@ class Transcript:
             return Messages(self.messages)
         return Messages(
             message if message.role != "error" else msgspec.structs.replace(message, role="user")
-            for message, born in zip(self.messages, self._born, strict=True)
-            if message.duration is None or self.rounds - born < message.duration
+            for index, message in enumerate(self.messages)
+            if message.duration is None or self.rounds - self._fleeting[index] < message.duration
         )
 
     # --- what happened ------------------------------------------------------------------------------------------------
@@ -303,10 +305,10 @@ class Transcript:
             self.ids.add(message.id)
         if self.turn_input is None and message.role == "user":
             self.turn_input = message.text
+        if message.duration is not None or message.role == "error":
+            self._fleeting[len(self.messages)] = self.rounds
         self.messages.append(message)
-        self._born.append(self.rounds)
         self._note_sources(message.parts)
-        self._fleeting = self._fleeting or message.duration is not None or message.role == "error"
         if message.role != "error":
             self.owed = message.role != "assistant"
 
@@ -321,8 +323,10 @@ class Transcript:
                 self._note_sources(part.parts)
 
     def _history_given(self, event: HistoryGiven) -> None:
+        for index, message in enumerate(event.messages, len(self.messages)):
+            if message.duration is not None or message.role == "error":
+                self._fleeting[index] = self.rounds
         self.messages.extend(event.messages)
-        self._born.extend([self.rounds] * len(event.messages))
         self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
         self.owed = event.owed
 
@@ -394,7 +398,7 @@ class Transcript:
         if event.spent != _NO_SPENT:
             self._spent_below += event.spent
         if event.offers:
-            self.offered |= dict.fromkeys(event.offers)
+            self.offered = tuple(dict.fromkeys((*self.offered, *event.offers)))
         self._open -= 1
         if self._open == 0:
             self._all_answered()
@@ -435,7 +439,7 @@ class Transcript:
         del self._starts[index:]
         self._removed += len(self.messages) - start.messages
         del self.messages[start.messages :]
-        del self._born[start.messages :]
+        self._fleeting = {index: rounds for index, rounds in self._fleeting.items() if index < start.messages}
         self.rounds, self.owed, self.agent = start.rounds, start.owed, start.agent
         self.current_agent = start.current_agent
         self.inputs, self.facts, self.old_facts = start.inputs, start.facts, start.old_facts
@@ -446,7 +450,7 @@ class Transcript:
         self.outcome, self.reason, self.failure = Outcome.DONE, "", None
 
     def _start(self, turn: str) -> TurnStart:
-        # The dicts are replaced and never changed, so keeping them costs no copy.
+        # The mappings are replaced and never changed, so keeping them costs no copy.
         return TurnStart(
             turn,
             len(self.messages),
@@ -466,12 +470,13 @@ class Transcript:
     def _facts_learned(self, event: FactsLearned) -> None:
         self.turns_learned.add(event.turn)
         self._spent(event.usage)
-        self.facts, self.old_facts = dict(self.facts), dict(self.old_facts)
+        facts, old_facts = dict(self.facts), dict(self.old_facts)
         for fact in event.facts:
-            known = self.facts.get(fact.name)
+            known = facts.get(fact.name)
             if known is not None and known.value != fact.value:
-                self.old_facts[fact.name] = known.value
-            self.facts[fact.name] = fact
+                old_facts[fact.name] = known.value
+            facts[fact.name] = fact
+        self.facts, self.old_facts = facts, old_facts
 
     def _job_started(self, event: JobStarted) -> None:
         self.jobs[event.job] = JobInfo(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -41,6 +41,10 @@ def caller_conversation(request: str) -> str:
     return f"gateway-{request}"
 
 
+class Append(Protocol):
+    def __call__(self, *events: DurableEvent, wait: bool = True) -> Awaitable[None]: ...
+
+
 class Turn:
     """One turn of a conversation: what plugins and tools may ask of it."""
 
@@ -48,7 +52,7 @@ class Turn:
     # an attribute that is missing here.
     __slots__ = (
         *("_given_agent", "_given_person", "_given_scope", "_left_out", "_offered", "_starting_agent"),
-        *("_warned", "agent", "agents_at_work", "below", "budget", "builder", "call", "caller"),
+        *("_warned", "agent", "agents_at_work", "append", "below", "budget", "builder", "call", "caller"),
         *("charged_engine", "emit", "ending", "engine", "error", "failure", "id", "inputs", "journal"),
         *("limits", "messages", "now", "outcome", "parent", "path", "played", "plugins", "previewing", "reason"),
         *("reply_id", "resolved", "round_began", "scopes", "services", "sources", "started_at", "state", "stopping"),
@@ -124,7 +128,7 @@ class Turn:
         self.started_at = self.now()
         self.budget = parent.budget if parent else Budget(self.limits, self.started_at)
         if resumes:  # what it used before counts
-            self.budget.spent += self.transcript.turn_spent
+            self.budget.add(self.transcript.turn_spent)
             self.budget.began_at -= 0 if parent else self.transcript.turn_seconds
 
     def _bind(self, agent: str) -> None:
@@ -147,8 +151,14 @@ class Turn:
         self._left_out: list[tuple[Plugin, Exception]] = []
         self.plugins: Chain = resolved.chain.for_turn(self, self._left_out)
         """The plugins that take part in this turn, in order."""
-        self.emit: Callable[[Event], None] = self._emit_watched if self.plugins.watches else self.journal.emit
+        watched, journal = self.plugins.watches, self.journal
+        self.emit: Callable[[Event], None] = self._emit_watched if watched else journal.emit
         """Show an event to the watchers. Never waits."""
+        self.append: Append = self._append_watched if watched else journal.append
+        """Store events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
+
+        Wait only if something outside happens next: a side effect, or watchers see that the turn has ended.
+        """
 
     def _resolve(self, agent: str) -> ResolvedAgent:
         """Return the agent as it is, with the tools and the context of the program that talks to it: they outlast a
@@ -318,16 +328,7 @@ class Turn:
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
-    def append(self, *events: DurableEvent, wait: bool = True) -> Awaitable[None]:
-        """Store events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
-
-        Wait only if something outside happens next: a side effect, or watchers see that the turn has ended.
-        """
-        if self.plugins.watches:
-            return self._append_watched(events, wait)
-        return self.journal.append(*events, wait=wait)
-
-    async def _append_watched(self, events: tuple[DurableEvent, ...], wait: bool) -> None:
+    async def _append_watched(self, *events: DurableEvent, wait: bool = True) -> None:
         for event in events:
             self.plugins.watch(self, event)
         if self.watching:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..events import FactsLearned, Outcome, Spent
+from ..events import FactsLearned, Outcome
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..templates.extract import Extraction, extract
@@ -55,7 +55,7 @@ class Facts(Plugin):
             return Extraction({})
         text = "\n\n".join((*_inputs(turn), f"Answered: {output}"))
         found = await extract(turn.engine_named("", kind="facts"), fields_of(turn.agent.facts), text, task=TASK)
-        turn.budget.spent += Spent(tokens=found.usage.tokens_in + found.usage.tokens_out)
+        turn.budget.tokens += found.usage.tokens_in + found.usage.tokens_out
         return found
 
 

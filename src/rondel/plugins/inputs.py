@@ -12,7 +12,7 @@ from typing import Any
 
 from ..agent import Agent
 from ..errors import InputError, ToolError
-from ..events import InputsRead, Spent
+from ..events import InputsRead
 from ..machine.turn import Turn
 from ..plugin import Plugin
 from ..prompt import Node
@@ -96,7 +96,7 @@ def said(turn: Turn) -> str:
 
 async def _asked(turn: Turn, text: str) -> Extraction:
     found = await extract(turn.engine_named("", kind="inputs"), turn.agent.inputs, text, task=TASK)
-    turn.budget.spent += Spent(tokens=found.usage.tokens_in + found.usage.tokens_out)
+    turn.budget.tokens += found.usage.tokens_in + found.usage.tokens_out
     return found
 
 

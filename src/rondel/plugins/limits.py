@@ -41,7 +41,7 @@ class LimitsGuard(Plugin):
 
     async def on_tool_call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult:
         limits, most = turn.limits, turn.budget.limits.tree_calls
-        if turn.budget.spent.calls > most:
+        if turn.budget.calls > most:
             raise _used_up(turn, "tree_calls", f"{most:,}", "calls")
         if turn.transcript.calls[call.id].index >= limits.calls and not is_authors(call):
             return error_of(call, f"not run: a round may have {limits.calls} calls (limits.calls); make fewer at once")
@@ -87,9 +87,9 @@ def _check_tree(turn: Turn) -> None:
     if turn.without_model:
         return
     budget, limits = turn.budget, turn.budget.limits
-    if budget.spent.rounds >= limits.tree_rounds:
+    if budget.rounds >= limits.tree_rounds:
         raise _used_up(turn, "tree_rounds", f"{limits.tree_rounds:,}", "rounds")
-    if budget.spent.tokens >= limits.tree_tokens:
+    if budget.tokens >= limits.tree_tokens:
         raise _used_up(turn, "tree_tokens", f"{limits.tree_tokens:,}", "tokens")
     if turn.now() - budget.began_at >= limits.tree_s:
         raise _used_up(turn, "tree_s", f"{limits.tree_s:,g}", "seconds")

@@ -97,7 +97,7 @@ class LocalEngine:
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         check_attachments(prompt.newest_first(), lambda media: text_in(media) is not None, self._name)
         with_tools = bool(prompt.tools) and not must_call(prompt.options)
-        card, reply = await in_thread(self._checked_card, with_tools), _Answered()
+        card, reply = await self._checked_card(with_tools), _Answered()
         async for delta in self._ask(question_of(prompt, card), reply):
             yield delta
         if reply.repeated or reply.unusable:
@@ -106,13 +106,17 @@ class LocalEngine:
                 yield delta
         yield ReplyFinished(reply.stop, reply.usage)
 
-    def _checked_card(self, with_tools: bool) -> Card:
-        """Return the card with the format for tools, once that is needed; the file is read at most once for it."""
+    async def _checked_card(self, with_tools: bool) -> Card:
+        """Return the card with the format for tools, once that is needed.
+
+        Only the first request of each kind waits for a thread that reads the file: two threads may end in either order,
+        and requests are answered in the order in which they come.
+        """
         if not self._checked:
-            check_unchanged(self._path)
+            await in_thread(check_unchanged, self._path)
             self._checked = True
         if with_tools and not self._has_format:
-            tool_format, _ = tool_format_of(self._card, self._path)
+            tool_format, _ = await in_thread(tool_format_of, self._card, self._path)
             self._card, self._has_format = msgspec.structs.replace(self._card, tool_format=tool_format), True
         return self._card
 

@@ -132,8 +132,9 @@ class MemoryStore:
         for event in events:
             entries.append(Entry(seq, at, event))
             seq += 1
-        for subscription in tuple(self.subscribed.get(conversation, ())):
-            subscription.on_change()
+        if conversation in self.subscribed:
+            for subscription in tuple(self.subscribed[conversation]):
+                subscription.on_change()
 
     # --- dropping idle conversations ------------------------------------------------------------------------------
 
