@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -209,42 +209,32 @@ class ToolSpec(Value, frozen=True):
 
     name: str
     description: str = ""
-    schema: dict[str, Any] = {}
+    schema_json: Any = msgspec.field(default_factory=dict[str, Any], name="schema")
+    """The JSON schema of its arguments: an object, or the JSON text of one (`msgspec.Raw`). Schemas are most of what
+    many callers of the gateway send, and go to the model as they came."""
     strict: bool | None = None
     opaque: Opaque = {}
     examples: tuple[Example, ...] = ()
     """For embedded models; no dialect sends them."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def schema_json(self) -> dict[str, Any] | msgspec.Raw:
-            """The schema for an encoder: as JSON text, if it was given so and nothing has read it."""
-            ...
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of its arguments. Raises PromptRejected if its text cannot be read."""
+        if type(self.schema_json) is not msgspec.Raw:
+            return self.schema_json
+        try:
+            return msgspec.json.decode(self.schema_json)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise PromptRejected(f"the schema of the tool {self.name!r} cannot be read: {error}") from None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ToolSpec) and _told(self) == _told(other)
+        if not isinstance(other, ToolSpec):
+            return False
+        return _compared(self) == _compared(other)
 
 
-def _told(spec: ToolSpec) -> tuple[object, ...]:
+def _compared(spec: ToolSpec) -> tuple[object, ...]:
     return spec.name, spec.description, spec.schema, spec.strict, spec.opaque, spec.examples
-
-
-def _read_schema(spec: ToolSpec) -> dict[str, Any]:
-    """The JSON schema of its arguments. Given as JSON text (`msgspec.Raw`), it is decoded when it is first read."""
-    schema = _SCHEMA.__get__(spec)
-    if type(schema) is msgspec.Raw:
-        try:
-            schema = msgspec.json.decode(schema)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise PromptRejected(f"the schema of the tool {spec.name!r} cannot be read: {error}") from None
-        _SCHEMA.__set__(spec, schema)
-    return schema
-
-
-_SCHEMA: Any = ToolSpec.__dict__["schema"]  # the field itself
-for _name, _read in (("schema_json", _SCHEMA), ("schema", property(_read_schema))):
-    setattr(ToolSpec, _name, _read)
 
 
 class OutputSchema(Value, frozen=True):

@@ -192,7 +192,7 @@ def test_a_call_of_a_custom_tool_comes_back_as_one_from_any_model(name: str, cal
 @pytest.mark.parametrize("target", [CHAT, RESPONSES])
 def test_a_choice_falls_away_with_the_tool_that_cannot_be_offered(target: str) -> None:
     search = ToolSpec("web_search", opaque={ANTHROPIC: {"type": "web_search_20250305", "name": "web_search"}})
-    read = ToolSpec("read", schema=SCHEMA)
+    read = ToolSpec("read", "", SCHEMA)
     prompt = Prompt.of(user("Hi"), tools=(search, read), options=Options(tool_choice="tool:web_search"))
     assert DIALECTS[ANTHROPIC]().write_prompt(prompt, model="m")["tool_choice"]["name"] == "web_search"
     body = DIALECTS[target]().write_prompt(prompt, model="m")

@@ -417,7 +417,7 @@ def test_results_and_words_of_one_user_message_stay_in_order() -> None:
 
 def test_values_win_over_opaque_where_both_speak() -> None:
     prompt = DIALECTS[CHAT]().read_prompt({"model": "m", **HELLO[CHAT], "tool_choice": {"type": "allowed_tools"}})
-    chosen = prompt.replace(tools=(ToolSpec("f", schema={"type": "object"}),), options=Options(tool_choice="none"))
+    chosen = prompt.replace(tools=(ToolSpec("f", "", {"type": "object"}),), options=Options(tool_choice="none"))
     assert DIALECTS[CHAT]().write_prompt(chosen, model="m")["tool_choice"] == "none"
 
 

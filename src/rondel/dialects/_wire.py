@@ -238,7 +238,7 @@ def merge(kept: Mapping[str, Any], base: Json) -> Json:
 
 def is_server_tool(spec: ToolSpec) -> bool:
     """Whether a provider runs this tool: it has no schema, and one dialect's own definition with a `type`."""
-    if not spec.opaque or spec.schema:
+    if not spec.opaque or spec.schema_json:
         return False
     return any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
 
