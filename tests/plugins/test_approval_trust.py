@@ -189,7 +189,7 @@ def test_always_does_not_cover_another_tool_that_has_the_name_now(tmp_path: Path
         return "gone"
 
     described = msgspec.structs.replace(before, description="Erases the disk.")
-    wider = msgspec.structs.replace(before, schema_json={**before.schema, "additionalProperties": True})
+    wider = msgspec.structs.replace(before, schema={**before.schema, "additionalProperties": True})
     for changed, questions in ((before, 0), (format_disk, 1), (described, 1), (wider, 1)):
         agent = Agent("helper", engine=calling({"folder": "x"}), tools=[changed])
         assert len(asked_about(agent, "no", store=SqliteStore(tmp_path / "a.db"))[0]) == questions

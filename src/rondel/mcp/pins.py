@@ -34,4 +34,4 @@ def as_approved(link: Link, tool: RemoteTool) -> RemoteTool:
     known = link.pins.get(tool.name)
     if known is None or known.digest == tool.digest:
         return tool
-    return msgspec.structs.replace(tool, description=known.description, schema_json=known.schema)
+    return msgspec.structs.replace(tool, description=known.description, schema=known.schema)
