@@ -3,8 +3,8 @@
     reserve -> extend* -> settle | void
 
 A call is voided only if no model can have seen it. If no rule applies, charges are collected for a moment and written
-together, so `kill -9` can lose those of that moment. If a rule blocks, the reservation is one conditional update that
-is waited for, so at least the expected usage of such a call survives.
+together, so `kill -9` can lose those of that moment. If a rule blocks, the reservation is written before the call is
+made, so at least the expected usage of such a call survives.
 """
 
 from __future__ import annotations
