@@ -94,3 +94,18 @@ async def test_what_has_no_name_has_no_place(make_store: Make, namespace: str, k
             await store.put(namespace, key, b"x")
         assert await store.get(namespace, key) is None
         assert not await store.remove(namespace, key)
+
+
+async def test_the_last_of_several_values_that_are_put_soon_counts(make_store: Make) -> None:
+    async with opened(make_store) as (store, _):
+        await store.put("facts", "was", b"old")
+        for key, values in {"was": (None, b"new"), "gone": (b"1", None), "twice": (b"1", b"2")}.items():
+            for value in values:
+                store.put_soon("facts", key, value)
+        await store.put("facts", "x", b"")
+        assert [await store.get("facts", key) for key in ("was", "gone", "twice")] == [b"new", None, b"2"]
+        # One that is waited for comes after all that were put before it.
+        store.put_soon("facts", "was", b"soon")
+        await store.put("facts", "was", b"now")
+        await store.put("facts", "x", b"")
+        assert await store.get("facts", "was") == b"now"
