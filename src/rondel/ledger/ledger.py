@@ -192,11 +192,12 @@ class Ledger:
         return reservation
 
     def _needed(self, reservation: Reservation, plan: Plan, usage: Usage, images: ImageUsage | None) -> Needed:
-        at_least = Usage(usage.tokens_in) if images is None else usage
-        cost = None
-        if plan.in_money:
-            cost = self._charge("", reservation.at, reservation.scope, at_least, images=images).cost_nanousd
-        return Needed(at_least.tokens_in + at_least.tokens_out, cost or 0)
+        """A call needs room for its input; one that makes images for all that it is expected to spend."""
+        tokens_out = 0 if images is None else usage.tokens_out
+        if not plan.in_money:
+            return Needed(usage.tokens_in + tokens_out, 0)
+        charge = self._charge("", reservation.at, reservation.scope, Usage(usage.tokens_in, tokens_out), images=images)
+        return Needed(charge.tokens, charge.cost_nanousd or 0)
 
     async def _warn(self, plan: Plan, tell: Tell) -> None:
         balances = await self._store.balances([account for _, account in plan.warned])

@@ -138,10 +138,12 @@ class Reservations:
             found = self._open.pop(reserved.id, None)
             if found is None or not _settled(connection, reserved.id, found.number, spent):
                 return
-        for known in self._counted_on(reserved, found.scope, found.day):
+        held = self._counted_on(reserved, found.scope, found.day)
+        for known in held:
             known.release(reserved)
         if charge is not None:
-            for known in self._counted_on(charge, scope, found.day):
+            # Usually the same: the model that was asked has answered.
+            for known in held if scope == found.scope else self._counted_on(charge, scope, found.day):
                 known.spend(charge)
 
     def charged(self, charge: Charge, row: ChargeRow) -> None:
