@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rondel.charge import Scope
+from rondel.contracts.ledger import Balance, Rule
 from rondel.events import MessageAdded
 from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
@@ -118,3 +119,17 @@ async def test_more_scopes_than_are_kept_at_hand_are_told_apart(tmp_path: Path, 
                 await spend(ledger, Scope("chat", "X", conversation=f"c{number}"))
         rows = (await ledger.summary(by="conversation", window="lifetime")).rows
         assert [(row.value, row.totals.calls) for row in rows] == [(f"c{number}", 2) for number in range(10)]
+
+
+async def test_charges_of_many_short_processes_are_added_up(tmp_path: Path):
+    path = tmp_path / "rondel.db"
+    rule = Rule({"model": "X"}, "month", tokens=10**9, mode="block")
+    for _ in range(4):
+        async with SqliteStore(path) as store:
+            await spend(Ledger(store.ledger_store, rules=[rule]), times=400)
+    connection = sqlite3.connect(path)
+    assert connection.execute("select number > 1000 from mark").fetchone() == (1,)
+    connection.close()
+    async with SqliteStore(path) as store:
+        (state,) = await Ledger(store.ledger_store, rules=[rule]).limit_state(X)
+        assert state.balance == Balance(4 * 400 * 7)

@@ -174,6 +174,11 @@ def roll_up(connection: Executor, dimension: str = ALL) -> None:
     connection.execute("update mark set number = ?", (last,))
 
 
+def unrolled(connection: Executor) -> int:
+    """How many charges the sums may lack."""
+    return connection.execute("select coalesce(max(number), 0) - (select number from mark) from charges").fetchone()[0]
+
+
 def move_reserved(connection: Executor) -> int:
     """Move what is reserved behind the last charge that was spent, and return the number of that one, 0 if none was."""
     row = connection.execute("select number from charges where worker is null order by number desc limit 1").fetchone()

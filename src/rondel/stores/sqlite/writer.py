@@ -436,6 +436,7 @@ class Writer:
     def _reconcile(self, connection: Executor, now: float) -> None:
         self._reconciled_at = now
         self._reservations.count_lost(connection, now, self._is_dead)
+        self._unrolled = ledger.unrolled(connection)  # other processes, or many short ones, have charged, too
 
     def _settle(self, connection: Executor) -> None:
         if self._charged:
