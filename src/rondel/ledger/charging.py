@@ -158,10 +158,8 @@ class ChargedEngine(Wrapper):
         deltas = self._engine.stream(prompt)
         try:
             async for delta in deltas:
-                if type(delta) is PartDelta:
-                    past = size.past_text(delta.text)
-                else:
-                    past = size.past(delta)
+                past = size.past(delta)
+                if type(delta) is not PartDelta:
                     if type(delta) is ReplyFinished:
                         # Charged before the end is passed on, because the reader may stop there.
                         call.settle(delta.usage, started.model, lambda: size.tokens, lost)

@@ -334,9 +334,6 @@ class Conversation:
         return self.app.turns.who_answers(journal.transcript, self._agent)
 
 
-BOUNDARIES = frozenset({TurnStarted, TurnFinished})
-
-
 class TurnView:
     """A turn as its sender sees it: iterate over its events, or wait for its result."""
 
@@ -363,12 +360,11 @@ class TurnView:
         with self._watcher:
             while True:
                 for event in await self._watcher.events():
-                    if type(event) in BOUNDARIES:
-                        if type(event) is TurnFinished and event.turn == self.id:
-                            yield event
-                            return
-                        if type(event) is TurnStarted:
-                            ours = event.turn == self.id
+                    if type(event) is TurnFinished and event.turn == self.id:
+                        yield event
+                        return
+                    if type(event) is TurnStarted:
+                        ours = event.turn == self.id
                     if ours:
                         yield event
 

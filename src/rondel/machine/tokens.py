@@ -132,28 +132,23 @@ class ReplySize:
         """Let `past` return True once the reply has more tokens than these."""
         self._check_at = tokens * 4
 
-    def past_text(self, text: str) -> bool:
-        """Count a delta with a piece of text. Return whether a limit must be checked now."""
-        self.deltas += 1
-        self._quarters += len(text) if text.isascii() else 4 * estimate_tokens(text)
-        return self._quarters > self._check_at or self.deltas > self.deltas_max
-
     def past(self, delta: Delta) -> bool:
         """Count a delta. Return whether a limit must be checked now."""
-        if type(delta) is PartDelta:
-            return self.past_text(delta.text)
         self.deltas += 1
+        if type(delta) is PartDelta:
+            text = delta.text
+            self._quarters += len(text) if text.isascii() else 4 * estimate_tokens(text)
+            return self._quarters > self._check_at or self.deltas > self.deltas_max
+        if type(delta) is MediaDelta:
+            self._media[delta.index] = self._media.get(delta.index, 0) + len(delta.data)
+            self.bytes += len(delta.data)
+            return self.bytes > self.bytes_max or self.deltas > self.deltas_max
         if type(delta) is PartStarted:
             self.deltas += PART_DELTAS
-        elif type(delta) is PartFinished:
+        if type(delta) is PartFinished:
             self._finished += part_tokens(delta.part)
             self.bytes += _bytes_beside_text(delta.part) - self._media.pop(delta.index, 0)
             if self._finished * 4 > self._check_at or self.bytes > self.bytes_max:
-                return True
-        elif type(delta) is MediaDelta:
-            self._media[delta.index] = self._media.get(delta.index, 0) + len(delta.data)
-            self.bytes += len(delta.data)
-            if self.bytes > self.bytes_max:
                 return True
         return self.deltas > self.deltas_max
 

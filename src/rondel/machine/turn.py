@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -41,10 +41,6 @@ def caller_conversation(request: str) -> str:
     return f"gateway-{request}"
 
 
-class Append(Protocol):
-    def __call__(self, *events: DurableEvent, wait: bool = True) -> Awaitable[None]: ...
-
-
 class Turn:
     """One turn of a conversation: what plugins and tools may ask of it."""
 
@@ -52,7 +48,7 @@ class Turn:
     # an attribute that is missing here.
     __slots__ = (
         *("_given_agent", "_given_person", "_given_scope", "_left_out", "_offered", "_starting_agent"),
-        *("_warned", "agent", "agents_at_work", "append", "below", "budget", "builder", "call", "caller"),
+        *("_warned", "agent", "agents_at_work", "below", "budget", "builder", "call", "caller"),
         *("charged_engine", "emit", "ending", "engine", "error", "failure", "id", "inputs", "journal"),
         *("limits", "messages", "now", "outcome", "parent", "path", "played", "plugins", "previewing", "reason"),
         *("reply_id", "resolved", "round_began", "scopes", "services", "sources", "started_at", "state", "stopping"),
@@ -151,14 +147,8 @@ class Turn:
         self._left_out: list[tuple[Plugin, Exception]] = []
         self.plugins: Chain = resolved.chain.for_turn(self, self._left_out)
         """The plugins that take part in this turn, in order."""
-        watched, journal = self.plugins.watches, self.journal
-        self.emit: Callable[[Event], None] = self._emit_watched if watched else journal.emit
+        self.emit: Callable[[Event], None] = self._emit_watched if self.plugins.watches else self.journal.emit
         """Show an event to the watchers. Never waits."""
-        self.append: Append = self._append_watched if watched else journal.append
-        """Store events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
-
-        Wait only if something outside happens next: a side effect, or watchers see that the turn has ended.
-        """
 
     def _resolve(self, agent: str) -> ResolvedAgent:
         """Return the agent as it is, with the tools and the context of the program that talks to it: they outlast a
@@ -328,7 +318,16 @@ class Turn:
 
     # --- what happens in it -------------------------------------------------------------------------------------------
 
-    async def _append_watched(self, *events: DurableEvent, wait: bool = True) -> None:
+    def append(self, *events: DurableEvent, wait: bool = True) -> Awaitable[None]:
+        """Store events. They survive a crash when this returns; with `wait=False`, some milliseconds later.
+
+        Wait only if something outside happens next: a side effect, or watchers see that the turn has ended.
+        """
+        if self.plugins.watches:
+            return self._append_watched(events, wait)
+        return self.journal.append(*events, wait=wait)
+
+    async def _append_watched(self, events: tuple[DurableEvent, ...], wait: bool) -> None:
         for event in events:
             self.plugins.watch(self, event)
         if self.watching:

@@ -60,7 +60,8 @@ class Queue:
     def holder(self, key: str, worker: Worker, job: str = "") -> Held | None:
         """Return the first claimed job of this key, or the job that is named, if another living worker holds it."""
         for held in self._by_key.get(key, ()):
-            if held.worker is not worker and held.worker.alive and (held.job.id == job if job else held.claimed):
+            wanted = held.job.id == job if job else held.claimed
+            if wanted and held.worker is not worker and held.worker.alive:
                 return held
         return None
 

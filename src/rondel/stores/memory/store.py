@@ -132,9 +132,8 @@ class MemoryStore:
         for event in events:
             entries.append(Entry(seq, at, event))
             seq += 1
-        if conversation in self.subscribed:
-            for subscription in tuple(self.subscribed[conversation]):
-                subscription.on_change()
+        for subscription in tuple(self.subscribed.get(conversation, ())):
+            subscription.on_change()
 
     # --- dropping idle conversations ------------------------------------------------------------------------------
 
