@@ -14,12 +14,13 @@ from ..values import Value
 class Reservation:
     """An admitted call in progress. It is settled or voided once; what comes later does nothing."""
 
+    reserved: Reserved | None = None  # what the store holds for the call; None if no rule blocks
+    more: tuple[Reserved, ...] = ()
+    """What the store holds in addition, for an answer that became longer than expected."""
+    over = False
+
     def __init__(self, at: float, scope: Scope, tell: Tell | None = None) -> None:
         self.at, self.scope, self.tell = at, scope, tell
-        self.reserved: Reserved | None = None  # what the store holds for the call; None if no rule blocks
-        self.more: tuple[Reserved, ...] = ()
-        """What the store holds in addition, for an answer that became longer than expected."""
-        self.over = False
 
     @property
     def tokens_out(self) -> int | None:

@@ -92,7 +92,7 @@ class Prices:
 
     def needs_lists(self, engine: str) -> bool:
         """Return whether the prices of this engine are in lists that are not loaded."""
-        return self._snapshot is None and self.lists(engine.partition(":")[0])
+        return self._snapshot is None and not self.without_lists and engine.partition(":")[0] in LISTS
 
     def load(self) -> None:
         from genai_prices import __version__
@@ -109,7 +109,7 @@ class Prices:
             return _cost(rates, usage, images), "own price"
         if provider == EMBEDDED and self._has_embedded:
             return _cost(_FREE_RATES, usage, images), "embedded"
-        if self.lists(provider):
+        if provider in LISTS and not self.without_lists:
             if self._snapshot is None:
                 return _UNKNOWN
             if (rates := self._listed_rates(provider, model, at)) is not None:

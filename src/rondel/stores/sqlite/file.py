@@ -27,6 +27,7 @@ FileId: TypeAlias = tuple[int, int]  # device and inode
 APPLICATION_ID = 0x526F6E64  # `Rond`, in the file's header: a database of another program is never written into
 
 BUSY_PAUSE_S = 0.005
+CHECKPOINT_PAGES = 1_000  # of the log, after which a connection that may wait moves it into the database
 CHECK_EVERY_S = 0.001
 
 LEDGER = ("charges", "scopes", "days", "totals", "dimensions", "mark", "claims", "reservations")
@@ -206,12 +207,17 @@ class DatabaseFile:
         self._counting = threading.Lock()
         self._checked_until = 0.0
 
-    def open(self) -> sqlite3.Connection:
-        """Return a connection that writes, to a file of the newest version; create a file for its owner only."""
+    def open(self, *, any_thread: bool = False) -> sqlite3.Connection:
+        """Return a connection that writes, to a file of the newest version; create a file for its owner only.
+
+        With `any_thread`, the caller sees to it that one thread at a time uses it.
+        """
         if self._database_id is None:
             _create(self.path)
         before = self._id_of(self._database)
-        connection = sqlite3.connect(self.path, timeout=self._busy_timeout_s, isolation_level=None)
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=not any_thread
+        )
         try:
             _check_origin(connection, self.path)
             # Of a new file only. A commit writes whole pages, four at least: smaller ones make a small append cheaper.
@@ -226,19 +232,11 @@ class DatabaseFile:
             raise
         return connection
 
-    def open_eagerly(self) -> sqlite3.Connection:
-        """Return a second connection to an open file: it never waits, syncs nothing, and any thread may use it."""
-        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("pragma synchronous = normal")
-            connection.execute("pragma wal_autocheckpoint = 0")
-            connection.execute("pragma foreign_keys = on")
-            connection.execute("pragma user_version").fetchone()  # opens the files
-            self._opened(self._id_of(self._database))
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def let_wait(self, connection: sqlite3.Connection, waits: bool) -> None:
+        """Let a connection wait for locks of other processes and for the disk, or for neither: a commit that moves the
+        log into the database ends in an fsync. These pragmas only set values of the connection."""
+        connection.execute(f"pragma busy_timeout = {int(self._busy_timeout_s * 1000) if waits else 0}")
+        connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if waits else 0}")
 
     def close(self, connection: sqlite3.Connection) -> None:
         with self._counting:

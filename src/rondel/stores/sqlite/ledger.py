@@ -114,7 +114,7 @@ def spent_by(charge: Charge, scope: int) -> ChargeRow:
         u.tokens_reasoning,
         -1 if charge.cost_nanousd is None else charge.cost_nanousd,
         charge.price,
-        u.estimated,
+        int(u.estimated),
         _encode(charge.metadata).decode() if charge.metadata else "{}",
     )
 
@@ -126,8 +126,8 @@ def _charge_of(row: ChargeRow) -> Charge:
 
 
 def bound(columns: str) -> str:
-    """The parameters for some columns of a charge. An unknown cost is bound as -1: binding None, which Python's module
-    tries to adapt, takes longer than all the other values together."""
+    """The parameters for some columns of a charge. An unknown cost is bound as -1: binding None or a bool, which
+    Python's module tries to adapt, takes longer than all the other values together."""
     return ", ".join("nullif(?, -1)" if name == "cost" else "?" for name in columns.split(", "))
 
 

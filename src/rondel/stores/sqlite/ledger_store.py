@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...charge import ALL, Charge
 from ...contracts.clock import Clock
@@ -41,10 +41,10 @@ class SqliteLedgerStore:
         self._store.post(request)
 
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
-        return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN))
+        return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN)) or []
 
-    async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
-        return await self._store.ask(Reserve(reserved, caps, self._clock.now()))
+    def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Coroutine[Any, Any, Refusal | None]:
+        return self._store.ask(Reserve(reserved, caps, self._clock.now()))
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         now = self._clock.now()

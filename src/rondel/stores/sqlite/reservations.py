@@ -20,6 +20,7 @@ from ...contracts.window import Window
 from ...values import Value
 from .executor import Executor
 from .ledger import CALL, COLUMNS, RESERVED, ChargeRow, bound, is_counted, roll_up, row_of, spent_by
+from .scopes import Scopes
 
 OPEN_MAX = 4_096  # reservations whose numbers are remembered
 ACCOUNTS_MAX = 4_096  # accounts whose balances are remembered
@@ -69,23 +70,13 @@ class _Known:
     def balance(self) -> Balance:
         return Balance(self.tokens, self.nanousd, self.reserved_tokens, self.reserved_nanousd)
 
-    def allowed_by(self, cap: Cap, reserved: Reserved) -> bool:
-        return cap.allows(
-            self.tokens + self.reserved_tokens + reserved.tokens_min,
-            self.nanousd + self.reserved_nanousd + reserved.nanousd_min,
-        )
+    def spend(self, tokens: int, nanousd: int) -> None:
+        self.tokens += tokens
+        self.nanousd += nanousd
 
-    def spend(self, charge: Charge) -> None:
-        self.tokens += charge.tokens
-        self.nanousd += charge.cost_nanousd or 0
-
-    def reserve(self, charge: Charge) -> None:
-        self.reserved_tokens += charge.tokens
-        self.reserved_nanousd += charge.cost_nanousd or 0
-
-    def release(self, charge: Charge) -> None:
-        self.reserved_tokens -= charge.tokens
-        self.reserved_nanousd -= charge.cost_nanousd or 0
+    def reserve(self, tokens: int, nanousd: int) -> None:
+        self.reserved_tokens += tokens
+        self.reserved_nanousd += nanousd
 
 
 class _Open(Value, frozen=True):
@@ -99,22 +90,22 @@ class _Open(Value, frozen=True):
 class Reservations:
     """The reservations and balances, as one writer sees them in its open transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, scopes: Scopes) -> None:
+        self._scopes = scopes
         self._open: dict[str, _Open] = {}
         self._known: dict[Account, _Known] = {}
         self._kinds: set[tuple[str, Window]] = set()  # the dimensions and windows of these accounts
         self._counting: dict[tuple[int, int], list[_Known]] = {}
         """The known balances on which charges count, by the numbers of their scopes and by their days."""
 
-    def reserve(
-        self, connection: Executor, reserved: Reserved, scope: int, caps: Sequence[Cap], worker: str
-    ) -> Refusal | None:
-        """`scope` is the number of the scope."""
+    def reserve(self, connection: Executor, reserved: Reserved, caps: Sequence[Cap], worker: str) -> Refusal | None:
         for index, cap in enumerate(caps):
             known = self._known.get(cap.account) or self._read(connection, cap.account)
-            if not known.allowed_by(cap, reserved):
+            tokens = known.tokens + known.reserved_tokens + reserved.tokens_min
+            if not cap.allows(tokens, known.nanousd + known.reserved_nanousd + reserved.nanousd_min):
                 return Refusal(index, known.balance)
         charge = reserved.charge
+        scope = self._scopes.number_of(connection, charge.scope)
         row = row_of(charge, scope)
         number = connection.execute(_RESERVE, (*row, worker, reserved.until)).lastrowid
         assert number is not None, "a row that was inserted has a number"
@@ -122,15 +113,19 @@ class Reservations:
             self._open.clear()
         day = row[2]
         self._open[charge.id] = _Open(number, scope, day)
+        tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
         for known in self._counted_on(charge, scope, day):
-            known.reserve(charge)
+            known.reserve(tokens, nanousd)
         return None
 
-    def settle(self, connection: Executor, reserved: Charge, charge: Charge | None, scope: int) -> None:
+    def settle(self, connection: Executor, reserved: Charge, charge: Charge | None) -> None:
         """Replace a reservation by what was spent, or remove it. This does nothing if there is none any more: it was
         settled before, or taken for lost and charged as expected."""
-        spent = None if charge is None else spent_by(charge, scope)
         found = self._open.pop(reserved.id, None)
+        # Usually the model that was called has answered, so the scope is the same.
+        same = charge is None or charge.scope is reserved.scope
+        scope = found.scope if same and found else self._scopes.number_of(connection, (charge or reserved).scope)
+        spent = None if charge is None else spent_by(charge, scope)
         if found is None or not _settled(connection, reserved.id, found.number, spent):
             # Reservations were moved, or this one is not there.
             rows = connection.execute(f"select id, number, scope, day from charges where {RESERVED}").fetchall()
@@ -138,20 +133,22 @@ class Reservations:
             found = self._open.pop(reserved.id, None)
             if found is None or not _settled(connection, reserved.id, found.number, spent):
                 return
+        tokens, nanousd = reserved.tokens, reserved.cost_nanousd or 0
         held = self._counted_on(reserved, found.scope, found.day)
         for known in held:
-            known.release(reserved)
+            known.reserve(-tokens, -nanousd)
         if charge is not None:
-            # Usually the same: the model that was asked has answered.
+            tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
             for known in held if scope == found.scope else self._counted_on(charge, scope, found.day):
-                known.spend(charge)
+                known.spend(tokens, nanousd)
 
     def charged(self, charge: Charge, row: ChargeRow) -> None:
         """A charge is written, unless its id came from outside and was there before."""
         *_, day, scope = row[:4]
         if row[-1] == CALL:
+            tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
             for known in self._counted_on(charge, scope, day):
-                known.spend(charge)
+                known.spend(tokens, nanousd)
         else:
             self.look_again()
 

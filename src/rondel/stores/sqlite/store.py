@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -310,10 +310,10 @@ class SqliteStore:
         self._writing.post(request)
         if self._writing.posted >= CHARGES_WAIT_MAX:
             self._writing.wake()
-        else:
+        elif self._flushing is None:  # else it is due earlier: nothing may wait longer than a charge
             self.write_within(CHARGES_WAIT_S)
 
-    def ask(self, request: Write) -> Awaitable[Any]:
+    def ask(self, request: Write) -> Coroutine[Any, Any, Any]:
         """Give a request to the writer, and return its result."""
         self._use()
         return self._writing.ask(request)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 CROWD_S = 0.0002  # requests that follow each other faster than this are served together
@@ -101,11 +102,10 @@ class StoreThread(Generic[R]):
         It is in the queue before the first wait. A caller that is cancelled meanwhile gets CancelledError only after
         the request was served: then it knows that it was done.
         """
-        assert self.loop is not None, "a thread is started before it is asked"
         self._requests.append(request)
         # A single request is served here and now; requests of several tasks in one pass of the loop together. A task
         # that asks again has had its answer, so it does not count as several.
-        task, now = asyncio.current_task(), self.loop.time()
+        task, now = asyncio.current_task(), monotonic()
         crowd = self._waking or (now - self._asked_at < CROWD_S and task is not self._asked_by)
         self._asked_at, self._asked_by = now, task
         if crowd or self._at_once is None or not self._serve_here(self._at_once):

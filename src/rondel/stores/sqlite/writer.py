@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from math import inf
@@ -60,11 +61,11 @@ class Writer:
         self._file, self._path = file, file.path
         self._retry_later, self._set_subscribed = retry_later, set_subscribed
         self.backlog = Backlog(file.path)
-        self._patient: sqlite3.Connection | None = None
-        self._eager: sqlite3.Connection | None = None
-        self._eager_commits = 0
+        # One connection for both threads: each would take the other's commits for those of another process.
+        self._connection: sqlite3.Connection | None = None
+        self._commits_at_once = 0
         self._worker: Worker | None = None
-        self._data_versions: dict[sqlite3.Connection, int] = {}
+        self._data_version: int | None = None
         self._known: dict[str, ConversationInfo] = {}
         # What the open transaction has collected and not yet written.
         self._changed: dict[str, list[Entry]] = {}
@@ -78,19 +79,31 @@ class Writer:
         self._unrolled = 0
         self._reconciled_at = -inf
         self._scopes = Scopes()
-        self._reservations = Reservations()
+        self._reservations = Reservations(self._scopes)
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
         self._untold: dict[str, Exception] = {}
 
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
-        late = self._write_backlog() if self.backlog.is_due else []
-        # First: a job that is put again under its old id must not be deleted.
-        unforgotten, self._unforgotten = self._unforgotten, []
-        self._serve([*unforgotten, *group])
+        with self._waiting():
+            late = self._write_backlog() if self.backlog.is_due else []
+            # First: a job that is put again under its old id must not be deleted.
+            unforgotten, self._unforgotten = self._unforgotten, []
+            self._serve([*unforgotten, *group])
         if self.backlog or self._unforgotten:
             self._retry_later()
         group += late
+
+    @contextmanager
+    def _waiting(self) -> Generator[None]:
+        """What is done meanwhile may wait: it is done on the writer thread. A new connection may wait, too."""
+        if self._connection is not None:
+            self._file.let_wait(self._connection, waits=True)
+        try:
+            yield
+        finally:
+            if self._connection is not None:
+                self._file.let_wait(self._connection, waits=False)
 
     def _serve(self, group: list[Write]) -> None:
         """Commit all of a group; if that fails, each request on its own, so that only the faulty one fails."""
@@ -114,17 +127,18 @@ class Writer:
                     request.error = None
                 self._serve(part)
             return
-        if self._eager_commits >= AT_ONCE_COMMITS_MAX:
+        if self._commits_at_once >= AT_ONCE_COMMITS_MAX:
             self._checkpoint(connection)
 
     def serve_at_once(self, group: list[Write]) -> bool:
         """Commit a group without waiting for anything. Return False, with nothing done, if that is not possible."""
-        connection = self._eager
+        connection = self._connection
         if (
             connection is None
+            or self._file.durability != "normal"  # each commit waits for the disk
             or self.backlog
             or self._unforgotten
-            or self._eager_commits >= AT_ONCE_COMMITS_MAX
+            or self._commits_at_once >= AT_ONCE_COMMITS_MAX
             or not self._is_small(group)
         ):
             return False
@@ -135,7 +149,7 @@ class Writer:
             for request in group:
                 request.error = request.result = None
             return False
-        self._eager_commits += 1
+        self._commits_at_once += 1
         return True
 
     def _is_small(self, group: list[Write]) -> bool:
@@ -148,7 +162,7 @@ class Writer:
         return (
             size <= AT_ONCE_BYTES_MAX
             and charges <= CHARGES_AT_ONCE_MAX
-            and self._unrolled + charges < ledger.ROLL_UP_EVERY
+            and self._unrolled < ledger.ROLL_UP_EVERY
         )
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
@@ -156,7 +170,7 @@ class Writer:
 
         A failure is not that of the group that was just committed, and the next checkpoint makes up for it.
         """
-        self._eager_commits = 0
+        self._commits_at_once = 0
         try:
             connection.execute("pragma wal_checkpoint(passive)").fetchone()
             version: int = connection.execute("pragma user_version").fetchone()[0]
@@ -218,10 +232,10 @@ class Writer:
 
     def close(self) -> None:
         try:
-            self._write_backlog()
-            for connection in (self._eager, self._patient):
-                if connection is not None:
-                    self._file.close(connection)
+            with self._waiting():
+                self._write_backlog()
+            if self._connection is not None:
+                self._file.close(self._connection)
         except sqlite3.Error as error:
             logger.warning("%s", self._file.fault_of(error))
         finally:
@@ -230,16 +244,16 @@ class Writer:
             self.backlog.give_up()
 
     def _open(self) -> sqlite3.Connection:
-        if self._patient is None:
-            self._patient = self._file.open()
-            if self._file.durability == "normal":
-                self._eager = self._file.open_eagerly()
-        return self._patient
+        if self._connection is None:
+            self._connection = self._file.open(any_thread=True)
+        return self._connection
 
     def _commit(self, connection: sqlite3.Connection, group: list[Write]) -> None:
         cursor = connection.cursor()  # for all statements: making one takes as long as a small statement
         cursor.execute("begin immediate")
-        if cursor.execute("pragma data_version").fetchone()[0] != self._data_versions.get(connection):
+        version: int = cursor.execute("pragma data_version").fetchone()[0]
+        if version != self._data_version:
+            self._data_version = version
             self._heed_others(connection)
         for request in group:
             if isinstance(request, Append):
@@ -277,17 +291,13 @@ class Writer:
                 connection.execute("rollback")
         except sqlite3.Error:
             # This connection cannot be used any more; the next group opens the file again.
-            for stale in (self._eager, self._patient):
-                if stale is not None:
-                    self._file.close(stale)
-            self._eager = self._patient = None
-            self._data_versions.clear()
+            self._file.close(connection)
+            self._connection = self._data_version = None
 
     # --- entries --------------------------------------------------------------------------------------------------
 
     def _heed_others(self, connection: sqlite3.Connection) -> None:
         """Another connection has written since: drop what this writer knows."""
-        self._data_versions[connection] = connection.execute("pragma data_version").fetchone()[0]
         self._known.clear()
         self._reservations.look_again()
         self.queue.forget_others()
@@ -337,7 +347,8 @@ class Writer:
             self._forget_jobs(connection)
         if self._values:
             self._put_values(connection)
-        self._settle(connection)
+        if self._charged:
+            self._keep_charges(connection)
 
     def _put_values(self, connection: Executor) -> None:
         """Write the last value of each key. New rows come first: they take the room of those that are removed, where
@@ -409,12 +420,12 @@ class Writer:
 
     def _reserve(self, connection: Executor, request: Reserve) -> Refusal | None:
         self._bring_forward(connection, request.now)
-        scope = self._scopes.number_of(connection, request.reserved.charge.scope)
-        refusal = self._reservations.reserve(connection, request.reserved, scope, request.caps, self.worker_id)
+        worker = self._alive().id
+        refusal = self._reservations.reserve(connection, request.reserved, request.caps, worker)
         if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
             # A worker that has died since may have reserved some of it: that counts as spent now.
             self._reconcile(connection, request.now)
-            refusal = self._reservations.reserve(connection, request.reserved, scope, request.caps, self.worker_id)
+            refusal = self._reservations.reserve(connection, request.reserved, request.caps, worker)
         self._unrolled += refusal is None
         return refusal
 
@@ -429,7 +440,8 @@ class Writer:
 
     def _bring_forward(self, connection: Executor, now: float) -> None:
         """Write the charges, and reconcile at the first use and then once a minute, because workers rarely die."""
-        self._settle(connection)
+        if self._charged:
+            self._keep_charges(connection)
         if abs(now - self._reconciled_at) >= RECONCILE_S:
             self._reconcile(connection, now)
 
@@ -438,29 +450,26 @@ class Writer:
         self._reservations.count_lost(connection, now, self._is_dead)
         self._unrolled = ledger.unrolled(connection)  # other processes, or many short ones, have charged, too
 
-    def _settle(self, connection: Executor) -> None:
-        if self._charged:
-            self._keep_charges(connection)
-
     def _keep_charges(self, connection: Executor) -> None:
+        if self._unrolled >= ledger.ROLL_UP_EVERY:
+            self._unrolled = 0
+            ledger.roll_up(connection)
         charged, self._charged = self._charged, []
-        number_of, rows = self._scopes.number_of, list[ledger.ChargeRow]()
+        rows: list[ledger.ChargeRow] = []
         for request in charged:
             charge, reserved = request.charge, request.reserved
-            scope = 0 if charge is None else number_of(connection, charge.scope)
             if reserved is not None:
-                self._reservations.settle(connection, reserved.charge, charge, scope)
+                self._reservations.settle(connection, reserved.charge, charge)
             elif charge is not None:
+                scope = self._scopes.number_of(connection, charge.scope)
                 rows.append(row := ledger.row_of(charge, scope, request.origin))
                 self._reservations.charged(charge, row)
         if rows:
             _insert(connection, ledger.insert_charges, rows)
             self._unrolled += len(rows)
         for request in charged:
-            request.result = [self._reservations.balance(connection, account) for account in request.accounts]
-        if self._unrolled >= ledger.ROLL_UP_EVERY:
-            self._unrolled = 0
-            ledger.roll_up(connection)
+            if request.accounts:
+                request.result = [self._reservations.balance(connection, account) for account in request.accounts]
 
     @property
     def worker_id(self) -> str:
