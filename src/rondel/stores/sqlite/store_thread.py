@@ -105,7 +105,7 @@ class StoreThread(Generic[R]):
         self._requests.append(request)
         # A single request is served here and now; requests of several tasks in one pass of the loop together. A task
         # that asks again has had its answer, so it does not count as several.
-        task, now = asyncio.current_task(), monotonic()
+        task, now = asyncio.current_task(self.loop), monotonic()
         crowd = self._waking or (now - self._asked_at < CROWD_S and task is not self._asked_by)
         self._asked_at, self._asked_by = now, task
         if crowd or self._at_once is None or not self._serve_here(self._at_once):
