@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from ..charge import Scope, Tell
 from ..contracts.ledger import Account, Cap, Reserved, Rule
 from ..contracts.window import day_of
 from ..values import Value
 
 
-class Reservation:
+class Reservation(msgspec.Struct, eq=False):
     """An admitted call in progress. It is settled or voided once; what comes later does nothing."""
 
+    at: float
+    scope: Scope
+    tell: Tell | None = None
     reserved: Reserved | None = None  # what the store holds for the call; None if no rule blocks
     more: tuple[Reserved, ...] = ()
     """What the store holds in addition, for an answer that became longer than expected."""
-    over = False
-
-    def __init__(self, at: float, scope: Scope, tell: Tell | None = None) -> None:
-        self.at, self.scope, self.tell = at, scope, tell
+    over: bool = False
 
     @property
     def tokens_out(self) -> int | None:

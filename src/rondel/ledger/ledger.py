@@ -481,11 +481,11 @@ class Ledger:
 
     def _watched_by(self, scope: Scope, tell: Tell | None) -> AppliedRules | None:
         """Return the rules of a scope if something listens to the balances of their accounts; usually nothing does."""
-        has_listeners = bool(self._listeners)
-        if not has_listeners and (tell is None or not self.rules):
+        listened_to = self._listeners.count > 0
+        if not listened_to and (tell is None or not self.rules):
             return None
         applying = self._applying.get(scope) or self._applies_to(scope)
-        return applying if has_listeners or applying.warns else None
+        return applying if listened_to or applying.warns else None
 
     def _tell_balances(self, charge: Charge, applying: AppliedRules, tell: Tell | None, spent: list[Balance]) -> None:
         recorded = self._tell_listeners(charge, applying, spent)

@@ -21,24 +21,26 @@ WAITING_MAX = 10_000  # events that wait for async listeners
 class Listeners:
     def __init__(self) -> None:
         self._listeners: dict[str, list[tuple[Listener, bool]]] = {name: [] for name in get_args(EventName)}
+        self.count = 0
         self._waiting: deque[tuple[str, Coroutine[Any, Any, object]]] = deque()
         self._runner: asyncio.Task[None] | None = None
 
-    def __bool__(self) -> bool:
-        return any(self._listeners.values())
-
     def add(self, event: EventName, listener: Listener, *, once: bool) -> None:
         self._of(event).append((listener, once))
+        self.count += 1
 
     def remove(self, event: EventName, listener: Listener) -> None:
         listeners = self._of(event)
-        listeners[:] = [one for one in listeners if one[0] is not listener and one[0] != listener]
+        for one in [one for one in listeners if one[0] is listener or one[0] == listener]:
+            listeners.remove(one)
+            self.count -= 1
 
     def emit(self, event: EventName, value: object) -> None:
         listeners = self._of(event)
         for one in list(listeners):
             if one[1] and one in listeners:
                 listeners.remove(one)
+                self.count -= 1
             try:
                 if is_awaitable(returned := one[0](value)):
                     self._wait_for(event, cast("Coroutine[Any, Any, object]", returned))

@@ -26,38 +26,35 @@ CHUNK = 256  # requests that are tried in one transaction
 class Backlog:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._requests: deque[Charged] = deque()
+        self.requests: deque[Charged] = deque()
         self._retry_at = 0.0
         self.state = Unwritten()  # What waits and what was lost. It is frozen and replaced, so any thread may read it.
 
-    def __bool__(self) -> bool:
-        return bool(self._requests)
-
     @property
     def is_due(self) -> bool:
-        return bool(self._requests) and time.monotonic() >= self._retry_at
+        return bool(self.requests) and time.monotonic() >= self._retry_at
 
     def add(self, request: Charged, fault: Exception) -> None:
         """Keep a request; count it as lost when too many are kept already."""
-        if not self._requests:
+        if not self.requests:
             logger.error("%s: charges are kept in memory until they can be written: %s", self._path, fault)
         self._retry_at = time.monotonic() + RETRY_S
         request.deferred, request.error = True, None
-        if len(self._requests) >= KEPT_MAX:
+        if len(self.requests) >= KEPT_MAX:
             self.lose(request, fault)
         else:
-            self._requests.append(request)
+            self.requests.append(request)
             self._count(request, 1, str(fault))
 
     def first(self) -> list[Charged]:
-        return list(islice(self._requests, CHUNK))
+        return list(islice(self.requests, CHUNK))
 
     def written(self, count: int) -> None:
         for _ in range(count):
-            request = self._requests.popleft()
+            request = self.requests.popleft()
             request.deferred = False
             self._count(request, -1, self.state.reason)
-        if not self._requests:
+        if not self.requests:
             logger.warning("%s: the charges that were kept in memory are written now", self._path)
 
     def failed(self, fault: Exception) -> None:
@@ -65,7 +62,7 @@ class Backlog:
         self._count(None, 0, str(fault))
 
     def drop_first(self, fault: Exception) -> None:
-        request = self._requests.popleft()
+        request = self.requests.popleft()
         self._count(request, -1, self.state.reason)
         self.lose(request, fault)
 
@@ -94,7 +91,7 @@ class Backlog:
         charges, tokens = (0, 0) if request is None else _spent_by(request)
         state = self.state
         charges, tokens = state.charges + sign * charges, state.tokens + sign * tokens
-        waits = bool(self._requests) or state.lost_charges
+        waits = bool(self.requests) or state.lost_charges
         self.state = Unwritten(charges, tokens, state.lost_charges, state.lost_tokens, reason if waits else "")
 
 

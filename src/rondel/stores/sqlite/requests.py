@@ -22,10 +22,10 @@ class Write(Request):
 
 
 class Append(Write):
-    def __init__(
-        self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
-    ) -> None:
-        self.conversation, self.entries, self.rows, self.awaited = conversation, entries, rows, awaited
+    conversation: str
+    entries: Sequence[Entry]
+    rows: Sequence[EntryRow]
+    awaited: bool = True
 
     @property
     def size(self) -> int:
@@ -35,45 +35,43 @@ class Append(Write):
 class FinishJob(Write):
     """A finished job to delete. It is `late` if that has failed before."""
 
-    def __init__(self, id: str) -> None:
-        self.id, self.late = id, False
+    id: str
+    late: bool = False
 
 
 class Charged(Write):
     """A charge to write, a reservation to release, and accounts whose balances are wanted after that."""
 
     charges = 1
-
-    def __init__(
-        self, charge: Charge | None, reserved: Reserved | None, accounts: Sequence[Account], origin: int = CALL
-    ) -> None:
-        self.charge, self.reserved, self.accounts, self.origin = charge, reserved, accounts, origin
+    charge: Charge | None
+    reserved: Reserved | None
+    accounts: Sequence[Account]
+    origin: int = CALL
 
 
 class Reserve(Write):
     """A reservation to write if all caps have room for it; the result is a refusal or None."""
 
     charges = 1
-
-    def __init__(self, reserved: Reserved, caps: Sequence[Cap], now: float) -> None:
-        self.reserved, self.caps, self.now = reserved, caps, now
+    reserved: Reserved
+    caps: Sequence[Cap]
+    now: float
 
 
 class Call(Write):
     """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
     transaction of its group; one that may wait is not small."""
 
-    def __init__(
-        self, call: Callable[[sqlite3.Connection], object], *, small: bool = False, awaited: bool = True
-    ) -> None:
-        self.call, self.small, self.awaited = call, small, awaited
+    call: Callable[[sqlite3.Connection], object]
+    small: bool = False
+    awaited: bool = True
 
 
 class Put(Write):
     """A value to keep under a key, or None to remove it. No caller waits for it."""
 
-    def __init__(self, row: KeyValueRow, now: float) -> None:
-        self.row, self.now = row, now
+    row: KeyValueRow
+    now: float
 
     @property
     def size(self) -> int:

@@ -70,14 +70,6 @@ class _Known:
     def balance(self) -> Balance:
         return Balance(self.tokens, self.nanousd, self.reserved_tokens, self.reserved_nanousd)
 
-    def spend(self, tokens: int, nanousd: int) -> None:
-        self.tokens += tokens
-        self.nanousd += nanousd
-
-    def reserve(self, tokens: int, nanousd: int) -> None:
-        self.reserved_tokens += tokens
-        self.reserved_nanousd += nanousd
-
 
 class _Open(Value, frozen=True):
     """A reservation: the number of its charge, unless it was moved since, and what it counts on."""
@@ -115,7 +107,8 @@ class Reservations:
         self._open[charge.id] = _Open(number, scope, day)
         tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
         for known in self._counted_on(charge, scope, day):
-            known.reserve(tokens, nanousd)
+            known.reserved_tokens += tokens
+            known.reserved_nanousd += nanousd
         return None
 
     def settle(self, connection: Executor, reserved: Charge, charge: Charge | None) -> None:
@@ -136,11 +129,13 @@ class Reservations:
         tokens, nanousd = reserved.tokens, reserved.cost_nanousd or 0
         held = self._counted_on(reserved, found.scope, found.day)
         for known in held:
-            known.reserve(-tokens, -nanousd)
+            known.reserved_tokens -= tokens
+            known.reserved_nanousd -= nanousd
         if charge is not None:
             tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
             for known in held if scope == found.scope else self._counted_on(charge, scope, found.day):
-                known.spend(tokens, nanousd)
+                known.tokens += tokens
+                known.nanousd += nanousd
 
     def charged(self, charge: Charge, row: ChargeRow) -> None:
         """A charge is written, unless its id came from outside and was there before."""
@@ -148,7 +143,8 @@ class Reservations:
         if row[-1] == CALL:
             tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
             for known in self._counted_on(charge, scope, day):
-                known.spend(tokens, nanousd)
+                known.tokens += tokens
+                known.nanousd += nanousd
         else:
             self.look_again()
 

@@ -307,8 +307,7 @@ class SqliteStore:
     def post(self, request: Charged) -> None:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
         self._use()
-        self._writing.post(request)
-        if self._writing.posted >= CHARGES_WAIT_MAX:
+        if self._writing.post(request) >= CHARGES_WAIT_MAX:
             self._writing.wake()
         elif self._flushing is None:  # else it is due earlier: nothing may wait longer than a charge
             self.write_within(CHARGES_WAIT_S)

@@ -15,10 +15,12 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 CROWD_S = 0.0002  # requests that follow each other faster than this are served together
 
 
-class Request:
+class Request(msgspec.Struct, kw_only=True, eq=False):
     """A request to a thread. The serving function sets `result` or `error`; the loop owns `settled` and `waiter`.
 
     A request that is served later is marked as `deferred`, and added to the group with which it is done.
@@ -26,7 +28,8 @@ class Request:
 
     result: Any = None
     error: Exception | None = None
-    settled = deferred = False
+    settled: bool = False
+    deferred: bool = False
     waiter: asyncio.Future[None] | None = None
 
 
@@ -63,9 +66,10 @@ class StoreThread(Generic[R]):
         self.loop = loop
         self._thread.start()
 
-    def post(self, request: R) -> None:
-        """Add a request without waiting; it is served with the next one that wakes the thread."""
+    def post(self, request: R) -> int:
+        """Add a request without waiting; it is served with the next one that wakes the thread. Return how many wait."""
         self._requests.append(request)
+        return len(self._requests)
 
     @property
     def posted(self) -> int:

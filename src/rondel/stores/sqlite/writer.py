@@ -90,7 +90,7 @@ class Writer:
             # First: a job that is put again under its old id must not be deleted.
             unforgotten, self._unforgotten = self._unforgotten, []
             self._serve([*unforgotten, *group])
-        if self.backlog or self._unforgotten:
+        if self.backlog.requests or self._unforgotten:
             self._retry_later()
         group += late
 
@@ -136,7 +136,7 @@ class Writer:
         if (
             connection is None
             or self._file.durability != "normal"  # each commit waits for the disk
-            or self.backlog
+            or self.backlog.requests
             or self._unforgotten
             or self._commits_at_once >= AT_ONCE_COMMITS_MAX
             or not self._is_small(group)
@@ -159,11 +159,7 @@ class Writer:
                 return False
             size += request.size
             charges += request.charges
-        return (
-            size <= AT_ONCE_BYTES_MAX
-            and charges <= CHARGES_AT_ONCE_MAX
-            and self._unrolled < ledger.ROLL_UP_EVERY
-        )
+        return size <= AT_ONCE_BYTES_MAX and charges <= CHARGES_AT_ONCE_MAX and self._unrolled < ledger.ROLL_UP_EVERY
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Move the write-ahead log into the database. The first commit after that syncs the log: make one here.
