@@ -91,7 +91,9 @@ class StoreThread(Generic[R]):
         if not self._serving.acquire(blocking=False):
             return False
         try:
-            group = self._take()
+            # Nothing is added meanwhile, because only this thread adds requests.
+            group = list(self._requests)
+            self._requests.clear()
             if group and not at_once(group):
                 self._requests.extendleft(reversed(group))
                 return False
@@ -144,7 +146,9 @@ class StoreThread(Generic[R]):
         while collecting:
             collecting = self._tokens.get()
             with self._serving:
-                group = self._take()
+                group: list[R] = []
+                while self._requests:  # one by one: the loop's thread may add more
+                    group.append(self._requests.popleft())
                 if group:
                     self._answer_group(group)
             if group:
@@ -162,13 +166,6 @@ class StoreThread(Generic[R]):
             # Every waiting caller must get the error, of any kind: a thread that dies would leave all of them waiting.
             for request in group:
                 request.error = request.error or error
-
-    def _take(self) -> list[R]:
-        group: list[R] = []
-        requests = self._requests
-        while requests:
-            group.append(requests.popleft())
-        return group
 
     def _tell_loop(self, group: Sequence[Request]) -> None:
         assert self.loop is not None, "a thread is started before it serves"
