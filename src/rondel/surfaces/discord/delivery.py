@@ -22,7 +22,7 @@ from .cards import text_of
 from .chunks import LIMIT, chunks
 from .fold import AnswerFold, Asked, Drawn, Reported, Said
 from .mentions import Names
-from .outlet import ChannelOutlet, Denied, Extras, Gone, Outlet
+from .outlet import Denied, Extras, Gone, Outlet
 from .pending import Pending
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class Delivery:
     async def _show_thread(self, key: str, parts: list[str]) -> None:
         await self._show_parts(key, parts[:1])
         thread = await self._thread(self.pending.posted[key][0], parts[0])
-        outlet = ChannelOutlet(thread)
+        outlet = self.bot.outlet(thread)
         for index, part in enumerate(parts[1:]):
             await self._put(f"{key}t", index, part, outlet=outlet)
 
