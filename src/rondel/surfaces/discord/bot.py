@@ -206,7 +206,7 @@ class DiscordBot:
         delivery = self.deliveries.get(message.id)
         if delivery is None or not message.content.strip():
             return
-        gatherer = Gatherer(message, bot=self.id, sees_images=False, known=())
+        gatherer = Gatherer(message, bot=self.id, sees_images=lambda: False, known=())
         text = (await gatherer.gather(reply_depth=0, around=0)).content.text
         if text == delivery.pending.content.text:
             return
@@ -274,8 +274,12 @@ class DiscordBot:
         if journal.transcript.engine != chosen.model:
             await conversation.use_engine(chosen.model)
             journal = await journals.open(id)
-        known, sees_images = journal.transcript.messages, conversation.engine.facts.images
-        gatherer = Gatherer(message, bot=self.id, sees_images=sees_images, known=known)
+        gatherer = Gatherer(
+            message,
+            bot=self.id,
+            sees_images=lambda: conversation.engine.facts.images,
+            known=journal.transcript.messages,
+        )
         is_open = self.gate.is_open(place)
         around = 0 if is_open or place.is_thread else self.settings.context_messages
         gathered = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
