@@ -206,7 +206,7 @@ class DiscordBot:
         delivery = self.deliveries.get(message.id)
         if delivery is None or not message.content.strip():
             return
-        gatherer = Gatherer(message, bot=self.id, sees_images=False, known=())
+        gatherer = Gatherer(message, bot=self.id, sees_images=lambda: False, known=())
         text = (await gatherer.gather(reply_depth=0, around=0)).content.text
         if text == delivery.pending.content.text:
             return
@@ -217,7 +217,7 @@ class DiscordBot:
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
-            await self._begin(Delivery(self, pending, delivery.channel, ChannelOutlet(delivery.channel)))
+            await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel)))
 
     async def on_message_delete(self, message: int) -> None:
         """Nobody waits for the answer to a message that was deleted."""
@@ -245,7 +245,7 @@ class DiscordBot:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
-        outlet = ChannelOutlet(message.channel)
+        outlet = self.outlet(message.channel)
         if not outlet.may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
             return
@@ -253,7 +253,7 @@ class DiscordBot:
         try:
             pending, channel = await self._prepare(message, place, speaker)
             if channel is not message.channel:
-                outlet = ChannelOutlet(channel)
+                outlet = self.outlet(channel)
             await self._begin(Delivery(self, pending, channel, outlet))
         finally:
             self.typing.stop(message.channel.id)
@@ -274,8 +274,12 @@ class DiscordBot:
         if journal.transcript.engine != chosen.model:
             await conversation.use_engine(chosen.model)
             journal = await journals.open(id)
-        known, sees_images = journal.transcript.messages, conversation.engine.facts.images
-        gatherer = Gatherer(message, bot=self.id, sees_images=sees_images, known=known)
+        gatherer = Gatherer(
+            message,
+            bot=self.id,
+            sees_images=lambda: conversation.engine.facts.images,
+            known=journal.transcript.messages,
+        )
         is_open = self.gate.is_open(place)
         around = 0 if is_open or place.is_thread else self.settings.context_messages
         gathered = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
@@ -356,7 +360,7 @@ class DiscordBot:
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
-        delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
+        delivery = Delivery(self, pending, channel, self.outlet(channel))
         watcher = await delivery.begin(recovers=True)
         self._run(delivery, watcher, recovers=True)
 
@@ -386,7 +390,7 @@ class DiscordBot:
         )
 
         async def late() -> Outlet:
-            return ChannelOutlet(await self._dm(person) if is_private else interaction.channel)
+            return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
         gathered = await self._with_hooks(Gathered(content, (), names))
@@ -463,6 +467,9 @@ class DiscordBot:
             await conversation.use_engine(model)
 
     # --- what deliveries need -----------------------------------------------------------------------------------------
+
+    def outlet(self, channel: Any) -> ChannelOutlet:
+        return ChannelOutlet(channel, self.client.http)
 
     async def channel(self, id: int) -> Any:
         try:

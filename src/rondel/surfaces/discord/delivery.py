@@ -22,7 +22,7 @@ from .cards import text_of
 from .chunks import LIMIT, chunks
 from .fold import AnswerFold, Asked, Drawn, Reported, Said
 from .mentions import Names
-from .outlet import ChannelOutlet, Denied, Extras, Gone, Outlet
+from .outlet import Denied, Extras, Gone, Outlet
 from .pending import Pending
 
 if TYPE_CHECKING:
@@ -66,13 +66,14 @@ class Delivery:
         """Send the message, or find it sent. Watch from the position that was known before.
 
         A turn that begins here runs here, so other processes are only watched after a crash and while a question waits:
-        looking at them costs writes to the store.
+        looking at them costs writes to the store. Of a turn that runs here, the text so far is read when it is to be
+        shown: an answer is edited once a second, and its pieces come a hundred times as often.
         """
         pending = self.pending
         if recovers:
             watcher = await self.conversation.watch(pending.seq)
         else:
-            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq)
+            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq, pieces=False)
         self._follows = recovers
         try:
             self.view = await self.conversation.send(
@@ -132,27 +133,42 @@ class Delivery:
             watcher.close()
 
     async def _next(self, watcher: Watcher) -> list[Event]:
-        if not self._has_news():
+        if not self._awaits_text():
             return await watcher.events()
         try:
             async with asyncio.timeout_at(self._due_at):
                 return await watcher.events()
         except TimeoutError:
+            self._read_so_far()
             return []
 
-    def _has_news(self) -> bool:
-        """Whether text has come that is not shown yet; sets when it will be."""
+    def _awaits_text(self) -> bool:
+        """Whether text is to be shown while it streams; sets when."""
         if not self.bot.settings.stream or self.bot.hooks.has_reply or self.pending.replaced is not None:
             return False
-        for index, piece in enumerate(self.fold.pieces):
-            if isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index)):
-                if not self._due_at:
-                    self._due_at = asyncio.get_running_loop().time() + FIRST_S
-                return True
-        return False
+        if not self._has_news() and (self._follows or not self.fold.is_streaming):
+            return False
+        if not self._due_at:
+            self._due_at = asyncio.get_running_loop().time() + FIRST_S
+        return True
+
+    def _read_so_far(self) -> None:
+        if not self._follows:
+            for delta in self.conversation.reply_so_far():
+                self.fold.feed(delta)
+        if not self._has_news():
+            wait_s = self.bot.pace.wait_s(self.channel.id) if self._texts else FIRST_S
+            self._due_at = asyncio.get_running_loop().time() + wait_s
+
+    def _has_news(self) -> bool:
+        """Whether text has come that is not shown yet."""
+        return any(
+            isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index))
+            for index, piece in enumerate(self.fold.pieces)
+        )
 
     def _is_due(self) -> bool:
-        return self._has_news() and asyncio.get_running_loop().time() >= self._due_at
+        return self._awaits_text() and self._has_news() and asyncio.get_running_loop().time() >= self._due_at
 
     # --- typing and the notice ----------------------------------------------------------------------------------------
 
@@ -343,7 +359,7 @@ class Delivery:
     async def _show_thread(self, key: str, parts: list[str]) -> None:
         await self._show_parts(key, parts[:1])
         thread = await self._thread(self.pending.posted[key][0], parts[0])
-        outlet = ChannelOutlet(thread)
+        outlet = self.bot.outlet(thread)
         for index, part in enumerate(parts[1:]):
             await self._put(f"{key}t", index, part, outlet=outlet)
 

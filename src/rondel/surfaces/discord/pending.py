@@ -63,7 +63,10 @@ class Selected(Value, frozen=True):
     resets: int = 0
 
     @property
-    def chosen(self) -> Chosen:
+    def chosen(self) -> Chosen | None:
+        """What applies instead of the settings; None if nothing was selected."""
+        if not (self.agent or self.model or self.mode):
+            return None
         return Chosen(agent=self.agent, model=self.model, mode=self.mode)
 
 
