@@ -141,7 +141,7 @@ class CommandBridge(Plugin):
     def _result(self, interaction: _ToolInteraction, answers: CapturedAnswers, command: AnyCommand) -> str:
         name, failure = command.qualified_name, interaction.failure
         if answers.has_answer or answers.private_failed:
-            return answers.text
+            return f"{answers.text}\n\n(The command failed.)" if interaction.command_failed else answers.text
         if answers.opened_form:
             raise ToolError(f"/{name} opens a form, which only a person can fill in; ask them to use the command")
         if failure is not None:
@@ -149,6 +149,8 @@ class CommandBridge(Plugin):
             raise ToolError(f"/{name} failed: {cause}")
         if interaction.command_failed:
             raise ToolError(f"/{name} was refused for this person")
+        if answers.was_deleted:
+            return "(The command has removed its answer.)"
         raise ToolError(f"/{name} ended without an answer")
 
 
