@@ -197,6 +197,16 @@ async def test_a_command_can_wait_for_a_click():
         assert result(world).text == "Confirmed."
 
 
+async def test_an_allowed_command_that_does_not_exist_is_reported(caplog: pytest.LogCaptureFixture):
+    """B06: a typo in the list would silently take a tool from the model."""
+    async with loopback() as world, world.running(client=own_bot(world), commands=["/tag/creat", "size", "ech*", "x*"]):
+        pass
+    told = [record.getMessage() for record in caplog.records if record.name == "rondel.discord"]
+    typo, pattern = told
+    assert typo == "`commands` allows 'tag creat', and there is no such slash command; did you mean 'tag create'?"
+    assert pattern.startswith("`commands` allows 'x*', and there is no such slash command; known are ai agent, ")
+
+
 async def test_a_prefix_command_of_the_bot_is_not_answered_by_the_model_as_well():
     """A01"""
     async with loopback() as world, world.running("Hello.", client=own_bot(world), whitelist=[world.general.id]):
