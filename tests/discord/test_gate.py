@@ -15,7 +15,7 @@ from .harness import loopback
 
 async def test_only_what_is_said_to_the_bot_is_answered():
     """A01: own messages ignored; a direct message and the whitelist are open; else a mention or a reply."""
-    async with loopback() as world, world.running("Hello!", "Again!", "In private.") as bot:
+    async with loopback() as world, world.running("Hello!", "Again!", "Still here.", "In private.") as bot:
         await world.say("just chatting")
         first = await world.say("hi @bot")
         assert await world.answers() == ["Hello!"]
@@ -23,6 +23,8 @@ async def test_only_what_is_said_to_the_bot_is_answered():
         assert answer["message_reference"]["message_id"] == first["id"]
         await world.say("and you?", reply_to=answer)
         assert await world.answers(2) == ["Hello!", "Again!"]
+        await world.say("and without a ping?", reply_to=answer, pings=False)
+        assert await world.answers(3) == ["Hello!", "Again!", "Still here."]
         await world.say("psst", channel=world.discord.dm(world.ann))
         assert await world.answers(channel=world.discord.dm(world.ann)) == ["In private."]
         assert world.engine.left == 0

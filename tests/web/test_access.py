@@ -197,11 +197,20 @@ async def test_what_a_proxy_passes_on_as_an_address_is_bounded():
 
 async def test_the_sessions_of_one_key_lock_no_one_out():
     async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
-        for _ in range(SESSIONS_MAX):
-            await made.web.people.log_in(made.web.gate, "bob-secret", "", "127.0.0.1")
-        await made.json("POST", "/api/session", {"key": "ann-secret"})
-        assert (await made.json("GET", "/api/me"))["person"]["id"] == "ann"
-        (mine,) = await made.json("GET", "/api/sessions")
+
+        async def log_in(key: str) -> dict[str, str]:
+            _, token = await made.web.people.log_in(made.web.gate, key, "", "127.0.0.1")
+            return {"cookie": f"{COOKIE}={token}"}
+
+        async def me(cookie: dict[str, str]) -> int:
+            return (await made.client.get("/api/me", headers=cookie)).status_code
+
+        anns = await log_in("ann-secret")
+        bobs = [await log_in("bob-secret") for _ in range(SESSIONS_MAX)]
+        newest = await log_in("root-secret")
+        # Whoever has most of them loses the oldest, and not who came first or comes last.
+        assert [await me(cookie) for cookie in (anns, *bobs[:3], bobs[-1], newest)] == [200, 401, 401, 200, 200, 200]
+        (mine,) = await made.json("GET", "/api/sessions", headers=anns)
         assert mine["key"] == "ann-laptop"
 
 
