@@ -12,6 +12,7 @@ from PIL import Image
 
 from rondel import Agent, generate_image, tool
 from rondel.contracts.ledger import Rule
+from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
@@ -86,6 +87,11 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
             await world.discord.until(lambda: "Page 2 of 2" in text_of(message))
             assert models(message) == ["model-5", "model-6"]  # and not what the other server used
+            (message,) = (await ask(world, "ai usage", rows=3)).answers
+            assert models(message) == ["model-0", "model-1", "model-2"]
+            await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
+            await world.discord.until(lambda: "Page 2 of 3" in text_of(message))
+            assert models(message) == ["model-3", "model-4", "model-5"]
             people = await ask(world, "ai usage", by="person", window="lifetime")
             assert "· Ann**" in people.text
 
@@ -153,6 +159,39 @@ async def test_reset_stop_jobs_trace_and_forget():
             await world.discord.until(lambda: "Deleted" in forgotten.text)
             expected = "Deleted 1 of your conversations. 1 with other people in them were kept."
             assert forgotten.text == expected
+
+
+async def test_a_person_s_own_conversation_is_the_same_in_messages_and_commands_and_is_reset_everywhere():
+    """A11: with `conversation = "user"`, what others said is neither seen nor reset."""
+    async with loopback() as world:
+        other = world.discord.channel(world.guild, "other")
+        echo = [lambda prompt: f"knows {len(prompt.messages)}"] * 6
+        async with world.running(*echo, conversation="user", context_messages=0):
+            await world.say("@bot I am Ann")
+            assert await world.answers() == ["knows 1"]
+            asked = await ask(world, "ai chat", world.ann, other, message="Who am I?")
+            await world.discord.until(lambda: asked.text == "knows 3")
+            await world.idle()
+            await world.say("@bot I am Bob", world.bob)
+            assert (await world.answers(2))[1] == "knows 1"
+            await ask(world, "ai reset", world.ann, other)
+            await world.say("@bot Who am I?")
+            assert (await world.answers(3))[2] == "knows 1"
+            asked = await ask(world, "ai chat", world.ann, other, message="And now?")
+            await world.discord.until(lambda: asked.text == "knows 3")
+            await world.idle()
+            await world.say("@bot Who am I?", world.bob)
+            assert (await world.answers(4))[3] == "knows 3"
+
+
+async def test_forget_me_finds_all_conversations_however_many_they_are():
+    """A11: a person who was answered every day for years has more of them than one page of the store's keys."""
+    async with loopback() as world, world.running() as bot:
+        count = KEYS_MAX + 5
+        for number in range(count):
+            bot.records.took_part(str(world.ann.id), f"old-{number}")
+        assert len(await bot.records.conversations_of(str(world.ann.id))) == count
+        assert await bot.records.conversations_of(str(world.ann.id)[:-1]) == []
 
 
 async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admins():

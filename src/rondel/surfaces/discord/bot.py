@@ -17,6 +17,7 @@ from typing import Any
 
 import discord
 import msgspec
+from discord.ext import commands
 
 from ...app.app import App
 from ...charge import Scope
@@ -28,8 +29,8 @@ from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
 from .bridge import CommandBridge
-from .context import Gathered, Gatherer, edited
-from .delivery import REQUEST, Delivery
+from .context import KEY, Gathered, Gatherer, edited
+from .delivery import FAILED, REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
 from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
@@ -188,9 +189,14 @@ class DiscordBot:
         lock = self._locks.setdefault(message.channel.id, asyncio.Lock())
         try:
             async with lock:
-                await self._handle(message, place, speaker)
-        except (RondelError, discord.HTTPException) as error:
+                if not await self._is_prefix_command(message):
+                    await self._handle(message, place, speaker)
+        except discord.HTTPException as error:
             log.error("message %s cannot be answered: %s", message.id, error)
+        except RondelError as error:
+            log.error("message %s cannot be answered: %s", message.id, error, exc_info=error.__cause__)
+            with contextlib.suppress(discord.HTTPException):
+                await message.reply(FAILED, allowed_mentions=NOBODY)
         finally:
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
@@ -200,6 +206,13 @@ class DiscordBot:
             return True
         replied = message.reference.resolved if message.reference else None
         return isinstance(replied, discord.Message) and replied.author.id == self.id
+
+    async def _is_prefix_command(self, message: discord.Message) -> bool:
+        """Whether the client itself answers it, as a command of its author (`!ping`)."""
+        client = self.client
+        if not isinstance(client, (commands.Bot, commands.AutoShardedBot)) or not client.all_commands:
+            return False
+        return (await client.get_context(message)).valid
 
     async def on_message_edit(self, message: discord.Message) -> None:
         """A message that is still being answered was edited: the answer takes it into account."""
@@ -315,7 +328,10 @@ class DiscordBot:
         messages = await self.hooks.chat((*gathered.before, gathered.content))
         if not messages:
             raise RondelError("a chat hook left no message to send")
-        content = msgspec.structs.replace(messages[-1], id=gathered.content.id)
+        last, original = messages[-1], gathered.content
+        # A hook may have made a new message. Commands that the model calls need to know where and by whom it was said.
+        opaque = {**last.opaque, KEY: original.opaque[KEY]}
+        content = msgspec.structs.replace(last, id=original.id, author=last.author or original.author, opaque=opaque)
         return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
 
     async def _begin(self, delivery: Delivery) -> None:
@@ -341,6 +357,8 @@ class DiscordBot:
             await delivery.run(watcher, recovers=recovers)
         except RondelError as error:
             log.error("the answer to message %s cannot be delivered: %s", delivery.pending.message, error)
+        except Exception:  # of any kind: an error that leaves this task would end all answers
+            log.exception("the answer to message %s cannot be delivered", delivery.pending.message)
         finally:
             if self.deliveries.get(delivery.pending.message) is delivery:
                 del self.deliveries[delivery.pending.message]
@@ -369,7 +387,7 @@ class DiscordBot:
         place, person = place_of_interaction(interaction), interaction.user
         chosen = await self.chosen(place, speaker_of(person))
         private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
-        id = private if is_private else await self.conversation_id(place, chosen)
+        id = private if is_private else await self.conversation_id(place, chosen, person.id)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         await self.use_engine(conversation, chosen.model)
@@ -417,11 +435,18 @@ class DiscordBot:
     async def conversation_id(self, place: Place, chosen: Chosen, person: int = 0) -> str:
         """Return the bot's conversation in a channel, or with a person if `conversation` says so."""
         if chosen.conversation == "user" and person:
-            base = f"discord-{self.id}-u{place.guild}-{person}"
+            base, whose = f"discord-{self.id}-u{place.guild}-{person}", person
         else:
-            base = f"discord-{self.id}-c{place.channel}"
-        resets = (await self.records.selected(place.channel)).resets
+            base, whose = f"discord-{self.id}-c{place.channel}", place.channel
+        resets = (await self.records.selected(whose)).resets
         return f"{base}.{resets}" if resets else base
+
+    async def reset(self, place: Place, person: discord.User | discord.Member) -> None:
+        """Start a new conversation in a channel, or with this person if `conversation` says so."""
+        chosen = await self.chosen(place, speaker_of(person))
+        whose = person.id if chosen.conversation == "user" else place.channel
+        selected = await self.records.selected(whose)
+        await self.records.select(whose, msgspec.structs.replace(selected, resets=selected.resets + 1))
 
     async def _conversation_of(self, message: discord.Message, place: Place, chosen: Chosen) -> str:
         scoping = chosen.conversation

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from .mentions import tidy_name
 
 if TYPE_CHECKING:
     from .bot import DiscordBot
+
+log = logging.getLogger("rondel.discord")
 
 AnyCommand = app_commands.Command[Any, ..., Any]
 Kind = discord.AppCommandOptionType
@@ -57,6 +60,11 @@ class CommandBridge(Plugin):
         self.tools = list({tool.name: tool for tool in tools}.values())
         self._names = frozenset(tool.name for tool in self.tools)
         self._bot.app.registry.resolve_all()
+        known = [command.qualified_name for command, _ in self._walk()]
+        for wanted in self._wanted:
+            if not any(fnmatchcase(name, wanted) for name in known):
+                hint = nearest(wanted, known)
+                log.warning("`commands` allows %r, and there is no such slash command%s", wanted, hint)
 
     def applies(self, turn: Turn) -> bool:
         return bool(self._names)
@@ -67,22 +75,28 @@ class CommandBridge(Plugin):
         offered = tuple(spec for spec in prompt.tools if spec.name not in self._names)
         return msgspec.structs.replace(prompt, tools=offered)
 
+    @property
+    def _wanted(self) -> list[str]:
+        return [" ".join(one.strip("/").replace("/", " ").split()) for one in self._bot.settings.commands]
+
     def _commands(self) -> Iterator[tuple[AnyCommand, int]]:
+        return ((command, guild) for command, guild in self._walk() if self._is_allowed(command))
+
+    def _walk(self) -> Iterator[tuple[AnyCommand, int]]:
         guilds: dict[int, Any] = getattr(self._tree, "_guild_commands", {})
         for guild in (0, *guilds):
             where = discord.Object(guild) if guild else None
             for command in self._tree.walk_commands(guild=where, type=discord.AppCommandType.chat_input):
-                if isinstance(command, app_commands.Command) and self._is_allowed(command):
+                if isinstance(command, app_commands.Command):
                     yield command, guild
 
     def _is_allowed(self, command: AnyCommand) -> bool:
         name = command.qualified_name
         if name in NEVER or any(one.required and one.type is Kind.attachment for one in command.parameters):
             return False
-        wanted = [" ".join(one.strip("/").replace("/", " ").split()) for one in self._bot.settings.commands]
-        if name.startswith("ai ") and name not in wanted:
+        if name.startswith("ai ") and name not in self._wanted:
             return False
-        return any(fnmatchcase(name, one) for one in wanted)
+        return any(fnmatchcase(name, one) for one in self._wanted)
 
     def _tool(self, command: AnyCommand, guild: int) -> Tool:
         async def run(arguments: dict[str, Any], context: CallContext) -> str:
@@ -141,7 +155,7 @@ class CommandBridge(Plugin):
     def _result(self, interaction: _ToolInteraction, answers: CapturedAnswers, command: AnyCommand) -> str:
         name, failure = command.qualified_name, interaction.failure
         if answers.has_answer or answers.private_failed:
-            return answers.text
+            return f"{answers.text}\n\n(The command failed.)" if interaction.command_failed else answers.text
         if answers.opened_form:
             raise ToolError(f"/{name} opens a form, which only a person can fill in; ask them to use the command")
         if failure is not None:
@@ -149,6 +163,8 @@ class CommandBridge(Plugin):
             raise ToolError(f"/{name} failed: {cause}")
         if interaction.command_failed:
             raise ToolError(f"/{name} was refused for this person")
+        if answers.was_deleted:
+            return "(The command has removed its answer.)"
         raise ToolError(f"/{name} ended without an answer")
 
 

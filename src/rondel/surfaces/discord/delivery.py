@@ -15,12 +15,14 @@ import discord
 import msgspec
 
 from ...contracts.images import image_name
+from ...errors import RondelError
 from ...events import Event, Outcome, RoundFinished, TurnFinished
 from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from .cards import text_of
 from .chunks import LIMIT, chunks
 from .fold import AnswerFold, Asked, Drawn, Reported, Said
+from .hooks import ChatReply
 from .mentions import Names
 from .outlet import Denied, Extras, Gone, Outlet
 from .pending import Pending
@@ -296,10 +298,18 @@ class Delivery:
         if self.pending.replaced is not None:
             return self.pending.replaced
         text = with_end(self._text(piece), piece.end)
-        if self.bot.hooks.has_reply and (changed := await self.bot.hooks.reply(self, text)) is not None:
+        if self.bot.hooks.has_reply and (changed := await self._changed_by_hooks(text)) is not None:
             text, self._extras = changed.text, changed.extras
             await self._keep(replaced=text)
         return text
+
+    async def _changed_by_hooks(self, text: str) -> ChatReply | None:
+        """Return what the reply hooks say instead. If one fails, the answer that it would have changed is not shown."""
+        try:
+            return await self.bot.hooks.reply(self, text)
+        except RondelError as error:
+            log.error("message %s: %s", self.pending.message, error, exc_info=error.__cause__)
+            return ChatReply(FAILED)
 
     async def _show_parts(self, key: str, parts: list[str], extras: Extras | None = None) -> None:
         shown = self._shown.setdefault(key, [])
