@@ -29,8 +29,6 @@ class Metadata(Value, frozen=True):
 
     name: str = ""
     licence: str = ""
-    size_label: str = ""
-    """Such as `1.5B`."""
     architecture: str = ""
     context_tokens: int = 0
     has_tools: bool = False
@@ -58,7 +56,6 @@ def _metadata(found: dict[str, str | int]) -> Metadata:
     return Metadata(
         name=text("general.name")[:200],
         licence=(text("general.license") or text("general.license.name"))[:200],
-        size_label=text("general.size_label")[:20],
         architecture=architecture[:50],
         context_tokens=context_tokens if isinstance(context_tokens, int) else 0,
         has_tools=any(_TOOLS.search(text(key)) for key in (_TEMPLATE, f"{_TEMPLATE}.tool_use")),
