@@ -22,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 
 
 class Forked:
-    """A running `rondel`, as `subprocess.Popen` would have started it. Without `stdin`, that is closed."""
+    """A running `rondel`, as `subprocess.Popen` would have started it. Without `stdin`, that is closed. If the streams
+    are a terminal, `controlled` makes it the one whose keys send signals."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Forked:
         stderr: int | BinaryIO,
         stdin: int | BinaryIO | None,
         warns: bool = False,
+        controlled: bool = False,
     ) -> None:
         request = {
             "arguments": arguments,
@@ -41,6 +43,7 @@ class Forked:
             "env": dict(env),
             "closes_stdin": stdin is None,
             "warns": warns,
+            "controlled": controlled,
         }
         self._report, theirs = socket.socketpair()
         with theirs, open(os.devnull, "rb") as nothing:
@@ -88,16 +91,16 @@ def pipe() -> tuple[BinaryIO, BinaryIO]:
 
 
 def run_rondel(
-    *arguments: str, cwd: Path, env: Mapping[str, str], stdin: bytes | None, timeout_s: float
+    *arguments: str, cwd: Path, env: Mapping[str, str], stdin: bytes | BinaryIO | None, timeout_s: float
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, with these bytes in a pipe as its stdin; without, stdin is closed."""
+    """Run a command to its end. Its stdin is a file, or a pipe with these bytes; without, stdin is closed."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         theirs, ours = pipe()
         with ours:
             with theirs:
-                given = None if stdin is None else theirs
+                given = theirs if isinstance(stdin, bytes) else stdin
                 process = Forked(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err)
-            feeding = threading.Thread(target=_feed, args=(ours, stdin or b""))
+            feeding = threading.Thread(target=_feed, args=(ours, stdin if isinstance(stdin, bytes) else b""))
             feeding.start()
             try:
                 code = process.wait(timeout_s)
