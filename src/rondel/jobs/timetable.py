@@ -111,7 +111,7 @@ class Timetable:
         for scheduled in await self.schedules(conversation):
             await self._services.runtime.recover(scheduled.id)
 
-    # --- its time has come --------------------------------------------------------------------------------------------
+    # --- when a schedule is due ---------------------------------------------------------------------------------------
 
     async def run(self, job: Job) -> None:
         """Start the schedule's turn, then submit the job for its next time."""

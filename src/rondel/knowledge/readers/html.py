@@ -75,5 +75,5 @@ class _Sections(HtmlText):
 
 
 def _is_navigation(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
-    """Whether an element says that it is navigation. Only of these kinds, whose ends must be written."""
+    """Return whether an element is marked as navigation. Only these kinds count: they always have an end tag."""
     return tag in ("div", "ul", "section", "form") and dict(attrs).get("role") in _HIDDEN_ROLES

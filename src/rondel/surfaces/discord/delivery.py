@@ -141,7 +141,7 @@ class Delivery:
             return []
 
     def _has_news(self) -> bool:
-        """Whether text has come that is not shown yet; sets when it will be."""
+        """Return whether there is text that is not shown yet, and set when it will be."""
         if not self.bot.settings.stream or self.bot.hooks.has_reply or self.pending.replaced is not None:
             return False
         for index, piece in enumerate(self.fold.pieces):
