@@ -1,4 +1,6 @@
-"""`rondel` as a process of its own, forked from one that has imported it already: `tests/forkserver.py`."""
+"""`rondel`, or a script that uses it, as a process of its own: forked from one that has imported it already, which is
+`tests/forkserver.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 ROOT = Path(__file__).parent.parent
+SCRIPT_S = 60.0
 
 
 class Forked:
-    """A running `rondel`, as `subprocess.Popen` would have started it. Without `stdin`, that is closed. If the streams
-    are a terminal, `controlled` makes it the one whose keys send signals."""
+    """A running `rondel`, or a script, as `subprocess.Popen` would have started it. Without `stdin`, that is closed. If
+    the streams are a terminal, `controlled` makes it the one whose keys send signals."""
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class Forked:
         stdout: int | BinaryIO,
         stderr: int | BinaryIO,
         stdin: int | BinaryIO | None,
+        script: str = "",
         warns: bool = False,
         controlled: bool = False,
     ) -> None:
@@ -41,6 +45,7 @@ class Forked:
             "arguments": arguments,
             "cwd": str(cwd),
             "env": dict(env),
+            "script": script,
             "closes_stdin": stdin is None,
             "warns": warns,
             "controlled": controlled,
@@ -91,15 +96,21 @@ def pipe() -> tuple[BinaryIO, BinaryIO]:
 
 
 def run_rondel(
-    *arguments: str, cwd: Path, env: Mapping[str, str], stdin: bytes | BinaryIO | None, timeout_s: float
+    *arguments: str,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: bytes | BinaryIO | None,
+    timeout_s: float,
+    script: str = "",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end. Its stdin is a file, or a pipe with these bytes; without, stdin is closed."""
+    """Run a command, or a script, to its end. Its stdin is a file, or a pipe with these bytes; without, stdin is
+    closed."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         theirs, ours = pipe()
         with ours:
             with theirs:
                 given = theirs if isinstance(stdin, bytes) else stdin
-                process = Forked(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err)
+                process = Forked(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, script=script)
             feeding = threading.Thread(target=_feed, args=(ours, stdin if isinstance(stdin, bytes) else b""))
             feeding.start()
             try:
@@ -110,6 +121,13 @@ def run_rondel(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script that uses Rondel to its end, as `python -c` does."""
+    words = tuple(map(str, arguments))
+    done = run_rondel(*words, cwd=Path.cwd(), env=os.environ, stdin=b"", timeout_s=SCRIPT_S, script=script)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def _feed(pipe: BinaryIO, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Imports Rondel once, and forks a process that runs a command for each request of `tests/forked.py`.
+"""Imports Rondel once, and forks a process that runs a command or a script for each request of `tests/forked.py`.
 
 A forked process has its own arguments, environment, folder and streams, and ends like any Python program. It saves only
 the time to import Rondel, which is most of the time of a command.
@@ -102,6 +102,9 @@ if __name__ == "__main__":
     gc.freeze()
     if (request := serve(connection)) is not None:
         become(request)
-        from rondel.cli.main import main
+        if request["script"]:
+            exec(request["script"], {"__name__": "__main__"})
+        else:
+            from rondel.cli.main import main
 
-        sys.exit(main(request["arguments"]))
+            sys.exit(main(request["arguments"]))
