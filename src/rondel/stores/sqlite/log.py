@@ -67,7 +67,8 @@ def since(
         events, position = live.read(connection, conversation, position, worker, after)
     finally:
         connection.execute("rollback")
-    return sorted([*found, *events], key=lambda one: (one.seq, isinstance(one, Live))), position
+    # The sort is stable: an entry comes before the events after it.
+    return sorted([*found, *events], key=lambda one: one.seq), position
 
 
 def _entries(connection: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:

@@ -233,7 +233,7 @@ class DiscordBot:
             await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel)))
 
     async def on_message_delete(self, message: int) -> None:
-        """Nobody waits for the answer to a message that was deleted."""
+        """Stop the answer to a message that was deleted."""
         if (delivery := self.deliveries.get(message)) is not None:
             await delivery.stop()
 
@@ -349,7 +349,7 @@ class DiscordBot:
         self.deliveries[delivery.pending.message] = delivery
         delivery.before = self._shown_last.get(delivery.pending.conversation)
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
-        delivery.attend()  # at once: the typing indicator goes on from that of the preparation
+        delivery.attend()  # at once: the typing indicator continues that of the preparation
         self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
 
     async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool) -> None:
@@ -395,14 +395,20 @@ class DiscordBot:
         where = {"discord": {"channel": place.channel, "message": interaction.id, "person": person.id}}
         content = user(words, id=f"discord-{interaction.id}", author=str(person.id), opaque=where)
         names = ((person.id, person.display_name, person.name),)
-        pending = Pending(interaction.id, place.channel, id, content, (), person_of(person), scope_of(place))
-        pending = msgspec.structs.replace(
-            pending,
-            guild=place.guild,
-            agent=agent,
-            model=chosen.model,
-            seq=(await self.app.journals.current(id)).seq,
-            names=names,
+        gathered = await self._with_hooks(Gathered(content, (), names))
+        pending = Pending(
+            interaction.id,
+            place.channel,
+            id,
+            gathered.content,
+            gathered.before,
+            person_of(person),
+            scope_of(place),
+            place.guild,
+            agent,
+            chosen.model,
+            (await self.app.journals.current(id)).seq,
+            names,
             is_private=is_private,
             is_command=True,
         )
@@ -411,8 +417,6 @@ class DiscordBot:
             return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        gathered = await self._with_hooks(Gathered(content, (), names))
-        pending = msgspec.structs.replace(pending, content=gathered.content, before=gathered.before)
         await self._begin(Delivery(self, pending, interaction.channel, outlet))
 
     # --- settings that change at run time -----------------------------------------------------------------------------

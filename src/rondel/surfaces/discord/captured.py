@@ -17,7 +17,7 @@ from discord.webhook.async_ import AsyncWebhookAdapter
 PRIVATE, V2 = 1 << 6, 1 << 15
 NO_PINGS = {"parse": list[str]()}
 TEXT_CHARS_MAX = 8_000
-DEFERRED, MESSAGE, FORM = 5, 4, 9
+MESSAGE, FORM = 4, 9
 COMPONENTS = {2: "Button", 3: "Menu", 5: "User menu", 6: "Role menu", 7: "Mentionable menu", 8: "Channel menu"}
 
 PRIVATELY = "(The command answered privately: the person can read it in their direct messages. Do not guess it.)"
@@ -43,7 +43,7 @@ class CapturedAnswers(AsyncWebhookAdapter):
         self._answers: dict[int, Answer] = {}  # by message
         self._original = 0
         self._is_private = False
-        self.opened_form = self.was_deferred = self.was_deleted = False
+        self.opened_form = self.was_deleted = False
         self.private_failed = False
 
     @property
@@ -100,7 +100,6 @@ class CapturedAnswers(AsyncWebhookAdapter):
         self._is_private = bool((data.get("flags") or 0) & PRIVATE)
         if kind == MESSAGE:
             message = await self._post(data, multipart, files, is_original=True)
-        self.was_deferred = kind == DEFERRED
         self.opened_form = kind == FORM
         shown = {"id": "1", "type": 2, "response_message_id": message and message["id"]}
         return {"interaction": shown, "resource": {"type": kind, **({"message": message} if message else {})}}

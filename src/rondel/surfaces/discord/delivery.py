@@ -145,7 +145,7 @@ class Delivery:
             return []
 
     def _awaits_text(self) -> bool:
-        """Whether text is to be shown while it streams; sets when."""
+        """Return whether text is to be shown while it streams, and set when it will be."""
         if not self.bot.settings.stream or self.bot.hooks.has_reply or self.pending.replaced is not None:
             return False
         if not self._has_news() and (self._follows or not self.fold.is_streaming):

@@ -542,7 +542,7 @@ def _texts(headers: Json) -> dict[str, str]:
 
 
 def _check_options(command: str, known: dict[str, Json], given: Json) -> None:
-    """Refuse what Discord's own clients let nobody send."""
+    """Refuse what people cannot send with Discord's own clients."""
     if any(option["type"] in (1, 2) for option in known.values()):
         raise LookupError(f"/{command} is a group: {', '.join(f'/{command} {name}' for name in known)}")
     for name, value in given.items():
