@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -312,7 +312,7 @@ class SqliteStore:
         elif self._flushing is None:  # else it is due earlier: nothing may wait longer than a charge
             self.write_within(CHARGES_WAIT_S)
 
-    def ask(self, request: Write) -> Coroutine[Any, Any, Any]:
+    def ask(self, request: Write) -> Awaitable[Any]:
         """Give a request to the writer, and return its result."""
         self._use()
         return self._writing.ask(request)
