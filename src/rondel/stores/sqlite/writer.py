@@ -252,17 +252,18 @@ class Writer:
             self._data_version = version
             self._heed_others(connection)
         for request in group:
-            if isinstance(request, Append):
+            # Types are compared: isinstance takes several times as long for a struct of another type.
+            if type(request) is Append:
                 self._admit(connection, request)
-            elif isinstance(request, FinishJob):
+            elif type(request) is FinishJob:
                 self._finished.append(request.id)
-            elif isinstance(request, Charged):
+            elif type(request) is Charged:
                 self._charged.append(request)
-            elif isinstance(request, Reserve):
+            elif type(request) is Reserve:
                 request.result = self._reserve(cursor, request)
-            elif isinstance(request, Put):
+            elif type(request) is Put:
                 self._values[request.row[:2]] = request
-            elif isinstance(request, Call):
+            elif type(request) is Call:
                 if self._values:
                     self._put_values(cursor)
                 request.result = request.call(connection)
