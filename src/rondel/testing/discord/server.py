@@ -281,8 +281,8 @@ class LoopbackDiscord:
         pings: bool = True,
         files: dict[str, tuple[bytes, str]] | None = None,
     ) -> Json:
-        """Post a message as a person. `files` are bytes and MIME types by name. `@bot` mentions the bot. With `pings`, a
-        reply mentions the person whom it replies to, as it does unless people switch it off."""
+        """Post a message as a person. `files` are bytes and MIME types by name. `@bot` mentions the bot. With `pings`,
+        a reply mentions the person whom it replies to, as it does unless people switch it off."""
         body: Json = {"content": text.replace("@bot", f"<@{self.world.bot.id}>")}
         if reply_to is not None:
             body["message_reference"] = {"message_id": reply_to["id"]}
