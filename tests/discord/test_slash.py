@@ -87,6 +87,9 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
             await world.discord.until(lambda: "Page 2 of 2" in text_of(message))
             assert models(message) == ["model-5", "model-6"]  # and not what the other server used
+            refused = await world.discord.answered(await world.discord.click(world.bob, message, "◀ Newer"))
+            assert refused.text == "This needs the permission Manage Server."
+            assert models(message) == ["model-5", "model-6"]
             (message,) = (await ask(world, "ai usage", rows=3)).answers
             assert models(message) == ["model-0", "model-1", "model-2"]
             await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
@@ -125,6 +128,18 @@ async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
                 world.engine.prompts[-1].messages[0].text
             )
             assert (await ask(world, "ai model")).text == "scripted:test answers here."
+
+
+async def test_a_mode_of_the_configuration_wins_over_a_saved_one_of_the_same_name():
+    """A12"""
+    async with loopback() as world:
+        async with world.running() as bot:
+            await bot.modes.save("pirate", ModeSettings(instructions="Saved."))
+        async with world.running("Arr.", modes={"pirate": ModeSettings(instructions="Configured.")}):
+            await ask(world, "ai mode", name="pirate")
+            await world.say("@bot hi")
+            await world.answers()
+            assert world.engine.prompts[-1].messages[0].text == "Configured."
 
 
 async def test_reset_stop_jobs_trace_and_forget():
