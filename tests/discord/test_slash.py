@@ -15,11 +15,13 @@ from rondel.contracts.ledger import Rule
 from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
+from rondel.surfaces.discord.delivery import FILE_BYTES_MAX
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
 from rondel.testing.discord import Channel, Json, permission_bits, text_of
+from rondel.testing.png import draw_png
 from rondel.text.redaction import Redactor
 from rondel.tools.ask_user import ask_user
-from rondel.values import Usage
+from rondel.values import Media, Usage
 
 from .harness import World, loopback
 
@@ -176,6 +178,35 @@ async def test_reset_stop_jobs_trace_and_forget():
             assert forgotten.text == expected
 
 
+async def test_an_admin_s_trace_does_not_show_what_was_asked_in_private():
+    """A11, B05: a private conversation is newer, and it is not the channel's."""
+    async with loopback() as world, world.running("Public.", "A secret."):
+        await world.say("@bot aloud")
+        await world.answers()
+        asked = await ask(world, "ai chat", world.bob, message="psst", private=True)
+        await world.discord.until(lambda: asked.text == "A secret.")
+        await world.idle()
+        trace = await ask(world, "ai trace")
+        await world.discord.until(lambda: trace.answers[0]["attachments"])
+        url = trace.answers[0]["attachments"][0]["url"]
+        page, _ = world.discord.world.files[url.removeprefix("https://cdn.discordapp.com")]
+        assert b"Public." in page
+        assert b"psst" not in page
+        assert b"secret" not in page
+
+
+async def test_stop_stops_one_s_own_answer_only():
+    """A11"""
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause):
+            await world.say("@bot go")
+            await pause.reached.wait()
+            assert (await ask(world, "ai stop", world.bob)).text == "Nothing is running."
+            pause.release()
+            assert await world.answers() == ["It begins and it ends."]
+
+
 async def test_a_person_s_own_conversation_is_the_same_in_messages_and_commands_and_is_reset_everywhere():
     """A11: with `conversation = "user"`, what others said is neither seen nor reset."""
     async with loopback() as world:
@@ -325,6 +356,21 @@ async def test_a_picture_of_a_tool_is_attached_to_the_answer():
             assert sorted(await world.answers(2)) == ["*a-red-fox.png*", "Here it is."]
             (picture,) = (one for one in world.discord.bot_messages(world.general) if one["attachments"])
             assert picture["attachments"][0]["filename"] == "a-red-fox.png"
+
+
+async def test_a_picture_that_is_too_large_for_discord_is_named():
+    """A04"""
+
+    @tool
+    async def scan() -> Media:
+        "Scan a page."
+        return Media("image", "image/png", draw_png().ljust(FILE_BYTES_MAX + 1, b"\0"), name="page.png")
+
+    async with loopback() as world:
+        agents = [Agent("helper", engine=Scripted(call("scan"), "Scanned."), tools=[scan])]
+        async with world.running(agents=agents):
+            await world.say("@bot scan it")
+            assert sorted(await world.answers(2)) == ["*page.png is too large for Discord.*", "Scanned."]
 
 
 def expire_commands(world: World) -> None:
