@@ -79,6 +79,13 @@ class Tools(commands.Cog):
         await i.response.defer(ephemeral=True)
         await i.delete_original_response()
 
+    @app_commands.command(description="Mentions people")
+    async def loud(self, i: discord.Interaction[Any]) -> None:
+        everybody = discord.AllowedMentions.all()
+        await i.response.send_message(f"{i.user.mention} @everyone", allowed_mentions=everybody)
+        await i.edit_original_response(content=f"{i.user.mention} @here", allowed_mentions=everybody)
+        await i.followup.send(f"again {i.user.mention}", allowed_mentions=everybody)
+
     @app_commands.command(description="Breaks in the middle")
     async def half(self, i: discord.Interaction[Any]) -> None:
         await i.response.send_message("Starting.")
@@ -180,6 +187,14 @@ async def test_a_command_that_removes_its_answer_has_worked():
         assert not result(world).is_error
 
 
+async def test_a_command_that_a_model_calls_notifies_nobody():
+    """A04, B07: whatever its author allows; a stranger can talk a model into any command. `loopback` checks it."""
+    async with called("loud") as world:
+        assert await done(world) == [f"<@{world.bob.id}> @here", f"again <@{world.bob.id}>"]
+        sent = world.discord.sent("POST", "/messages") + world.discord.sent("PATCH", "/messages/")
+        assert [request.body["allowed_mentions"]["parse"] for request in sent] == [[]] * len(sent)
+
+
 async def test_the_model_learns_that_a_command_failed_after_its_first_answer():
     """B08"""
     async with called("half") as world:
@@ -195,6 +210,36 @@ async def test_a_command_can_wait_for_a_click():
         await world.discord.click(world.bob, world.discord.bot_messages(world.general)[0], "Sure")
         assert await done(world) == ["Confirmed."]
         assert result(world).text == "Confirmed."
+
+
+async def test_the_commands_of_a_server_are_offered_and_run_there_only():
+    """B06: `copy_global_to` gives a server its own copy, which must not hide the command from the others."""
+    async with loopback() as world:
+        elsewhere = world.discord.channel(world.discord.guild("Elsewhere", world.bob), "general")
+
+        class PerServer(OwnBot):
+            async def setup_hook(self) -> None:
+                await super().setup_hook()
+                own = app_commands.Command(name="own", description="Of one server", callback=say_own)
+                self.tree.add_command(own, guild=world.guild)
+                self.tree.copy_global_to(guild=world.guild)
+
+        async def say_own(i: discord.Interaction[Any]) -> None:
+            await i.response.send_message("of this server")
+
+        steps = [call("own"), call("size", size=1), "Done.", call("own"), call("size", size=3), "Done."]
+        client = PerServer(
+            "!", intents=discord.Intents.all(), connector=world.discord.connector(), guild_ready_timeout=0.01
+        )
+        async with world.running(*steps, client=client, commands=["own", "size"]):
+            await world.say("@bot please", world.bob)
+            assert await world.answers(3) == ["of this server", "Small is 1", "Done."]
+            assert {spec.name for spec in world.engine.prompts[-1].tools} == {"own", "size"}
+            await world.say("@bot please", world.bob, elsewhere)
+            assert await world.answers(2, elsewhere) == ["Large is 3", "Done."]
+            assert [spec.name for spec in world.engine.prompts[-1].tools] == ["size"]
+            parts = [part for message in world.engine.prompts[-1].messages for part in message.parts]
+            assert [part.is_error for part in parts if isinstance(part, ToolResult)] == [True, False]
 
 
 async def test_an_allowed_command_that_does_not_exist_is_reported(caplog: pytest.LogCaptureFixture):
