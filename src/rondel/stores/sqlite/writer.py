@@ -63,6 +63,8 @@ class Writer:
         self._patient: sqlite3.Connection | None = None
         self._eager: sqlite3.Connection | None = None
         self._eager_commits = 0
+        self.looks = 0  # how many commits on the loop's thread have looked whether another connection has written
+        self.others = 0  # how many commits found that one had
         self._worker: Worker | None = None
         self._data_versions: dict[sqlite3.Connection, int] = {}
         self._known: dict[str, ConversationInfo] = {}
@@ -136,6 +138,7 @@ class Writer:
                 request.error = request.result = None
             return False
         self._eager_commits += 1
+        self.looks += 1
         return True
 
     def _is_small(self, group: list[Write]) -> bool:
@@ -287,6 +290,7 @@ class Writer:
 
     def _heed_others(self, connection: sqlite3.Connection) -> None:
         """Another connection has written since: drop what this writer knows."""
+        self.others += 1
         self._data_versions[connection] = connection.execute("pragma data_version").fetchone()[0]
         self._known.clear()
         self._reservations.look_again()
