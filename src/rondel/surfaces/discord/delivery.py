@@ -45,7 +45,7 @@ class Delivery:
         self.bot, self.pending, self.channel = bot, pending, channel
         self.started_at = bot.app.clock.now()
         self.conversation: Conversation = bot.conversation(pending)
-        self.fold = AnswerFold(pending.content.id, "", report_jobs=bot.settings.report_jobs)
+        self.fold = AnswerFold(pending.content.id, report_jobs=bot.settings.report_jobs)
         self.view: TurnView | None = None
         self.before: asyncio.Event | None = None
         """Set when the answer before this one in the conversation is shown: answers keep the order of their turns."""
@@ -83,7 +83,7 @@ class Delivery:
             watcher.close()
             raise
         self.view.close()  # it is only used to stop the turn: the whole conversation is watched
-        self.fold = AnswerFold(pending.content.id, self.view.id, report_jobs=self.bot.settings.report_jobs)
+        self.fold.expect(self.view.id)
         return watcher
 
     async def run(self, watcher: Watcher, *, recovers: bool = False) -> None:

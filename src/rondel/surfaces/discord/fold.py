@@ -75,9 +75,9 @@ State: TypeAlias = Literal["queued", "working", "waiting", "over"]
 class AnswerFold:
     """Feed it every event of the conversation after the position at which the message was sent."""
 
-    def __init__(self, message: str, turn: str, *, report_jobs: bool = True) -> None:
+    def __init__(self, message: str, *, report_jobs: bool = True) -> None:
         self._message = message
-        self._turns = {turn}
+        self._turns: set[str] = set()
         self._current = ""
         self._is_own = False  # whether the current turn is one of this answer
         self._reports = report_jobs
@@ -88,6 +88,10 @@ class AnswerFold:
         self._follow_ups: set[str] = set()  # turns of inline jobs that have not ended
         self.running: dict[str, str] = {}  # the names of the calls that run now
         self.calls: list[ToolCall] = []
+
+    def expect(self, turn: str) -> None:
+        """Take what happens in this turn for the answer, also if it adds no message."""
+        self._turns.add(turn)
 
     @property
     def state(self) -> State:
