@@ -25,7 +25,7 @@ from . import key_values, ledger, live, worker
 from .backlog import Backlog
 from .executor import Executor
 from .file import DatabaseFile
-from .log import INFO_COLUMNS, EntryRow, row_of, stored_info
+from .log import INFO_COLUMNS, EntryRow, listed, row_of, stored_info
 from .queue import Queue
 from .requests import Append, Call, Charged, FinishJob, Put, Reserve, Write
 from .reservations import Reservations
@@ -334,6 +334,10 @@ class Writer:
         if self._changed:
             self._infos = {id: self._known[id].after(*entries) for id, entries in self._changed.items()}
             _insert(connection, _upsert_infos, [row_of(info) for info in self._infos.values()])
+            for id, info in self._infos.items():
+                # Rarely: their indexes are written only then.
+                if (now := listed(info)) != listed(self._known[id]):
+                    connection.execute("update conversations set person = ?, hour = ? where id = ?", (*now, id))
         if self._rows:
             _insert(connection, _insert_entries, self._rows)
             self._rows.clear()
@@ -499,5 +503,5 @@ def _insert_entries(rows: int) -> str:
 def _upsert_infos(rows: int) -> str:
     names = INFO_COLUMNS.split(", ")
     values = ", ".join(["(" + ", ".join("?" * len(names)) + ")"] * rows)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in ("id", "person"))
     return f"insert into conversations ({INFO_COLUMNS}) values {values} on conflict (id) do update set {updates}"
