@@ -26,10 +26,8 @@ class Append(Write):
         self, conversation: str, entries: Sequence[Entry], rows: Sequence[EntryRow], *, awaited: bool = True
     ) -> None:
         self.conversation, self.entries, self.rows, self.awaited = conversation, entries, rows, awaited
-
-    @property
-    def size(self) -> int:
-        return sum([len(row[4]) for row in self.rows])
+        for row in rows:
+            self.size += len(row[4])
 
 
 class FinishJob(Write):
@@ -73,8 +71,4 @@ class Put(Write):
     """A value to keep under a key, or None to remove it. No caller waits for it."""
 
     def __init__(self, row: KeyValueRow, now: float) -> None:
-        self.row, self.now = row, now
-
-    @property
-    def size(self) -> int:
-        return len(self.row[2] or b"")
+        self.row, self.now, self.size = row, now, len(row[2] or b"")
