@@ -99,16 +99,17 @@ class SqliteStore:
         self._use()
         if not events:
             raise no_events(conversation)
-        entries = [Entry(seq + offset, at, event) for offset, event in enumerate(events)]
+        entries, rows = list[Entry](), list[log.EntryRow]()
         try:
-            rows = [
-                (conversation, entry.seq, at, _kinds[type(entry.event)], _encode(entry).decode()) for entry in entries
-            ]
+            for number, event in enumerate(events, seq):
+                entry = Entry(number, at, event)
+                entries.append(entry)
+                rows.append((conversation, number, at, _kinds[type(event)], _encode(entry).decode()))
         except (TypeError, ValueError, RecursionError) as error:
             raise not_json(f"an event for conversation {conversation!r}", error) from error
         if conversation in self._seqs:
             self._seqs[conversation] = entries[-1].seq
-        if self._subscriptions.has_pending:
+        if self._subscriptions.pending:
             self._subscriptions.flush()
         self._subscriptions.changed(conversation)
         if wait:
@@ -367,8 +368,8 @@ class SqliteStore:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
         assert self._loop is not None, "a store is in use before anything is posted"
         due = self._loop.time() + delay_s
-        is_alone = self._writing.posted == 1 and not self._subscriptions.has_pending
-        self._due = due if is_alone else min(due, self._due)  # what was posted before a lonely one is written
+        if due < self._due or (self._writing.posted == 1 and not self._subscriptions.pending):
+            self._due = due  # what was posted before a lonely one is written
         if self._flushing is not None:
             if self._flush_at <= due:
                 return
@@ -401,7 +402,7 @@ class SqliteStore:
     def _flush(self) -> None:
         assert self._loop is not None, "a store is in use before anything is posted"
         self._flushing = None
-        if self._due > self._loop.time() and (self._writing.posted or self._subscriptions.has_pending):
+        if self._due > self._loop.time() and (self._writing.posted or self._subscriptions.pending):
             # What this was set for is written, together with something else. The rest may still wait for the same.
             self._flush_at, self._flushing = self._due, self._loop.call_at(self._due, self._flush)
             return

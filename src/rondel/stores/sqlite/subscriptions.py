@@ -50,7 +50,7 @@ class Subscriptions:
         self._looking = self._is_failing = False
         self._version = 0
         self._ends: dict[str, End] = {}  # the last entry and live event of each watched conversation, at the last look
-        self._pending: dict[str, list[tuple[int, list[Event]]]] = {}
+        self.pending: dict[str, list[tuple[int, list[Event]]]] = {}
         self._written_at = 0.0
         self._expiring: asyncio.TimerHandle | None = None
 
@@ -112,7 +112,7 @@ class Subscriptions:
     # --- watchers elsewhere -------------------------------------------------------------------------------------------
 
     def publish(self, conversation: str, seq: int, event: Event) -> None:
-        batches = self._pending.setdefault(conversation, [])
+        batches = self.pending.setdefault(conversation, [])
         if not batches or batches[-1][0] != seq:
             batches.append((seq, []))
         events = batches[-1][1]
@@ -123,7 +123,7 @@ class Subscriptions:
 
     def flush(self) -> None:
         """Have the collected events written, before whatever is appended next: watchers read both in order."""
-        pending, self._pending = self._pending, {}
+        pending, self.pending = self.pending, {}
         now = self._store.now()
         for conversation, batches in pending.items():
             for seq, events in batches:
@@ -135,10 +135,6 @@ class Subscriptions:
             self._written_at = now
             if self._expiring is None:
                 self._expire_later()
-
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._pending)
 
     def _expire_later(self) -> None:
         self._expiring = asyncio.get_running_loop().call_later(live.KEEP_S, self._expire)
