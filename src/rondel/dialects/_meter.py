@@ -53,6 +53,7 @@ class EventMeter:
 
     name = ""
     ends_with = ""  # the event that ends an answer, named in the error if it is missing
+    end = b""  # the last event, if its data is not JSON
     marks: tuple[bytes, ...] = ()  # once an answer is under way, an event without any of these is one more piece of it
     piece: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyObject)
     pieces: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[AnyObject])
@@ -95,7 +96,7 @@ class EventMeter:
             data = self._whole_events(data)
         if data:
             self._last = data
-        # Anything but plain pieces (a comment, the end, nonsense) is looked at event by event.
+        # Anything but plain pieces (a comment, nonsense) is looked at event by event.
         every = bool(data) and not self._are_pieces(data)
         if not self.token_seen or every:
             return self._look(data, every=every)
@@ -105,8 +106,15 @@ class EventMeter:
         return data
 
     def _are_pieces(self, data: bytes) -> bool:
-        """Whether these are events in the usual form with JSON objects as data. They are decoded as one list, which is
-        much faster; the count shows if two broken events only make an object together."""
+        """Whether these are events in the usual form with JSON objects as data; the last one may be the `end`. They are
+        decoded as one list, which is much faster; the count shows if two broken events only make an object together.
+        """
+        if data[-3:] != b"}\n\n":
+            if not self.end or not data.endswith(self.end):
+                return False
+            data = data[: -len(self.end)]
+            if not data:
+                return True
         if data[-3:] != b"}\n\n" or (begin := _BEGIN.match(data)) is None:
             return False
         events = data[begin.end() : -2]
@@ -221,7 +229,11 @@ class EventMeter:
             return (start, match.end()) if match else None
         at = start
         if self.token_seen and not every:
-            at = min((found for mark in self.marks if (found := data.find(mark, start)) >= 0), default=-1)
+            at = -1
+            for mark in self.marks:
+                found = data.find(mark, start)
+                if found >= 0 and (at < 0 or found < at):
+                    at = found
             if at < 0:
                 return None
             before = data.rfind(b"\n\n", start, at)

@@ -258,8 +258,10 @@ def tools_in(body: Json, *schema: str) -> object:
 
 def _but(path: tuple[str, ...], fields: dict[str, msgspec.Raw]) -> Json:
     """Decode the fields of an object, except for a large object at the path."""
-    name = path[0]
-    return {key: _left(path, raw) if key == name else decode_json(raw) for key, raw in fields.items()}
+    decoded: Json = {}
+    for key, raw in fields.items():  # a comprehension would be a call of its own
+        decoded[key] = _left(path, raw) if key == path[0] else decode_json(raw)
+    return decoded
 
 
 def _left(path: tuple[str, ...], raw: msgspec.Raw) -> Any:

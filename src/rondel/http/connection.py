@@ -46,12 +46,17 @@ class Answer:
 
     async def read(self) -> bytes:
         """Wait for the next bytes of the body; empty at the end."""
-        while not self.pieces:
+        while (data := self.received()) is None:
+            await self.arrival()
+        return data
+
+    def received(self) -> bytes | None:
+        """Return the bytes of the body that have arrived since the last time; empty at the end, and None if there are
+        none yet."""
+        if not self.pieces:
             if self._failure is not None:
                 raise self._failure
-            if self.ended:
-                return b""
-            await self._wait()
+            return b"" if self.ended else None
         pieces, self.pieces = self.pieces, []
         self.unread, self._bytes_seen = 0, True
         if self._held_back:
@@ -80,10 +85,10 @@ class Answer:
         while not self.status:
             if self._failure is not None:
                 raise self._failure
-            await self._wait()
+            await self.arrival()
 
-    def _wait(self) -> asyncio.Future[None]:
-        """Return what `wake` ends."""
+    def arrival(self) -> asyncio.Future[None]:
+        """Return what ends when something has arrived, or nothing will any more."""
         connection = self._connection
         waiter = self._waiter = connection.loop.create_future()
         since = self.waiting_since = connection.time()

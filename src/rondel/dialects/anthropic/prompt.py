@@ -65,6 +65,8 @@ _KNOWN = (
 )
 SERVER = "mcp_server"
 """The field of a toolset that has its server: the request lists servers apart from their tools."""
+_CUSTOM = ("custom", None)  # the types of a tool that the caller runs
+_PLAIN_TOOL = frozenset(("type", "name", "description", "input_schema"))
 _SAMPLING = ("temperature", "top_p", "top_k")
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 
@@ -253,17 +255,15 @@ def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
 
 
 def _read_tool(raw: Json) -> ToolSpec:
-    kind = text_field(raw, "type", "custom")
-    if kind != "custom":
+    if raw.get("type", "custom") not in _CUSTOM:
+        kind = text_field(raw, "type")
         return ToolSpec(text_field(raw, "name", kind), opaque={NAME: whole(raw)})
-    kept = extras(raw, "type", "name", "description", "input_schema", "strict")
-    return ToolSpec(
-        text_field(raw, "name"),
-        text_field(raw, "description", ""),
-        schema_field(raw, "input_schema"),
-        maybe(raw, "strict", bool),
-        opaque(NAME, kept),
-    )
+    name, description = text_field(raw, "name"), text_field(raw, "description", "")
+    schema = schema_field(raw, "input_schema")
+    if _PLAIN_TOOL.issuperset(raw):  # as nearly all are
+        return ToolSpec(name, description, schema)
+    kept = extras(raw, "strict", *_PLAIN_TOOL)
+    return ToolSpec(name, description, schema, maybe(raw, "strict", bool), opaque(NAME, kept))
 
 
 def _read_options(body: Json, kept: Json) -> Options:

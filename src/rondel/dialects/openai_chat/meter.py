@@ -50,9 +50,11 @@ def ask_for_usage(fields: dict[str, msgspec.Raw]) -> bool:
 class Meter(EventMeter):
     name = NAME
     ends_with = "finish reason"
+    end = encode("", _DONE)
     marks = (
         *(b'"error"', b'"finish_reason":"', b'"usage":{'),
         *(b'"finish_reason": "', b'"usage": {'),  # as some servers write JSON
+        _DONE,
     )
 
     def __init__(self, *, hides_usage: bool) -> None:

@@ -125,11 +125,13 @@ def _write_options(options: Options, tokens_max_field: str) -> Json:
 
 
 def _write_tool(spec: ToolSpec) -> Json | None:
-    kept = own(spec, NAME) if spec.opaque else {}
-    if "type" in kept:
-        return kept
-    if is_server_tool(spec):
-        return None
+    kept: Json = {}
+    if spec.opaque:
+        kept = own(spec, NAME)
+        if "type" in kept:
+            return kept
+        if is_server_tool(spec):
+            return None
     function: Json = {"name": name_sent(spec.name, TOOL_NAME_MAX)}
     if spec.description:
         function["description"] = spec.description

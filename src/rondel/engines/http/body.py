@@ -28,9 +28,12 @@ class Body:
 
     async def read(self) -> bytes:
         """Return what has arrived, as soon as anything has; b"" at the end."""
+        # As `Answer.read`, without its coroutine: this is called for every token.
         # Raised after the except clause, so that our error has no context, which could hold a secret.
+        answer = self._answer
         try:
-            data = await self._answer.read()
+            while (data := answer.received()) is None:
+                await answer.arrival()
         except HttpError as error:
             failure = self._failure(error)
         else:

@@ -56,8 +56,9 @@ class Exchange:
         rest = candidates
         looked_at = bool(opening.agent) or self._parts.turns.may_apply(request)
         if not looked_at and not self._parts.traced and not await self._goes_on_here():
-            rest = await self._relay(candidates)
-            if not rest:
+            relayed, rest = await self._relay(candidates)
+            if relayed is not None:
+                await self._pass_on(relayed)
                 return
         bridge = self._bridge = TurnBridge(self._parts, request, self.outgoing, self.record, self._began)
         try:
@@ -114,17 +115,18 @@ class Exchange:
         previous = self.request.field(PREVIOUS)
         return isinstance(previous, str) and await self._parts.responses.knows(self.request.key, previous)
 
-    async def _relay(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Relay the request to the engines that speak the caller's dialect, in order. Returns the engines that are left
-        when the next one speaks another dialect or would reject earlier messages; none if the request was answered."""
+    async def _relay(self, candidates: list[Candidate]) -> tuple[ChargedAnswer | None, list[Candidate]]:
+        """Relay the request to the engines that speak the caller's dialect, in order. Returns the answer, which has
+        begun, or the engines that are left when the next one speaks another dialect or would reject earlier messages.
+        """
         request = self.request
         relay = passthrough(request.dialect)
         if relay is None or request.has_unsigned:
-            return candidates
+            return None, candidates
         path = f"{request.dialect.path}?{request.query}" if request.query else ""
         for index, (engine, account) in enumerate(candidates):
             if dialect_of(engine) != request.dialect.name or not relay.takes(request.fields, engine.facts):
-                return candidates[index:]
+                return None, candidates[index:]
             self.record.engine = account
             self.record.attempts += 1
             scope, bound = scope_of(request, engine.name), self._parts.turns.reply_bound
@@ -137,8 +139,7 @@ class Exchange:
                 self._parts.outages.failed(account, error)
                 continue
             self._parts.outages.answered(account)
-            await self._pass_on(relayed)
-            return []
+            return relayed, []
         assert self._own_words is not None, "there is at least one engine"
         raise self._own_words
 
