@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
-import discord
 import pytest
 
 from rondel import Agent
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
-from rondel.surfaces.discord import mounting
 from rondel.testing import Pause
 
 from .harness import World, loopback
@@ -155,18 +152,3 @@ async def test_the_ledger_and_the_transcript_know_who_spoke_where():
         for by, value in (("person", world.bob), ("channel", world.general), ("guild", world.guild)):
             totals = await world.app.ledger.totals(by=by, value=str(value.id), window="day")  # type: ignore[attr-defined]
             assert totals.calls == 1
-
-
-async def test_what_discord_sends_is_decoded_as_the_standard_library_does(monkeypatch: pytest.MonkeyPatch):
-    """Only faster: if discord.py calls this function no more, the first assertion fails."""
-    decode, texts = mounting._from_json, list[str | bytes]()
-    monkeypatch.setattr(discord.utils, "_from_json", json.loads)
-    monkeypatch.setattr(mounting, "_from_json", lambda text: texts.append(text) or decode(text))
-    async with loopback() as world, world.running("Fine."):
-        await world.say("@bot how are you?")
-        assert await world.answers() == ["Fine."]
-    assert len(texts) > 3
-    assert [decode(text) for text in texts] == [json.loads(text) for text in texts]
-    assert decode('"\\ud800"') == "\ud800"
-    with pytest.raises(json.JSONDecodeError):
-        decode("{")

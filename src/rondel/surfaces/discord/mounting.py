@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
 import discord
-import msgspec
 from discord import app_commands
 from discord.ext import commands
 
@@ -48,9 +46,6 @@ class RondelClient(commands.AutoShardedBot):
         both = app_commands.AppCommandContext(guild=True, dm_channel=True)
         super().__init__(command_prefix=_no_prefix, help_command=None, allowed_contexts=both, **options)
         self._wanted = tuple(extensions)
-        # discord.py has orjson do this where that is installed; everything that Discord sends is decoded here.
-        if not discord.utils.HAS_ORJSON:
-            discord.utils._from_json = _from_json  # pyright: ignore[reportPrivateUsage]
 
     async def login(self, token: str) -> None:
         if self.http.connector is discord.utils.MISSING:
@@ -66,13 +61,6 @@ class RondelClient(commands.AutoShardedBot):
 
     async def on_message(self, message: discord.Message, /) -> None:
         """No message is a command: the surface hears them all."""
-
-
-def _from_json(text: str | bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)  # takes a quarter of the time
-    except msgspec.DecodeError:
-        return json.loads(text)  # the standard library takes more, and its error is the one that discord.py expects
 
 
 async def _no_prefix(client: Any, message: discord.Message) -> list[str]:
