@@ -84,6 +84,8 @@ class Child:
         seen = world.gateway.identified
         child = cls(await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=pipe, stdout=pipe))
         while world.gateway.identified == seen:
+            if child._process.returncode is not None:
+                raise RuntimeError(f"the bot {kind!r} ended before it had connected")
             await asyncio.sleep(0.01)
         await asyncio.sleep(1.5)  # it reads its guilds
         return child

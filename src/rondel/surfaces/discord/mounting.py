@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import discord
+import msgspec
 from discord import app_commands
 from discord.ext import commands
 
