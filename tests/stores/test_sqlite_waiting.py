@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,46 @@ async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(pat
         # Without checkpoints the log would hold every page that was ever written, several for each commit.
         assert (tmp_path / "rondel.db-wal").stat().st_size < AT_ONCE_COMMITS_MAX * 6 * 2048
         assert len(await store.read("c")) == 3 * AT_ONCE_COMMITS_MAX - 1
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_everybody_here_sees_what_had_to_wait_for_another_process(path: Path, wait: bool) -> None:
+    seen: list[list[int]] = [[], []]
+    async with asyncio.timeout(20), SqliteStore(path) as store:
+        await store.put_job(turn("a"))  # the claim: nobody else can write, so nobody looks for that
+        await store.append("c", 1, SAID, at=1.0)
+
+        async def watch(seqs: list[int]) -> None:
+            async for entry in store.tail("c"):
+                seqs.append(entry.seq)
+                if entry.seq == 2:
+                    break
+
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            async with asyncio.TaskGroup() as group:
+                for seqs in seen:
+                    group.create_task(watch(seqs))
+                while seen != [[1], [1]]:
+                    await asyncio.sleep(0.001)
+                other.execute("begin immediate")
+                group.create_task(store.append("c", 2, SAID, at=1.0, wait=wait))
+                await asyncio.sleep(0.1)
+                assert seen == [[1], [1]]
+                other.execute("commit")
+    assert seen == [[1, 2], [1, 2]]
+
+
+async def test_what_nobody_waits_for_is_read_by_everybody(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        await store.append("c", 1, SAID, at=1.0)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            await store.append("c", 2, SAID, at=1.0, wait=False)
+            async with asyncio.TaskGroup() as group:
+                reads = [group.create_task(store.read("c")) for _ in range(3)]
+                await asyncio.sleep(0.1)
+                other.execute("commit")
+        assert [len(read.result()) for read in reads] == [2, 2, 2]
 
 
 async def test_a_job_that_was_taken_over_is_not_claimed_before_it_runs(path: Path) -> None:
