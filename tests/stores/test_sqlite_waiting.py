@@ -14,7 +14,7 @@ import pytest
 from rondel.errors import StoreConflict
 from rondel.events import MessageAdded
 from rondel.stores.sqlite import SqliteStore
-from rondel.stores.sqlite.writer import AT_ONCE_COMMITS_MAX
+from rondel.stores.sqlite.writer import AT_ONCE_BYTES_MAX, AT_ONCE_COMMITS_MAX
 from rondel.values import user
 from tests.contracts.workshop import turn
 
@@ -90,6 +90,26 @@ async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(pat
         # Without checkpoints the log would hold every page that was ever written, several for each commit.
         assert (tmp_path / "rondel.db-wal").stat().st_size < AT_ONCE_COMMITS_MAX * 6 * 2048
         assert len(await store.read("c")) == 3 * AT_ONCE_COMMITS_MAX - 1
+
+
+def log_begun(path: Path) -> bytes:
+    """What identifies a write-ahead log since it was begun: its header's number of the checkpoint, and the salts."""
+    with Path(f"{path}-wal").open("rb") as log:
+        return log.read(24)[12:]
+
+
+@pytest.mark.parametrize("size", [AT_ONCE_BYTES_MAX + 1, 3_000_000])
+async def test_no_commit_on_the_loops_thread_begins_a_log(path: Path, size: int) -> None:
+    """The first commit of a log waits for the disk: it syncs the log's header."""
+    async with SqliteStore(path) as store:
+        large = (MessageAdded(user("x" * size)),)
+        begun: set[bytes] = set()
+        for seq in range(1, 200, 2):
+            await store.append("c", seq, large if len(begun) < 3 else SAID, at=1.0)
+            begun.add(before := log_begun(path))
+            await store.append("c", seq + 1, SAID, at=1.0)
+            assert log_begun(path) == before
+        assert len(begun) == 3, "the log was moved into the database twice"
 
 
 @pytest.mark.parametrize("wait", [True, False])

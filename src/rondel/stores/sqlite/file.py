@@ -238,6 +238,14 @@ class DatabaseFile:
         connection.execute(f"pragma busy_timeout = {int(self._busy_timeout_s * 1000) if waits else 0}")
         connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if waits else 0}")
 
+    def log_moved_at(self) -> int:
+        """When the log, or a part of it, was last moved into the database by any process: nothing else writes there.
+        In nanoseconds; 0 if the file is gone."""
+        try:
+            return os.stat(self._database).st_mtime_ns
+        except OSError:
+            return 0
+
     def close(self, connection: sqlite3.Connection) -> None:
         with self._counting:
             self._connections -= 1

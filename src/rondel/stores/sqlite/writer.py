@@ -86,10 +86,13 @@ class Writer:
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
         with self._waiting():
+            moved_at = self._file.log_moved_at()
             late = self._write_backlog() if self.backlog.is_due else []
             # First: a job that is put again under its old id must not be deleted.
             unforgotten, self._unforgotten = self._unforgotten, []
             self._serve([*unforgotten, *group])
+            if self._connection is not None:
+                self._move_log(self._connection, moved_at)
         if self.backlog.requests or self._unforgotten:
             self._retry_later()
         group += late
@@ -126,9 +129,6 @@ class Writer:
                 for request in part:
                     request.error = None
                 self._serve(part)
-            return
-        if self._commits_at_once >= AT_ONCE_COMMITS_MAX:
-            self._checkpoint(connection)
 
     def serve_at_once(self, group: list[Write]) -> bool:
         """Commit a group without waiting for anything. Return False, with nothing done, if that is not possible."""
@@ -161,16 +161,19 @@ class Writer:
             charges += request.charges
         return size <= AT_ONCE_BYTES_MAX and charges <= CHARGES_AT_ONCE_MAX and self._unrolled < ledger.ROLL_UP_EVERY
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Move the write-ahead log into the database. The first commit after that syncs the log: make one here.
+    def _move_log(self, connection: sqlite3.Connection, moved_at: int) -> None:
+        """Move the write-ahead log into the database if many commits were made at once. If it was moved since
+        `moved_at`, here or by a large commit, the next commit begins a new log and syncs it: make one here.
 
         A failure is not that of the group that was just committed, and the next checkpoint makes up for it.
         """
-        self._commits_at_once = 0
         try:
-            connection.execute("pragma wal_checkpoint(passive)").fetchone()
-            version: int = connection.execute("pragma user_version").fetchone()[0]
-            connection.execute(f"pragma user_version = {version}")
+            if self._commits_at_once >= AT_ONCE_COMMITS_MAX:
+                self._commits_at_once = 0
+                connection.execute("pragma wal_checkpoint(passive)").fetchone()
+            if self._file.log_moved_at() != moved_at:
+                version: int = connection.execute("pragma user_version").fetchone()[0]
+                connection.execute(f"pragma user_version = {version}")
         except sqlite3.Error as error:
             logger.warning("the log of %s could not be moved into it yet: %s", self._path, error)
 
