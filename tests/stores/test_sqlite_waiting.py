@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from rondel.errors import StoreConflict
+from rondel.charge import Scope
+from rondel.contracts.ledger import Rule
+from rondel.errors import StoreConflict, TokenLimitError
 from rondel.events import MessageAdded
+from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.writer import AT_ONCE_BYTES_MAX, AT_ONCE_COMMITS_MAX
-from rondel.values import user
+from rondel.values import Usage, user
 from tests.contracts.workshop import turn
 
 SAID = (MessageAdded(user("hello")),)
@@ -110,6 +113,31 @@ async def test_no_commit_on_the_loops_thread_begins_a_log(path: Path, size: int)
             await store.append("c", seq + 1, SAID, at=1.0)
             assert log_begun(path) == before
         assert len(begun) == 3, "the log was moved into the database twice"
+
+
+async def test_a_rule_of_several_dimensions_adds_up_what_is_old_beside_the_loop(path: Path) -> None:
+    """There may be millions of charges, and all of them are looked at when such a rule is new."""
+    scope = Scope("chat", "X", key="k", person="ada")
+    async with SqliteStore(path) as store:
+        await Ledger(store.ledger_store).record(scope, Usage(100, 0))
+        rules = [Rule({"key": "*", "person": "*"}, "day", tokens=150, mode="block")]
+        ledger = Ledger(store.ledger_store, rules=rules)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count_turns())
+            reservation = await ledger.reserve(scope, tokens=lambda: (20, 0))
+            assert turns > 0, "the loop ran meanwhile"
+            counting.cancel()
+        with pytest.raises(TokenLimitError):
+            await ledger.reserve(scope, tokens=lambda: (31, 0))
+        ledger.void(reservation)
 
 
 @pytest.mark.parametrize("wait", [True, False])

@@ -17,6 +17,7 @@ from math import inf
 
 import msgspec
 
+from ...charge import ALL
 from ...contracts.ledger import Account, Balance, Refusal
 from ...contracts.runtime import Claim, Job
 from ...contracts.store import ConversationInfo, not_next, works_elsewhere
@@ -47,6 +48,10 @@ AT_ONCE_COMMITS_MAX = 1_000
 _encode = msgspec.json.Encoder().encode
 
 
+class _TakesLongError(Exception):
+    """Something may not be done on the loop's thread."""
+
+
 class Writer:
     """Only one thread at a time may be in here: `StoreThread` has the lock."""
 
@@ -63,6 +68,7 @@ class Writer:
         self.backlog = Backlog(file.path)
         # One connection for both threads: each would take the other's commits for those of another process.
         self._connection: sqlite3.Connection | None = None
+        self._waits = False
         self._commits_at_once = 0
         self._worker: Worker | None = None
         self._data_version: int | None = None
@@ -79,7 +85,7 @@ class Writer:
         self._unrolled = 0
         self._reconciled_at = -inf
         self._scopes = Scopes()
-        self._reservations = Reservations(self._scopes)
+        self._reservations = Reservations(self._scopes, self._roll_up)
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
         self._untold: dict[str, Exception] = {}
 
@@ -100,11 +106,13 @@ class Writer:
     @contextmanager
     def _waiting(self) -> Generator[None]:
         """What is done meanwhile may wait: it is done on the writer thread. A new connection may wait, too."""
+        self._waits = True
         if self._connection is not None:
             self._file.let_wait(self._connection, waits=True)
         try:
             yield
         finally:
+            self._waits = False
             if self._connection is not None:
                 self._file.let_wait(self._connection, waits=False)
 
@@ -434,6 +442,11 @@ class Writer:
 
     def roll_up(self, connection: Executor, dimension: str, now: float) -> None:
         self._bring_forward(connection, now)
+        self._roll_up(connection, dimension)
+
+    def _roll_up(self, connection: Executor, dimension: str = ALL) -> None:
+        if not self._waits:
+            raise _TakesLongError
         self._unrolled = 0
         ledger.roll_up(connection, dimension)
 
@@ -451,8 +464,7 @@ class Writer:
 
     def _keep_charges(self, connection: Executor) -> None:
         if self._unrolled >= ledger.ROLL_UP_EVERY:
-            self._unrolled = 0
-            ledger.roll_up(connection)
+            self._roll_up(connection)
         charged, self._charged = self._charged, []
         rows: list[ledger.ChargeRow] = []
         for request in charged:
