@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rondel.charge import Scope
+from rondel.charge import Charge, Scope
 from rondel.contracts.ledger import Rule
 from rondel.errors import StoreConflict, TokenLimitError
 from rondel.events import MessageAdded
@@ -84,6 +84,17 @@ async def test_why_an_append_failed_that_nobody_waited_for_is_told_to_the_next(t
         with pytest.raises(StoreConflict, match="is at entry 1, so entry 5 cannot follow"):
             await store.append("c", 6, SAID, at=1.0)
         await store.append("c", 2, SAID, at=1.0)
+
+
+async def test_why_an_append_failed_is_told_also_if_something_else_fails_with_the_next(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "rondel.db") as store:
+        await store.append("c", 1, SAID, at=1.0)
+        await store.append("c", 5, SAID, at=1.0, wait=False)
+        assert len(await store.read("c")) == 1
+        unwritable = Charge("a", 1.0, Scope("chat", "X"), Usage(1, 1), metadata={"not": object()})
+        store.ledger_store.settle(unwritable)
+        with pytest.raises(StoreConflict, match="is at entry 1, so entry 5 cannot follow"):
+            await store.append("c", 7, SAID, at=1.0)
 
 
 async def test_many_commits_on_the_loops_thread_are_followed_by_a_checkpoint(path: Path, tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ class Writer:
         self._scopes = Scopes()
         self._reservations = Reservations(self._scopes, self._roll_up)
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
-        self._untold: dict[str, Exception] = {}
+        self._untold: dict[str, Exception] = {}  # why appends failed that no caller waited for, by conversation
+        self._told: list[str] = []
 
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
@@ -190,7 +191,10 @@ class Writer:
             # A copy for each: an exception that is raised in two places has the traceback of neither.
             request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
             if isinstance(request, Append):
-                self._tell_later(request)
+                if request.awaited:
+                    self._untold.pop(request.conversation, None)
+                else:
+                    self._untold.setdefault(request.conversation, request.error)
             elif isinstance(request, FinishJob):
                 if not request.late:
                     logger.warning("job %r is finished and cannot be deleted yet: %s", request.id, fault)
@@ -282,6 +286,8 @@ class Writer:
         cursor.execute("commit")
         if self._infos:
             self._remember()
+        while self._told:
+            self._untold.pop(self._told.pop(), None)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
@@ -290,6 +296,8 @@ class Writer:
         self._finished.clear()
         self._values.clear()
         self._charged.clear()
+        self._told.clear()
+        self._known.clear()
         self._scopes.forget()
         self._reservations.look_again()
         self.queue.forget_others()
@@ -318,29 +326,25 @@ class Writer:
             if id not in self._known:
                 # Asked only if another connection has written since the last time: a claim is a write, too.
                 if "/" not in id and not self.queue.may_write(connection, id):
-                    request.error = self._untold.get(id) or works_elsewhere(id)
-                    self._tell_later(request)
-                    return
+                    return self._refuse(request, works_elsewhere(id))
                 self._known[id] = stored_info(connection, id)
             entries = []
         last = entries[-1].seq if entries else self._known[id].seq
         seq = request.entries[0].seq
         if seq != last + 1:
-            request.error = self._untold.get(id) or not_next(id, last, seq)
-            self._tell_later(request)
-            return
+            return self._refuse(request, not_next(id, last, seq))
         entries.extend(request.entries)
         self._changed[id] = entries
         self._rows.extend(request.rows)
 
-    def _tell_later(self, request: Append) -> None:
+    def _refuse(self, request: Append, error: Exception) -> None:
         """No caller waits for a posted append: the next one that is waited for raises its error."""
-        if request.error is None:
-            return
+        id = request.conversation
+        request.error = self._untold.get(id) or error
         if request.awaited:
-            self._untold.pop(request.conversation, None)
+            self._told.append(id)  # if the transaction is committed: else it is tried again
         else:
-            self._untold.setdefault(request.conversation, request.error)
+            self._untold.setdefault(id, request.error)
 
     def _flush(self, connection: Executor) -> None:
         """Write what was collected: summaries first, because entries refer to them."""
