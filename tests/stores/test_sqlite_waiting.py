@@ -17,6 +17,7 @@ from rondel.errors import StoreConflict, TokenLimitError
 from rondel.events import MessageAdded
 from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
+from rondel.stores.sqlite.file import LOG_BYTES_MAX
 from rondel.stores.sqlite.writer import AT_ONCE_BYTES_MAX, AT_ONCE_COMMITS_MAX
 from rondel.values import Usage, user
 from tests.contracts.workshop import turn
@@ -124,6 +125,23 @@ async def test_no_commit_on_the_loops_thread_begins_a_log(path: Path, size: int)
             await store.append("c", seq + 1, SAID, at=1.0)
             assert log_begun(path) == before
         assert len(begun) == 3, "the log was moved into the database twice"
+
+
+@pytest.mark.slow
+async def test_a_log_that_a_reader_kept_long_is_short_again_when_the_reader_is_gone(path: Path) -> None:
+    large = (MessageAdded(user("x" * 8_000_000)),)
+    async with SqliteStore(path) as store:
+        await store.append("c", 1, SAID, at=1.0)
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("begin")
+            reader.execute("select count(*) from entries").fetchone()
+            for seq in range(2, 8):
+                await store.append("c", seq, large, at=1.0)
+            assert Path(f"{path}-wal").stat().st_size > 6 * 8_000_000
+        for seq in (8, 9):
+            await store.append("c", seq, large, at=1.0)
+        assert Path(f"{path}-wal").stat().st_size <= LOG_BYTES_MAX
+        assert len(await store.read("c")) == 9
 
 
 async def test_a_rule_of_several_dimensions_adds_up_what_is_old_beside_the_loop(path: Path) -> None:
