@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
 from math import inf
@@ -98,8 +98,10 @@ class Writer:
             # First: a job that is put again under its old id must not be deleted.
             unforgotten, self._unforgotten = self._unforgotten, []
             self._serve([*unforgotten, *group])
-            if self._connection is not None:
-                self._move_log(self._connection, moved_at)
+            if self._connection is not None and self._commits_at_once >= AT_ONCE_COMMITS_MAX:
+                self._checkpoint(self._connection)
+        if self._connection is not None and self._file.log_moved_at() != moved_at:
+            self._begin_log(self._connection)
         if self.backlog.requests or self._unforgotten:
             self._retry_later()
         group += late
@@ -170,21 +172,23 @@ class Writer:
             charges += request.charges
         return size <= AT_ONCE_BYTES_MAX and charges <= CHARGES_AT_ONCE_MAX and self._unrolled < ledger.ROLL_UP_EVERY
 
-    def _move_log(self, connection: sqlite3.Connection, moved_at: int) -> None:
-        """Move the write-ahead log into the database if many commits were made at once. If it was moved since
-        `moved_at`, here or by a large commit, the next commit begins a new log and syncs it: make one here.
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Move the write-ahead log into the database.
 
         A failure is not that of the group that was just committed, and the next checkpoint makes up for it.
         """
+        self._commits_at_once = 0
         try:
-            if self._commits_at_once >= AT_ONCE_COMMITS_MAX:
-                self._commits_at_once = 0
-                connection.execute("pragma wal_checkpoint(passive)").fetchone()
-            if self._file.log_moved_at() != moved_at:
-                version: int = connection.execute("pragma user_version").fetchone()[0]
-                connection.execute(f"pragma user_version = {version}")
+            connection.execute("pragma wal_checkpoint(passive)").fetchone()
         except sqlite3.Error as error:
             logger.warning("the log of %s could not be moved into it yet: %s", self._path, error)
+
+    def _begin_log(self, connection: sqlite3.Connection) -> None:
+        """Make the first commit after the log was moved into the database, here or by a large commit: it syncs the new
+        log. If that fails, another process is making it, or the disk is full."""
+        with suppress(sqlite3.Error):
+            version: int = connection.execute("pragma user_version").fetchone()[0]
+            connection.execute(f"pragma user_version = {version}")
 
     def _fail(self, group: Sequence[Write], fault: Exception) -> None:
         for request in group:
