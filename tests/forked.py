@@ -1,4 +1,6 @@
-"""`rondel` as a process of its own, forked from one that has imported it already: `tests/forkserver.py`."""
+"""`rondel`, or a script that uses it, as a process of its own: forked from one that has imported it already, which is
+`tests/forkserver.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 ROOT = Path(__file__).parent.parent
+SCRIPT_S = 60.0
 
 
 class Forked:
-    """A running `rondel`, as `subprocess.Popen` would have started it. Without `stdin`, that is closed."""
+    """A running `rondel`, or a script, as `subprocess.Popen` would have started it. Without `stdin`, that is closed. If
+    the streams are a terminal, `controlled` makes it the one whose keys send signals."""
 
     def __init__(
         self,
@@ -33,14 +37,18 @@ class Forked:
         stdout: int | BinaryIO,
         stderr: int | BinaryIO,
         stdin: int | BinaryIO | None,
+        script: str = "",
         warns: bool = False,
+        controlled: bool = False,
     ) -> None:
         request = {
             "arguments": arguments,
             "cwd": str(cwd),
             "env": dict(env),
+            "script": script,
             "closes_stdin": stdin is None,
             "warns": warns,
+            "controlled": controlled,
         }
         self._report, theirs = socket.socketpair()
         with theirs, open(os.devnull, "rb") as nothing:
@@ -88,16 +96,22 @@ def pipe() -> tuple[BinaryIO, BinaryIO]:
 
 
 def run_rondel(
-    *arguments: str, cwd: Path, env: Mapping[str, str], stdin: bytes | None, timeout_s: float
+    *arguments: str,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: bytes | BinaryIO | None,
+    timeout_s: float,
+    script: str = "",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, with these bytes in a pipe as its stdin; without, stdin is closed."""
+    """Run a command, or a script, to its end. Its stdin is a file, or a pipe with these bytes; without, stdin is
+    closed."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         theirs, ours = pipe()
         with ours:
             with theirs:
-                given = None if stdin is None else theirs
-                process = Forked(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err)
-            feeding = threading.Thread(target=_feed, args=(ours, stdin or b""))
+                given = theirs if isinstance(stdin, bytes) else stdin
+                process = Forked(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, script=script)
+            feeding = threading.Thread(target=_feed, args=(ours, stdin if isinstance(stdin, bytes) else b""))
             feeding.start()
             try:
                 code = process.wait(timeout_s)
@@ -107,6 +121,13 @@ def run_rondel(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script that uses Rondel to its end, as `python -c` does."""
+    words = tuple(map(str, arguments))
+    done = run_rondel(*words, cwd=Path.cwd(), env=os.environ, stdin=b"", timeout_s=SCRIPT_S, script=script)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def _feed(pipe: BinaryIO, data: bytes) -> None:

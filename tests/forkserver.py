@@ -1,4 +1,4 @@
-"""Imports Rondel once, and forks a process that runs a command for each request of `tests/forked.py`.
+"""Imports Rondel once, and forks a process that runs a command or a script for each request of `tests/forked.py`.
 
 A forked process has its own arguments, environment, folder and streams, and ends like any Python program. It saves only
 the time to import Rondel, which is most of the time of a command.
@@ -6,17 +6,19 @@ the time to import Rondel, which is most of the time of a command.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import io
 import json
 import os
-import pkgutil
 import signal
 import socket
 import sys
+import termios
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import rondel
@@ -25,10 +27,12 @@ PIECE_BYTES = 65_536
 
 
 def preload() -> None:
-    """Import all of Rondel but the bot, and the event loop of `rondel serve`."""
-    for module in pkgutil.walk_packages(rondel.__path__, "rondel."):
-        if "discord" not in module.name and not module.name.endswith(("__main__", "_sandbox")):
-            importlib.import_module(module.name)
+    """Import Rondel and the event loop of `rondel serve`, without what few commands need: the bot and the MCP SDK."""
+    source = Path(rondel.__path__[0])
+    for path in source.rglob("*.py"):
+        *folders, name = path.relative_to(source.parent).with_suffix("").parts
+        if not {"discord", "mcp", "__main__", "_sandbox"} & {*folders, name}:
+            importlib.import_module(".".join((*folders, *([] if name == "__init__" else [name]))))
     importlib.import_module("uvloop")
 
 
@@ -69,6 +73,9 @@ def fork_and_wait(*fds: int) -> None:
 
 def become(request: dict[str, Any]) -> None:
     """Be like a process that was started just now."""
+    if request["controlled"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
@@ -76,7 +83,9 @@ def become(request: dict[str, Any]) -> None:
     sys.argv = ["rondel", *request["arguments"]]
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     out, err = io.BufferedWriter(io.FileIO(1, "w")), io.BufferedWriter(io.FileIO(2, "w"))
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(out, "utf-8", "surrogateescape", write_through=unbuffered)
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(
+        out, "utf-8", "surrogateescape", line_buffering=out.isatty(), write_through=unbuffered
+    )
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(err, "utf-8", "backslashreplace", line_buffering=True)
     if request["closes_stdin"]:
         os.close(0)
@@ -93,6 +102,9 @@ if __name__ == "__main__":
     gc.freeze()
     if (request := serve(connection)) is not None:
         become(request)
-        from rondel.cli.main import main
+        if request["script"]:
+            exec(request["script"], {"__name__": "__main__"})
+        else:
+            from rondel.cli.main import main
 
-        sys.exit(main(request["arguments"]))
+            sys.exit(main(request["arguments"]))

@@ -166,7 +166,7 @@ class Message(Value, frozen=True, tag="message"):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls in it."""
-        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
+        return tuple([part for part in self.parts if type(part) is ToolCall])
 
 
 class Messages(tuple[Message, ...]):
@@ -176,7 +176,7 @@ class Messages(tuple[Message, ...]):
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    return "".join([part.text for part in parts if isinstance(part, Text)])
+    return "".join([part.text for part in parts if type(part) is Text])
 
 
 def system(text: str, **fields: Any) -> Message:
@@ -401,20 +401,20 @@ class ReplyBuilder:
         """Add the next delta."""
         if type(delta) is PartDelta:
             self._pieces[delta.index].append(delta.text)
-        elif isinstance(delta, PartStarted):
+        elif type(delta) is PartStarted:
             self._kinds[delta.index] = delta.part
             self._pieces[delta.index] = []
-        elif isinstance(delta, PartFinished):
+        elif type(delta) is PartFinished:
             self._parts[delta.index] = delta.part
             self._pieces.pop(delta.index, None)
             self._media.pop(delta.index, None)
-        elif isinstance(delta, MediaDelta):
+        elif type(delta) is MediaDelta:
             self._media.setdefault(delta.index, []).append(delta)
-        elif isinstance(delta, ReplyStarted):
+        elif type(delta) is ReplyStarted:
             self._model, self._id = delta.model, delta.id
             if delta.usage is not None:
                 self._usage = delta.usage
-        elif isinstance(delta, ReplyFinished):
+        elif type(delta) is ReplyFinished:
             self._stop, self._usage, self._opaque = delta.stop, delta.usage, delta.opaque
             self.finished = True
 

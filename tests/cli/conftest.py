@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -62,19 +61,13 @@ class Place:
         captured = self._capture.readouterr()
         return Outcome(code, captured.out, captured.err)
 
-    def spawn(self, *arguments: str, stdin: bytes | None = b"", **env: str) -> Outcome:
+    def spawn(self, *arguments: str, stdin: bytes | BinaryIO | None = b"", **env: str) -> Outcome:
         """Run a command in a process of its own; without stdin it is closed."""
         done = run_rondel(*arguments, cwd=self.project, env=self.env | env, stdin=stdin, timeout_s=WAIT_S)
         return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def terminal(self, *arguments: str, columns: int = 80, rows: int = 24, **env: str) -> PtyScreen:
-        return PtyScreen(
-            [sys.executable, "-m", "rondel", *arguments],
-            cwd=self.project,
-            env=self.env | env,
-            columns=columns,
-            rows=rows,
-        )
+        return PtyScreen(["rondel", *arguments], cwd=self.project, env=self.env | env, columns=columns, rows=rows)
 
     def chat(self, *arguments: str, **options: Any) -> PtyScreen:
         """A terminal with a chat that waits for its first line."""

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
+import os
+import pty
 import re
+import select
+import struct
+import subprocess
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pexpect
 import pyte
 
+from tests.forked import Forked
+
 WAIT_S = 30.0
+END_S = 1.0  # how long a program may take to end when its terminal is closed
 REST = re.compile(r" \w+ · \S+\n›\s*$")
 
 
 class _Screen(pyte.HistoryScreen):
     """Answers what a program asks its terminal, such as where the cursor is."""
 
-    def __init__(self, columns: int, lines: int, child: pexpect.spawn) -> None:
-        self.child = child
+    def __init__(self, columns: int, lines: int, terminal: int) -> None:
+        self._terminal = terminal
         super().__init__(columns, lines, history=2000, ratio=0.5)
 
     def write_process_input(self, data: str) -> None:
-        self.child.send(data)
+        os.write(self._terminal, data.encode())
 
 
 class PtyScreen:
     def __init__(self, command: list[str], *, cwd: Path, env: dict[str, str], columns: int, rows: int) -> None:
-        self._child = pexpect.spawn(
-            command[0], command[1:], cwd=str(cwd), env=env, dimensions=(rows, columns), encoding=None, timeout=WAIT_S
-        )
-        self._child.delaybeforesend = None
-        self._screen = _Screen(columns, rows, self._child)
+        """Start a command. `rondel` is forked: that saves most of the time that it takes to start."""
+        self._terminal, theirs = pty.openpty()
+        self._screen = _Screen(columns, rows, self._terminal)
         self._stream = pyte.ByteStream(self._screen)
+        self.resize(columns, rows)
+        self._process = _start(command, theirs, cwd, env)
+        os.close(theirs)
         self.raw: bytes = b""
         self._ended = False
 
@@ -52,7 +61,7 @@ class PtyScreen:
 
     @property
     def pid(self) -> int:
-        return self._child.pid
+        return self._process.pid
 
     def wait_for(self, wanted: str, *, count: int = 1) -> str:
         """Read until the text is there (so often); fail with the screen if it never is."""
@@ -84,12 +93,14 @@ class PtyScreen:
                 raise AssertionError(f"{wanted!r} never came; the screen is:\n{self.all_text}")
 
     def _read(self, deadline: float) -> bool:
-        try:
-            data = self._child.read_nonblocking(65536, timeout=max(0.0, deadline - time.monotonic()))
-        except pexpect.EOF:
-            self._ended = True
+        if not select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))[0]:
             return False
-        except pexpect.TIMEOUT:
+        try:
+            data = os.read(self._terminal, 65_536)
+        except OSError:  # no program has the terminal open any more
+            data = b""
+        if not data:
+            self._ended = True
             return False
         self.raw += data
         self._stream.feed(data)
@@ -97,7 +108,7 @@ class PtyScreen:
 
     def press(self, keys: str, *, until: str = "") -> None:
         """Press keys; then read until a text is there."""
-        self._child.send(keys)
+        os.write(self._terminal, keys.encode())
         if until:
             self.wait_for(until)
 
@@ -106,10 +117,10 @@ class PtyScreen:
 
     def resize(self, columns: int, rows: int) -> None:
         self._screen.resize(rows, columns)
-        self._child.setwinsize(rows, columns)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def kill(self, number: int) -> None:
-        self._child.kill(number)
+        os.kill(self.pid, number)
         self.wait_end()
 
     def wait_end(self) -> int:
@@ -118,12 +129,35 @@ class PtyScreen:
         while self._read(deadline):
             pass
         assert self._ended, f"the program did not end; the screen is:\n{self.all_text}"
-        self._child.close()
-        return self._child.exitstatus if self._child.exitstatus is not None else -(self._child.signalstatus or 0)
+        return self._process.wait(WAIT_S)
 
     def __enter__(self) -> PtyScreen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(pexpect.ExceptionPexpect, OSError):
-            self._child.close(force=True)
+        os.close(self._terminal)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(WAIT_S)
+
+
+def _start(command: list[str], terminal: int, cwd: Path, env: dict[str, str]) -> Forked | subprocess.Popen[bytes]:
+    program, *arguments = command
+    if program == "rondel":
+        process = Forked(
+            tuple(arguments), cwd=cwd, env=env, stdin=terminal, stdout=terminal, stderr=terminal, controlled=True
+        )
+    else:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY),
+        )
+    return process

@@ -19,7 +19,7 @@ from rondel.testing import Echo, load_scripts
 from rondel.text.attached import as_text, fenced, text_in
 from rondel.text.toml import read_toml
 from rondel.values import Media, Message, Text
-from tests.cli.conftest import WAIT_S, Place
+from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00"
@@ -98,11 +98,8 @@ def test_a_file_as_stdin_and_an_image_through_a_pipe(place: Place, server: Model
     """Trust 7: `< notes.txt` is piped, too; what is no text is what it is."""
     path = place.write("notes.txt", "one two")
     with path.open("rb") as file:
-        command = [sys.executable, "-m", "rondel", "run", "rondel", "Sum.", "--engine", "echo"]
-        done = subprocess.run(
-            command, stdin=file, cwd=place.project, env=place.env, capture_output=True, timeout=WAIT_S
-        )
-    assert done.stdout.decode() == "Sum.\n\nAttached text:\n```\none two\n```\n"
+        done = place.spawn("run", "rondel", "Sum.", "--engine", "echo", stdin=file)
+    assert done.out == "Sum.\n\nAttached text:\n```\none two\n```\n"
     place.uses(server)
     server.says("A cat.")
     assert place.spawn("run", "rondel", "What is it?", stdin=PNG).out == "A cat.\n"
@@ -211,12 +208,8 @@ def test_a_file_that_is_not_regular_is_refused_at_once(place: Place, odd: Path, 
 def test_stdin_without_an_end_is_refused(place: Place):
     """Trust 19: `rondel run helper - < /dev/zero`."""
     with open("/dev/zero", "rb") as zero:
-        command = [sys.executable, "-m", "rondel", "run", "rondel", "-", "--engine", "echo"]
-        done = subprocess.run(
-            command, stdin=zero, cwd=place.project, env=place.env, capture_output=True, timeout=WAIT_S
-        )
-    assert done.returncode == 2
-    assert b"stdin has more than 32 MB" in done.stderr
+        done = place.spawn("run", "rondel", "-", "--engine", "echo", stdin=zero)
+    assert (done.code, "stdin has more than 32 MB" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["pipe", "zero", "folder"])
@@ -247,10 +240,9 @@ def test_no_other_path_that_a_person_gives_hangs_or_fills_memory(place: Place, o
 def test_no_command_reads_stdin_without_a_bound(place: Place, command: list[str]):
     """Trust 19: a device as stdin has no end."""
     with open("/dev/zero", "rb") as zero:
-        words = [sys.executable, "-m", "rondel", *command]
-        done = subprocess.run(words, stdin=zero, cwd=place.project, env=place.env, capture_output=True, timeout=WAIT_S)
-    assert b"more than" in done.stderr + done.stdout
-    assert b"Memory" not in done.stderr
+        done = place.spawn(*command, stdin=zero)
+    assert "more than" in done.err + done.out
+    assert "Memory" not in done.err
 
 
 async def _echoed(*parts: Text | Media) -> str:

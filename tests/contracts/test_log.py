@@ -24,7 +24,7 @@ from rondel.events import (
     TurnStarted,
 )
 from rondel.question import Question
-from rondel.values import Media, Text, ToolCall, Usage, assistant, user
+from rondel.values import Media, Person, Text, ToolCall, Usage, assistant, user
 
 Make = Callable[[], Store]
 
@@ -139,6 +139,25 @@ async def test_conversations_come_newest_first_and_in_pages(make_store: Make) ->
         second = await store.conversations(limit=10, before=first[-1])
         assert [info.id for info in second] == ["c4", "c3", "c2", "c1"]
         assert await store.conversations(limit=0) == []
+
+
+async def test_the_order_of_conversations_does_not_depend_on_how_long_ago_they_were(make_store: Make) -> None:
+    """Minutes, hours and days apart; and a conversation moves when something is said in it, also into another hour."""
+    async with aclosing(make_store()) as store:
+        times = {"a": 86_400.0 * 400, "b": 3_600.0 * 5, "c": 3_599.0, "d": 3_601.0, "e": 86_400.0 * 400 + 60}
+        for id, at in times.items():
+            await store.append(id, 1, (TurnStarted(f"t-{id}", "helper", person=Person("ann")),), at=at)
+        for person in (None, "ann"):
+            assert [info.id for info in await store.conversations(person=person)] == ["e", "a", "b", "d", "c"]
+        await store.append("c", 2, (said("again"),), at=86_400.0 * 400 + 30)
+        await store.append("d", 2, (said("again"),), at=3_600.0 * 5 + 1)
+        for person in (None, "ann"):
+            seen: list[str] = []
+            page = await store.conversations(limit=2, person=person)
+            while page:
+                seen += [info.id for info in page]
+                page = await store.conversations(limit=2, before=page[-1], person=person)
+            assert seen == ["e", "c", "a", "d", "b"]
 
 
 async def test_pages_lose_no_conversation_of_the_same_moment(make_store: Make) -> None:

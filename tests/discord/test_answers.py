@@ -188,6 +188,12 @@ async def test_hooks_change_what_is_asked_and_what_is_said():
                 bot.hooks.on("replay", replace)  # type: ignore[arg-type]
 
 
+async def test_a_model_that_begins_with_the_bot_s_name_as_people_s_messages_do_says_only_the_rest():
+    async with loopback() as world, world.running(lambda prompt: f"{world.bot.name}: Hello, {world.bot.name}: you."):
+        await world.say("@bot hi")
+        assert await world.answers() == [f"Hello, {world.bot.name}: you."]
+
+
 async def test_instructions_come_once_and_first():
     """A08: exactly once, first."""
     async with loopback() as world:

@@ -86,6 +86,24 @@ def tools(tree: app_commands.CommandTree[Any]) -> None:
         file = discord.File(io.BytesIO(b"a,b"), "scores.csv")
         await i.response.send_message("Here:", embed=embed, view=view, file=file)
 
+    @tree.command(description="Not for everybody", nsfw=True)
+    async def adult(i: discord.Interaction) -> None:
+        await i.response.send_message("only for adults")
+
+    @tree.command(description="In direct messages")
+    @app_commands.allowed_contexts(guilds=False, dms=True)
+    async def between_us(i: discord.Interaction) -> None:
+        await i.response.send_message("only for you")
+
+    admin = app_commands.Group(
+        name="admin", description="For admins", default_permissions=discord.Permissions(manage_guild=True)
+    )
+
+    @admin.command(description="Restart")
+    async def restart(i: discord.Interaction) -> None:
+        await i.response.send_message("restarted")
+
+    tree.add_command(admin)
     group = app_commands.Group(name="list", description="Lists")
 
     @group.command(description="Add a thing")
@@ -160,6 +178,9 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
         ("weather", {}, "'city' is missing"),
         ("weather", {"town": "Porto"}, "option 'town' is not known"),
         ("here", {"channel": "nowhere", "role": "mods"}, "there is no channel 'nowhere' here"),
+        ("adult", {}, "/adult works in age-restricted channels only"),
+        ("between_us", {}, "/between_us works in direct messages only"),
+        ("admin_restart", {}, "Bob does not have permission to use /admin restart"),
     ],
 )
 async def test_a_call_that_cannot_work_is_an_error_that_the_model_reads(

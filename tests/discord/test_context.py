@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rondel import Agent
+from rondel.surfaces.discord.context import AROUND_CHARS_MAX, IMAGE_BYTES_MAX, IMAGES_MAX, TEXT_BYTES_MAX
 from rondel.testing import Scripted
 from rondel.values import Media, ModelFacts
 
@@ -97,6 +98,37 @@ async def test_images_are_seen_texts_are_read_and_other_files_are_named():
             message = blind.prompts[-1].messages[-1]
             assert not any(isinstance(part, Media) for part in message.parts)
             assert "[Attached: cat.png, image/png" in message.text
+
+
+async def test_a_model_gets_so_many_images_and_no_file_that_is_too_large():
+    """A09: what is left out is named, so that the model can say so."""
+    images = {f"{number}.png": (PNG, "image/png") for number in range(IMAGES_MAX + 1)}
+    large = {
+        "large.png": (PNG.ljust(IMAGE_BYTES_MAX + 1, b"\0"), "image/png"),
+        "large.txt": (b"x" * (TEXT_BYTES_MAX + 1), "text/plain"),
+    }
+    async with loopback() as world, world.running("Many.", "Large.", context_messages=0):
+        await world.say("@bot look", files=images)
+        await world.answers()
+        message = world.engine.prompts[-1].messages[-1]
+        assert sum(isinstance(part, Media) for part in message.parts) == IMAGES_MAX
+        assert message.text.endswith(f"[Attached: {IMAGES_MAX}.png, image/png, {len(PNG)} bytes]")
+        await world.say("@bot and this", files=large)
+        await world.answers(2)
+        message = world.engine.prompts[-1].messages[-1]
+        assert not any(isinstance(part, Media) for part in message.parts)
+        assert "[Attached: large.png, image/png, 8,000,001 bytes]" in message.text
+        assert "[Attached: large.txt, text/plain, 200,001 bytes]" in message.text
+
+
+async def test_a_long_message_around_a_mention_is_cut():
+    """A02"""
+    async with loopback() as world, world.running("Yes."):
+        await world.say("y" * 1_500, world.bob)
+        await world.say("@bot really?")
+        await world.answers()
+        around = world.engine.prompts[-1].messages[0].text
+        assert around.endswith("Bob: " + "y" * AROUND_CHARS_MAX)
 
 
 async def test_what_a_conversation_is_can_be_a_channel_a_person_or_a_thread():

@@ -15,7 +15,7 @@ from .harness import loopback
 
 async def test_only_what_is_said_to_the_bot_is_answered():
     """A01: own messages ignored; a direct message and the whitelist are open; else a mention or a reply."""
-    async with loopback() as world, world.running("Hello!", "Again!", "In private.") as bot:
+    async with loopback() as world, world.running("Hello!", "Again!", "Still here.", "In private.") as bot:
         await world.say("just chatting")
         first = await world.say("hi @bot")
         assert await world.answers() == ["Hello!"]
@@ -23,6 +23,8 @@ async def test_only_what_is_said_to_the_bot_is_answered():
         assert answer["message_reference"]["message_id"] == first["id"]
         await world.say("and you?", reply_to=answer)
         assert await world.answers(2) == ["Hello!", "Again!"]
+        await world.say("and without a ping?", reply_to=answer, pings=False)
+        assert await world.answers(3) == ["Hello!", "Again!", "Still here."]
         await world.say("psst", channel=world.discord.dm(world.ann))
         assert await world.answers(channel=world.discord.dm(world.ann)) == ["In private."]
         assert world.engine.left == 0
@@ -50,6 +52,16 @@ async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_t
             assert await world.answers(2) == ["one", "three"]
 
 
+async def test_a_restriction_to_channels_does_not_close_direct_messages():
+    """A01: `restrict` is about the channels of servers."""
+    async with loopback() as world:
+        other = world.discord.channel(world.guild, "other")
+        async with world.running("In private.", restrict=[other.id]):
+            await world.say("@bot not here")
+            await world.say("psst", channel=world.discord.dm(world.ann))
+            assert await world.answers(channel=world.discord.dm(world.ann)) == ["In private."]
+
+
 async def test_an_admin_restricts_the_own_server_only_and_cannot_lift_the_owner_s_restriction():
     """A01: lists changed by an admin command, kept over a restart."""
     async with loopback() as world:
@@ -67,9 +79,25 @@ async def test_an_admin_restricts_the_own_server_only_and_cannot_lift_the_owner_
             assert await world.answers(2, channel=elsewhere) == ["Here.", "Still here."]
             assert world.discord.bot_messages(world.general) == []
         async with world.running(restrict=[quiet.id]) as bot:
-            lifted = await world.discord.command(world.ann, quiet, "ai channels", action="unrestrict")
-            await world.discord.answered(lifted)
-            assert bot.gate.restrict == [quiet.id]
+            for action in ("unrestrict", "restrict", "unrestrict"):
+                changed = await world.discord.command(world.ann, quiet, "ai channels", action=action)
+                await world.discord.answered(changed)
+                assert bot.gate.restrict_guilds == {quiet.id: 0}
+
+
+async def test_what_holds_for_a_channel_holds_for_its_threads_and_posts():
+    """A01: whitelist, restriction and rules name a channel or a forum."""
+    async with loopback() as world:
+        forum = world.discord.channel(world.guild, "questions", forum=True)
+        rule = DiscordRule(channel=forum.id, agent="expert")
+        agents = [Agent("helper", engine=world.engine), Agent("expert", engine=Scripted("An expert's."))]
+        lists = {"whitelist": [forum.id, world.general.id], "restrict": [forum.id]}
+        async with world.running(agents=agents, rules_of_discord=(rule,), **lists):
+            outside = await world.discord.start_thread(world.general, "a thread", world.ann)
+            await world.say("@bot not here", channel=outside)
+            post, _ = await world.discord.forum_post(world.ann, forum, "How?", "Nobody is mentioned.")
+            assert await world.answers(channel=post) == ["An expert's."]
+            assert world.discord.bot_messages(outside) == []
 
 
 async def test_bots_are_ignored_unless_wanted_and_then_so_many_times_in_a_row():

@@ -53,6 +53,20 @@ async def test_a_permission_that_is_lost_in_mid_answer_is_said_once_and_stops_th
             assert bot.active_tasks() == []
 
 
+async def test_a_message_that_discord_shows_twice_is_answered_once_and_its_own_notices_never():
+    """A01: a resumed connection may repeat events; pins, boosts and joins are messages, too."""
+    async with loopback() as world, world.running("Once.", "Next.", whitelist=[world.general.id]):
+        message = await world.say("hello")
+        event = world.discord.world.as_event(message)
+        await world.discord.gateway.dispatch("MESSAGE_CREATE", event, world.guild)
+        for number, kind in enumerate((6, 7, 8), 1):  # pinned, joined, boosted
+            notice = {**event, "id": str(int(message["id"]) + number), "type": kind}
+            await world.discord.gateway.dispatch("MESSAGE_CREATE", notice, world.guild)
+        await world.answers()
+        await world.say("and now?")
+        assert await world.answers(2) == ["Once.", "Next."]
+
+
 @pytest.mark.slow  # discord.py waits five seconds
 async def test_a_session_that_discord_refuses_to_resume_is_begun_anew():
     async with loopback() as world, world.running("First.", "Second."):

@@ -12,13 +12,16 @@ from PIL import Image
 
 from rondel import Agent, generate_image, tool
 from rondel.contracts.ledger import Rule
+from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
+from rondel.surfaces.discord.delivery import FILE_BYTES_MAX
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
 from rondel.testing.discord import Channel, Json, permission_bits, text_of
+from rondel.testing.png import draw_png
 from rondel.text.redaction import Redactor
 from rondel.tools.ask_user import ask_user
-from rondel.values import Usage
+from rondel.values import Media, Usage
 
 from .harness import World, loopback
 
@@ -86,6 +89,14 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
             await world.discord.until(lambda: "Page 2 of 2" in text_of(message))
             assert models(message) == ["model-5", "model-6"]  # and not what the other server used
+            refused = await world.discord.answered(await world.discord.click(world.bob, message, "◀ Newer"))
+            assert refused.text == "This needs the permission Manage Server."
+            assert models(message) == ["model-5", "model-6"]
+            (message,) = (await ask(world, "ai usage", rows=3)).answers
+            assert models(message) == ["model-0", "model-1", "model-2"]
+            await world.discord.answered(await world.discord.click(world.ann, message, "Older ▶"))
+            await world.discord.until(lambda: "Page 2 of 3" in text_of(message))
+            assert models(message) == ["model-3", "model-4", "model-5"]
             people = await ask(world, "ai usage", by="person", window="lifetime")
             assert "· Ann**" in people.text
 
@@ -121,6 +132,18 @@ async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
             assert (await ask(world, "ai model")).text == "scripted:test answers here."
 
 
+async def test_a_mode_of_the_configuration_wins_over_a_saved_one_of_the_same_name():
+    """A12"""
+    async with loopback() as world:
+        async with world.running() as bot:
+            await bot.modes.save("pirate", ModeSettings(instructions="Saved."))
+        async with world.running("Arr.", modes={"pirate": ModeSettings(instructions="Configured.")}):
+            await ask(world, "ai mode", name="pirate")
+            await world.say("@bot hi")
+            await world.answers()
+            assert world.engine.prompts[-1].messages[0].text == "Configured."
+
+
 async def test_reset_stop_jobs_trace_and_forget():
     """A11"""
     async with loopback() as world:
@@ -153,6 +176,68 @@ async def test_reset_stop_jobs_trace_and_forget():
             await world.discord.until(lambda: "Deleted" in forgotten.text)
             expected = "Deleted 1 of your conversations. 1 with other people in them were kept."
             assert forgotten.text == expected
+
+
+async def test_an_admin_s_trace_does_not_show_what_was_asked_in_private():
+    """A11, B05: a private conversation is newer, and it is not the channel's."""
+    async with loopback() as world, world.running("Public.", "A secret."):
+        await world.say("@bot aloud")
+        await world.answers()
+        asked = await ask(world, "ai chat", world.bob, message="psst", private=True)
+        await world.discord.until(lambda: asked.text == "A secret.")
+        await world.idle()
+        trace = await ask(world, "ai trace")
+        await world.discord.until(lambda: trace.answers[0]["attachments"])
+        url = trace.answers[0]["attachments"][0]["url"]
+        page, _ = world.discord.world.files[url.removeprefix("https://cdn.discordapp.com")]
+        assert b"Public." in page
+        assert b"psst" not in page
+        assert b"secret" not in page
+
+
+async def test_stop_stops_one_s_own_answer_only():
+    """A11"""
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause):
+            await world.say("@bot go")
+            await pause.reached.wait()
+            assert (await ask(world, "ai stop", world.bob)).text == "Nothing is running."
+            pause.release()
+            assert await world.answers() == ["It begins and it ends."]
+
+
+async def test_a_person_s_own_conversation_is_the_same_in_messages_and_commands_and_is_reset_everywhere():
+    """A11: with `conversation = "user"`, what others said is neither seen nor reset."""
+    async with loopback() as world:
+        other = world.discord.channel(world.guild, "other")
+        echo = [lambda prompt: f"knows {len(prompt.messages)}"] * 6
+        async with world.running(*echo, conversation="user", context_messages=0):
+            await world.say("@bot I am Ann")
+            assert await world.answers() == ["knows 1"]
+            asked = await ask(world, "ai chat", world.ann, other, message="Who am I?")
+            await world.discord.until(lambda: asked.text == "knows 3")
+            await world.idle()
+            await world.say("@bot I am Bob", world.bob)
+            assert (await world.answers(2))[1] == "knows 1"
+            await ask(world, "ai reset", world.ann, other)
+            await world.say("@bot Who am I?")
+            assert (await world.answers(3))[2] == "knows 1"
+            asked = await ask(world, "ai chat", world.ann, other, message="And now?")
+            await world.discord.until(lambda: asked.text == "knows 3")
+            await world.idle()
+            await world.say("@bot Who am I?", world.bob)
+            assert (await world.answers(4))[3] == "knows 3"
+
+
+async def test_forget_me_finds_all_conversations_however_many_they_are():
+    """A11: a person who was answered every day for years has more of them than one page of the store's keys."""
+    async with loopback() as world, world.running() as bot:
+        count = KEYS_MAX + 5
+        for number in range(count):
+            bot.records.took_part(str(world.ann.id), f"old-{number}")
+        assert len(await bot.records.conversations_of(str(world.ann.id))) == count
+        assert await bot.records.conversations_of(str(world.ann.id)[:-1]) == []
 
 
 async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admins():
@@ -271,6 +356,21 @@ async def test_a_picture_of_a_tool_is_attached_to_the_answer():
             assert sorted(await world.answers(2)) == ["*a-red-fox.png*", "Here it is."]
             (picture,) = (one for one in world.discord.bot_messages(world.general) if one["attachments"])
             assert picture["attachments"][0]["filename"] == "a-red-fox.png"
+
+
+async def test_a_picture_that_is_too_large_for_discord_is_named():
+    """A04"""
+
+    @tool
+    async def scan() -> Media:
+        "Scan a page."
+        return Media("image", "image/png", draw_png().ljust(FILE_BYTES_MAX + 1, b"\0"), name="page.png")
+
+    async with loopback() as world:
+        agents = [Agent("helper", engine=Scripted(call("scan"), "Scanned."), tools=[scan])]
+        async with world.running(agents=agents):
+            await world.say("@bot scan it")
+            assert sorted(await world.answers(2)) == ["*page.png is too large for Discord.*", "Scanned."]
 
 
 def expire_commands(world: World) -> None:

@@ -89,6 +89,12 @@ def test_known_names_become_mentions_and_everything_else_stays():
     assert (names.label(PEOPLE[0][0]), names.label(PEOPLE[1][0])) == ("ann_b", "Bob Smith")
 
 
+def test_a_person_who_is_named_everyone_cannot_be_mentioned_by_that_name():
+    """A03: a model that writes @everyone means all, and nobody is notified."""
+    names = Names([(11, "everyone", "here"), (22, "Here", "ann")])
+    assert names.restore("@everyone and @here, says @ann") == "@everyone and @here, says <@22>"
+
+
 def test_any_number_of_backticks_costs_no_time():
     assert Names(PEOPLE).restore("@bob " + "`" * 100_000 + "@bob").startswith(f"<@{PEOPLE[1][0]}> `")
 

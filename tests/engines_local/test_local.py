@@ -222,6 +222,7 @@ def test_structured_output_is_json_of_the_schema(engine: LocalEngine) -> None:
     assert value["mood"] in ("good", "bad")
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_required_call_is_a_call_with_valid_arguments(engine: LocalEngine) -> None:
     reply = reply_of(engine, user("Weather in Paris?"), tools=(WEATHER, ADD), tool_choice="required", tokens_max=100)

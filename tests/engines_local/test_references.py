@@ -23,7 +23,6 @@ FILE = gguf(
     general__architecture="llama",
     general__name="My Model",
     general__license="apache-2.0",
-    general__size_label="1B",
     llama__context_length=2048,
     tokenizer__ggml__tokens=["a", "b"] * 1000,
     tokenizer__chat_template="{% if tools %}x{% endif %}",
@@ -230,7 +229,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(hub: Host, monkeypatch: pyte
 def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(FILE)
     found = read_metadata(tmp_path / "m.gguf")
-    assert (found.name, found.licence, found.size_label) == ("My Model", "apache-2.0", "1B")
+    assert (found.name, found.licence) == ("My Model", "apache-2.0")
     assert (found.architecture, found.context_tokens, found.has_tools) == ("llama", 2048, True)
 
 

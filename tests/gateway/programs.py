@@ -12,7 +12,7 @@ from rondel.cli._client import client_environment
 from .served import KEPT
 from .speech import Answer, stream
 
-RUN_S = 60  # A program that takes longer waits for something that never comes
+RUN_S = 180  # A program that takes longer waits for something that never comes; a busy machine is slow
 
 
 class Ended(NamedTuple):

@@ -171,16 +171,36 @@ def _pieces(text: str) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)] or [""]
 
 
-# --- Anthropic Messages -----------------------------------------------------------------------------------------------
-
-_ANTHROPIC_STOP = {
-    "end": "end_turn",
-    "calls": "tool_use",
-    "length": "max_tokens",
-    "stop_sequence": "stop_sequence",
-    "refused": "refusal",
-    "filtered": "refusal",
+STOPS = {
+    "anthropic": {
+        "end": "end_turn",
+        "calls": "tool_use",
+        "length": "max_tokens",
+        "stop_sequence": "stop_sequence",
+        "refused": "refusal",
+        "filtered": "refusal",
+    },
+    "openai-chat": {
+        "end": "stop",
+        "calls": "tool_calls",
+        "length": "length",
+        "stop_sequence": "stop",
+        "refused": "stop",
+        "filtered": "content_filter",
+    },
+    "openai-responses": {
+        "end": "completed",
+        "calls": "completed",
+        "length": "max_output_tokens",
+        "stop_sequence": "completed",
+        "refused": "completed",
+        "filtered": "content_filter",
+    },
 }
+"""What each dialect calls the end of an answer."""
+
+
+# --- Anthropic Messages -----------------------------------------------------------------------------------------------
 
 
 def _anthropic_usage(spent: Spent) -> dict[str, Any]:
@@ -218,7 +238,7 @@ def _anthropic_citation(url: str) -> dict[str, Any]:
 
 def _anthropic_stop(answer: Answer) -> dict[str, Any]:
     sequence = "END" if answer.ends == "stop_sequence" else None
-    return {"stop_reason": _ANTHROPIC_STOP[answer.ends], "stop_sequence": sequence}
+    return {"stop_reason": STOPS["anthropic"][answer.ends], "stop_sequence": sequence}
 
 
 def _anthropic(answer: Answer) -> dict[str, Any]:
@@ -268,15 +288,6 @@ def _anthropic_part(index: int, part: Any) -> list[bytes]:
 
 # --- OpenAI Chat Completions ------------------------------------------------------------------------------------------
 
-_CHAT_STOP = {
-    "end": "stop",
-    "calls": "tool_calls",
-    "length": "length",
-    "stop_sequence": "stop",
-    "refused": "stop",
-    "filtered": "content_filter",
-}
-
 
 def _openai_usage(spent: Spent) -> dict[str, Any]:
     tokens_in = spent.fresh + spent.cached + spent.written
@@ -317,7 +328,7 @@ def _chat(answer: Answer) -> dict[str, Any]:
         message["tool_calls"] = made
     if cited := _annotations(answer):
         message["annotations"] = cited
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _CHAT_STOP[answer.ends]}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": STOPS["openai-chat"][answer.ends]}
     return {
         "id": "chatcmpl-up",
         "object": "chat.completion",
@@ -352,7 +363,7 @@ def _chat_events(answer: Answer) -> list[bytes]:
     events += _chat_call_events([part for part in answer.parts if isinstance(part, Call)], answer.interleaved)
     if cited := _annotations(answer):
         events.append(_chunk_event({"annotations": cited}))
-    events.append(_chunk_event({}, _CHAT_STOP[answer.ends]))
+    events.append(_chunk_event({}, STOPS["openai-chat"][answer.ends]))
     events.append(_chunk_event(None, usage=_openai_usage(answer.spent)))
     return [*events, b"data: [DONE]\n\n"]
 

@@ -20,8 +20,7 @@ from .asked import asked
 from .callers import PNG, Callers, Heard, question
 from .raw import error_of, post_of, read_stream
 from .served import SHORT, Served, engines
-from .speech import DIALECTS, Answer, Call, Say, Spent, Think, calls, error, played, says
-from .test_pairs import STOPS
+from .speech import DIALECTS, STOPS, Answer, Call, Say, Spent, Think, calls, error, played, says
 from .upstream import Upstream
 
 PAIRS = [pytest.param(c, m, id=f"{c}-to-{m}") for c, m in itertools.product(DIALECTS, DIALECTS)]

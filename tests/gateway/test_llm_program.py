@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import rest_slow
-
 from .asked import asked
 from .callers import PNG
 from .programs import Ended, Programs, streams
@@ -39,7 +37,8 @@ class Llm(Programs):
         return self.run(sys.executable, "-m", "llm", "-m", "work", *arguments, well=well)
 
 
-@pytest.mark.parametrize("dialect", rest_slow(["anthropic", "openai-chat"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", ["anthropic", "openai-chat"])
 def test_it_asks_and_its_own_tools_run(dialect: str, upstream: Upstream, served: Served, tmp_path: Path) -> None:
     both = calls(Call("c1", "add", {"a": 2, "b": 3}), Call("c2", "add", {"a": 20, "b": 30}), interleaved=True)
     name = upstream.plays(*streams(dialect, both, says("Five and fifty.")))

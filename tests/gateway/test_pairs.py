@@ -11,7 +11,7 @@ import pytest
 from .asked import asked
 from .callers import CITY, PDF, PNG, Callers, question
 from .served import SHORT
-from .speech import DIALECTS, Answer, Call, Refuse, Say, Spent, Think, played
+from .speech import DIALECTS, STOPS, Answer, Call, Refuse, Say, Spent, Think, played
 from .upstream import Upstream
 
 PAIRS = [
@@ -48,33 +48,6 @@ CASES = {
     "stop_sequence": Case(Answer((Say("Hel"),), stop="stop_sequence"), {}),
     "refused": Case(Answer((Refuse("I will not."),)), {}),
     "filtered": Case(Answer((Say("I wi"),), stop="filtered"), {}),
-}
-
-STOPS = {
-    "anthropic": {
-        "end": "end_turn",
-        "calls": "tool_use",
-        "length": "max_tokens",
-        "stop_sequence": "stop_sequence",
-        "refused": "refusal",
-        "filtered": "refusal",
-    },
-    "openai-chat": {
-        "end": "stop",
-        "calls": "tool_calls",
-        "length": "length",
-        "stop_sequence": "stop",
-        "refused": "stop",
-        "filtered": "content_filter",
-    },
-    "openai-responses": {
-        "end": "completed",
-        "calls": "completed",
-        "length": "max_output_tokens",
-        "stop_sequence": "completed",
-        "refused": "completed",
-        "filtered": "content_filter",
-    },
 }
 
 

@@ -67,6 +67,14 @@ def test_a_tag_is_found_taken_out_and_wins_over_an_explicit_model(dialect: str, 
         assert asked.prompt.messages
 
 
+def test_a_block_that_contains_only_the_tag_is_removed_with_it():
+    """R05: Anthropic refuses empty text blocks."""
+    rest = {"type": "text", "text": "You are terse."}
+    asked = request("anthropic", system=[{"type": "text", "text": TAG}, rest])
+    decide(config(), asked).apply(asked)
+    assert asked.field("system") == [rest]
+
+
 @dialects
 def test_a_tag_of_an_unknown_model_is_a_warning_and_no_model_sees_it(dialect: str):
     """R05: an unknown model is visible, and the rules decide."""

@@ -95,7 +95,6 @@ class Upstream:
         self._came = threading.Condition()
         self._names = count(1)
         self._failures: list[str] = []
-        self.connections = 0  # How many are open now
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()
@@ -138,11 +137,6 @@ class Upstream:
     def count(self, model: str) -> int:
         return len(self._visits[model])
 
-    def wait_connections(self, at_most: int) -> None:
-        """Wait until no more connections than these are open."""
-        with self._came:
-            assert self._came.wait_for(lambda: self.connections <= at_most, WAIT_S), f"{self.connections} are open"
-
     # --- in its thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -160,13 +154,7 @@ class Upstream:
             task.cancel()
         await asyncio.sleep(0)
 
-    def _changed(self, by: int = 0) -> None:
-        with self._came:
-            self.connections += by
-            self._came.notify_all()
-
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._changed(1)
         visit: Visit | None = None
         try:
             while True:
@@ -185,7 +173,6 @@ class Upstream:
             self._failures.append(f"{type(failure).__name__}: {failure}")
         finally:
             writer.transport.abort()
-            self._changed(-1)
 
     def _script_of(self, visit: Visit) -> Script:
         dialect = visit.target.split("/")[1]
@@ -194,7 +181,8 @@ class Upstream:
         if model not in self._scripts or not bare.startswith(PATHS.get(dialect, "?")):
             raise AssertionError(f"{visit.target} was asked for {model!r}")
         self._visits[model].append(visit)
-        self._changed()
+        with self._came:
+            self._came.notify_all()
         if not self._scripts[model]:
             raise AssertionError(f"{model!r} was asked once too often: {visit.target}")
         return self._scripts[model].pop(0)

@@ -185,7 +185,8 @@ async def test_a_certificate_for_an_address_is_good_for_that_address():
 
 
 @on_both_loops
-async def test_a_request_that_is_cancelled_while_tls_begins_leaves_nothing_open():
+@pytest.mark.parametrize("tunnelled", [False, True])
+async def test_a_request_that_is_cancelled_while_tls_begins_or_a_tunnel_is_opened_leaves_nothing_open(tunnelled: bool):
     came = asyncio.Event()
 
     async def mute(line: Line) -> None:
@@ -193,15 +194,17 @@ async def test_a_request_that_is_cancelled_while_tls_begins_leaves_nothing_open(
         came.set()
         await line.left()
 
-    async with (
-        serving(mute) as server,
-        client_of(f"https://localhost:{server.port}", tls=trusting(), addresses=["127.0.0.1"]) as client,
-    ):
-        async with asyncio.TaskGroup() as group:
-            asking = group.create_task(asked(client))
-            await came.wait()
-            asking.cancel()
-        await server.all_ended(1)
+    async with serving(mute) as server:
+        if tunnelled:
+            opening = client_of("https://a.example", proxy=f"http://127.0.0.1:{server.port}", tls=trusting())
+        else:
+            opening = client_of(f"https://localhost:{server.port}", tls=trusting(), addresses=["127.0.0.1"])
+        async with opening as client:
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(asked(client))
+                await came.wait()
+                asking.cancel()
+            await server.all_ended(1)
 
 
 # --- proxies ----------------------------------------------------------------------------------------------------------
@@ -313,26 +316,6 @@ async def test_a_bad_certificate_behind_a_proxy_is_the_servers_and_not_the_proxy
         relay.port = server.port
         with pytest.raises(TlsFailed, match=r"a\.example"):
             await asked(client)
-
-
-@on_both_loops
-async def test_a_request_that_is_cancelled_while_a_tunnel_is_opened_leaves_nothing_open():
-    came = asyncio.Event()
-
-    async def mute(line: Line) -> None:
-        await line.reader.read(1)
-        came.set()
-        await line.left()
-
-    async with (
-        serving(mute) as proxy,
-        client_of("https://a.example", proxy=f"http://127.0.0.1:{proxy.port}", tls=trusting()) as client,
-    ):
-        async with asyncio.TaskGroup() as group:
-            asking = group.create_task(asked(client))
-            await came.wait()
-            asking.cancel()
-        await proxy.all_ended(1)
 
 
 def test_a_proxys_password_is_in_no_repr():

@@ -49,6 +49,7 @@ def test_html_is_its_visible_text() -> None:
         "<h2>How</h2><ul><li>Write to us<li>Wait</ul></body></html>"
     )
     assert read(page.encode(), "a.html").title == "Shop & help"
+    assert read(b"<title>Shop</title><svg><title>Icon</title></svg><p>x", "a.html").title == "Shop"
     assert [found[:2] for found in sections(page, "a.html")] == [
         ("Within 14 days.", ("Refunds",)),
         ("Write to us Wait", ("Refunds", "How")),

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.conftest import Place
 from tests.cli.serving import Serving
+from tests.forked import run_script
 from tests.helpers import rest_slow
 
 if sys.platform != "linux":
@@ -76,8 +77,7 @@ asyncio.run(main())
 
 
 def child(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROLOGUE + script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_script(PROLOGUE + script, *arguments)
 
 
 @pytest.mark.parametrize("listens", rest_slow(["heard", "unheard"]))

@@ -6,12 +6,12 @@ import contextlib
 import json
 import os
 import queue
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.forked import Forked, pipe
 
 WAIT_S = 30.0
 
@@ -130,9 +130,11 @@ class Process:
 
     def __init__(self, path: Path, *, recover: bool = False) -> None:
         arguments = [str(path), str(path.parent), "recover" if recover else "leave"]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        (stdin, self._stdin), (self._stdout, stdout) = pipe(), pipe()
+        with stdin, stdout:
+            self._process = Forked(
+                tuple(arguments), cwd=Path.cwd(), env=os.environ, stdin=stdin, stdout=stdout, stderr=2, script=SCRIPT
+            )
         self.told: list[dict[str, Any]] = []
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._reading = threading.Thread(target=self._read, daemon=True)
@@ -140,15 +142,13 @@ class Process:
         self.wait("ready")
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._stdout:
             self._lines.put(json.loads(line))
         self._lines.put(None)
 
     def tell(self, do: str, **more: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
-        self._process.stdin.flush()
+        self._stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
+        self._stdin.flush()
 
     def wait(self, key: str, value: Any = None, *, timeout_s: float = WAIT_S) -> dict[str, Any]:
         """The first thing with this key, and this value, that it has told or tells; each is found once."""
@@ -177,16 +177,14 @@ class Process:
     def kill(self) -> None:
         """`kill -9`; what it told before that is in `told`."""
         self._process.kill()
-        self._process.wait()
+        self._process.wait(WAIT_S)
         self._reading.join()
         while not self._lines.empty():
             if (line := self._lines.get()) is not None:
                 self.told.append(line)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
+            self._stdin.close()
+        self._stdout.close()
 
     def __enter__(self) -> Process:
         return self

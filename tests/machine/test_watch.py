@@ -38,6 +38,25 @@ async def test_two_watchers_see_the_same_and_one_may_leave():
     assert [e.text for e in of(PartDelta, events)] == ["one ", "two"]
 
 
+async def test_a_watcher_without_pieces_sees_where_a_part_begins_and_reads_the_rest_when_it_wants():
+    agent, engine = scripted()
+    async with App(agent) as app:
+        pause = Pause("one ", "two")
+        engine.add(pause)
+        conversation = app.conversation()
+        with (await app.journals.open(conversation.id)).watch(pieces=False) as watcher:
+            await conversation.send("hi")
+            await pause.reached.wait()
+            so_far = conversation.reply_so_far()
+            pause.release()
+            events = [event async for event in until_finished(watcher)]
+    assert [e.text for e in of(PartDelta, so_far)] == ["one "]
+    assert [e.part for e in of(PartStarted, events)] == [Text("")]
+    assert not of(PartDelta, events)
+    assert not of(PartFinished, events)
+    assert [e.message.text for e in of(RoundFinished, events)] == ["one two"]
+
+
 async def until_finished(watcher):
     async for _, event in watcher:
         yield event

@@ -336,6 +336,19 @@ async def test_agents_with_equal_servers_share_a_connection() -> None:
         assert one.links[0] is two.links[0]
 
 
+async def test_equal_servers_of_two_projects_run_in_two_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    agents: list[Agent] = []
+    for folder in folders:
+        folder.mkdir()
+        model, plugin = Scripted(call("mcp-raw-about"), say("ok")), plugin_of(raw(), project=str(folder))
+        agents.append(Agent(folder.name, engine=model, plugins=[plugin]))
+    async with App(*agents) as app:
+        for agent in agents:
+            await (await app.conversation(agent=agent.name).send("go")).result()
+    assert [json.loads(results(agent)[0])["cwd"] for agent in agents] == list(map(str, folders))
+
+
 async def test_a_stopped_turn_cancels_the_call() -> None:
     agent = agent_with(raw(timeout_s=60.0), steps=[call("mcp-raw-silent")])
     async with App(agent) as app:

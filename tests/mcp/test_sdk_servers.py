@@ -46,6 +46,7 @@ def address() -> Iterator[str]:
         server.terminate()
 
 
+@pytest.mark.slow
 async def test_over_stdio_with_images_progress_prompts_and_resources_in_the_newest_era(tmp_path: Path) -> None:
     """T15: connect by command. An elicitation of the newest protocol survives a restart of both sides."""
     store = tmp_path / "rondel.db"

@@ -16,6 +16,7 @@ import pytest
 from rondel.contracts.runtime import Job, Signal
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.writer import AT_ONCE_COMMITS_MAX
+from tests.forked import run_script
 
 WAIT_S = 20.0
 
@@ -49,8 +50,7 @@ asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
 def test_a_checkpoint_that_fails_changes_nothing_about_what_was_committed(tmp_path: Path) -> None:
     """Trust 24: it was committed, so it is acknowledged, and charged once."""
     path, rounds = tmp_path / "rondel.db", AT_ONCE_COMMITS_MAX + 50
-    command = [sys.executable, "-c", NO_ROOM_IN_THE_DATABASE, str(path), str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run_script(NO_ROOM_IN_THE_DATABASE, path, rounds)
     assert done.returncode == 0, done.stderr
     with closing(sqlite3.connect(path)) as connection:
         charged = connection.execute("select count(*), count(distinct id) from charges").fetchone()

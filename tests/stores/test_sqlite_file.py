@@ -105,6 +105,20 @@ async def test_what_a_dead_worker_of_an_older_version_had_reserved_is_charged(pa
         assert (await store.ledger_store.charges(0, 1, "", 10)).charges == (charge,)
 
 
+async def test_conversations_of_an_older_version_are_listed_in_order(path: Path) -> None:
+    before = DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=MIGRATIONS[:10]).open()
+    for id, at, person in (("old", 5.0, "ann"), ("new", 86_400.0, "ann"), ("of bob", 90_000.0, "bob")):
+        before.execute(
+            "insert into conversations (id, agent, title, state, seq, messages, usage, created_at, updated_at, person) "
+            "values (?, '', '', 'done', 1, 0, '{}', ?, ?, ?)",
+            (id, at, at, person),
+        )
+    before.close()
+    async with SqliteStore(path) as store:
+        assert [info.id for info in await store.conversations()] == ["of bob", "new", "old"]
+        assert [info.id for info in await store.conversations(person="ann")] == ["new", "old"]
+
+
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     use(path, append_one)
     broken = (*MIGRATIONS, ("create table extra (x)", "this is no SQL"))

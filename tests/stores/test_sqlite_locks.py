@@ -6,8 +6,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,6 +23,7 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.file import CHECK_EVERY_S, DatabaseFile
 from rondel.testing import Echo
 from rondel.values import Usage, user
+from tests.forked import run_script
 
 SAID = (MessageAdded(user("hello")),)
 
@@ -58,15 +57,12 @@ for path in sys.argv[1:]:
 
 def another_process(path: Path, conversation: str) -> None:
     """Let another process open, use and close the store."""
-    subprocess.run([sys.executable, "-c", OPENS_AND_CLOSES, str(path), conversation], check=True, timeout=60)
+    run_script(OPENS_AND_CLOSES, path, conversation).check_returncode()
 
 
 def counted(path: Path, query: str) -> int:
     """What another process finds in the file."""
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTS, str(path), query], check=True, timeout=60, capture_output=True, text=True
-    )
-    return int(done.stdout)
+    return int(run_script(COUNTS, path, query).stdout)
 
 
 def use(path: Path, test: Callable[[SqliteStore], Awaitable[None]]) -> None:
@@ -137,7 +133,7 @@ def test_threads_that_make_a_file_at_once_drop_no_lock_of_each_other(tmp_path: P
         thread.start()
     opened.wait(30)
     try:
-        subprocess.run([sys.executable, "-c", COUNTS_ALL, *map(str, paths)], check=True, timeout=60)
+        run_script(COUNTS_ALL, *paths).check_returncode()
         assert [path for path in paths if not Path(f"{path}-wal").exists()] == [], "logs in use were deleted"
     finally:
         done.set()

@@ -13,6 +13,7 @@ import pytest
 
 from rondel.charge import Charge, Scope
 from rondel.contracts.ledger import Rule
+from rondel.contracts.runtime import Signal
 from rondel.errors import StoreConflict, TokenLimitError
 from rondel.events import MessageAdded
 from rondel.ledger.ledger import Ledger
@@ -220,3 +221,35 @@ async def test_a_job_that_was_taken_over_is_not_claimed_before_it_runs(path: Pat
         assert await third.is_claimed("c") is False
         assert await heir.claim_job("a") == "granted"
         assert await third.is_claimed("c") is True
+
+
+async def test_a_busy_worker_looks_for_others_with_its_commits_and_hears_their_signals(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SqliteStore(path) as one, SqliteStore(path) as other, asyncio.timeout(30), asyncio.TaskGroup() as group:
+        await one.put_job(turn("a"))
+        assert await other.is_claimed("c")
+        reads: list[object] = []
+        reading = one.reading
+
+        def counted(call: Any) -> Any:
+            reads.append(call)
+            return reading(call)
+
+        monkeypatch.setattr(one, "reading", counted)
+
+        async def commit() -> None:
+            while True:
+                await one.put("busy", "key", b"")
+                await asyncio.sleep(0.001)
+
+        busy = group.create_task(commit())
+        await one.wait_for_others()
+        reads.clear()
+        assert await one.wait_for_others() == []
+        assert reads == []
+        assert await other.signal_job(Signal("stop", key="c"))
+        while not (signals := await one.wait_for_others()):
+            pass
+        assert [signal.kind for signal in signals] == ["stop"]
+        busy.cancel()

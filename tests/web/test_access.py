@@ -7,11 +7,13 @@ import asyncio
 import httpx2
 import pytest
 
-from rondel import Agent
+from rondel import Agent, tool
 from rondel.project.settings import KeySettings
+from rondel.surfaces.web.observe import LISTED_MAX
 from rondel.surfaces.web.people import COOKIE, SESSIONS_MAX, WRONG_MAX
 from rondel.surfaces.web.server import ROUTES
-from rondel.testing import Scripted
+from rondel.testing import Scripted, call
+from rondel.text.schedule import parse
 from tests.web.served import WAIT_S, site
 
 KEYS = {
@@ -63,6 +65,42 @@ async def test_no_route_but_the_public_ones_answers_a_stranger():
             for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": f"{COOKIE}=nonsense"}):
                 answer = await made.client.request(route.method, path, headers=headers)
                 assert answer.status_code == 401, route.path
+
+
+async def test_people_see_and_cancel_the_jobs_of_their_own_conversations_only():
+    """Also those of an agent that works for another one: they belong to the conversation that the person sees."""
+
+    @tool(background="background")
+    async def research() -> str:
+        "Research for ever."
+        await asyncio.Event().wait()
+        return ""
+
+    helper = Agent("helper", engine=Scripted(call("research"), "Begun."), tools=[research], description="Helps")
+    main = Agent("a", engine=Scripted(call("helper", input="Look."), "It works."), tools=[helper])
+    async with site(main, keys=KEYS) as made:
+        id = await made.start(headers=ANN)
+        await made.say(id, "Research.", headers=ANN)
+        (job,) = (await made.json("GET", "/api/jobs", headers=ANN))["jobs"]
+        assert job["conversation"] == id
+        assert (await made.json("GET", "/api/jobs", headers=BOB))["jobs"] == []
+        assert (await made.json("GET", "/api/jobs", headers=ROOT))["jobs"] == [job]
+        path = f"/api/jobs/{job['id']}/cancel"
+        assert (await made.client.post(path, headers=BOB)).status_code == 404
+        assert (await made.client.post(path, headers=ANN)).status_code == 200
+
+
+async def test_the_jobs_of_others_do_not_crowd_out_one_s_own():
+    async with site(Agent("a", engine=Scripted("Hello.")), keys=KEYS) as made:
+        id = await made.start(headers=BOB)
+        await made.say(id, "hi", headers=BOB)
+        plan = parse({"say": "News", "cron": "0 8 * * *"})
+        for number in range(LISTED_MAX):
+            await made.app.timetable.add("a", plan, conversation=f"of-another-{number}", id=f"a{number:03}")
+        await made.app.timetable.add("a", plan, conversation=id, id="mine")
+        (mine,) = (await made.json("GET", "/api/jobs", headers=BOB))["schedules"]
+        assert mine["conversation"] == id
+        assert len((await made.json("GET", "/api/jobs", headers=ROOT))["schedules"]) == LISTED_MAX
 
 
 async def test_nobody_sees_or_changes_anothers_conversation():
@@ -159,11 +197,20 @@ async def test_what_a_proxy_passes_on_as_an_address_is_bounded():
 
 async def test_the_sessions_of_one_key_lock_no_one_out():
     async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
-        for _ in range(SESSIONS_MAX):
-            await made.web.people.log_in(made.web.gate, "bob-secret", "", "127.0.0.1")
-        await made.json("POST", "/api/session", {"key": "ann-secret"})
-        assert (await made.json("GET", "/api/me"))["person"]["id"] == "ann"
-        (mine,) = await made.json("GET", "/api/sessions")
+
+        async def log_in(key: str) -> dict[str, str]:
+            _, token = await made.web.people.log_in(made.web.gate, key, "", "127.0.0.1")
+            return {"cookie": f"{COOKIE}={token}"}
+
+        async def me(cookie: dict[str, str]) -> int:
+            return (await made.client.get("/api/me", headers=cookie)).status_code
+
+        anns = await log_in("ann-secret")
+        bobs = [await log_in("bob-secret") for _ in range(SESSIONS_MAX)]
+        newest = await log_in("root-secret")
+        # Whoever has most of them loses the oldest, and not who came first or comes last.
+        assert [await me(cookie) for cookie in (anns, *bobs[:3], bobs[-1], newest)] == [200, 401, 401, 200, 200, 200]
+        (mine,) = await made.json("GET", "/api/sessions", headers=anns)
         assert mine["key"] == "ann-laptop"
 
 

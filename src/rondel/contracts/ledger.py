@@ -6,7 +6,7 @@ None, never 0. Knows no store, no engine and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Literal, Protocol, TypeAlias
@@ -274,7 +274,7 @@ class LedgerStore(Protocol):
         charge would survive `kill -9`."""
         ...
 
-    async def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Refusal | None:
+    def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Awaitable[Refusal | None]:
         """Reserve what the charge spends, on every account on which it counts, if all caps have room for its minimum.
 
         This is atomic, also between processes. What a dead worker had claimed counts as spent.

@@ -58,26 +58,26 @@ class ConversationInfo(Value, frozen=True):
         person = self.person
         for entry in entries:
             event = entry.event
-            if isinstance(event, TurnStarted):
+            if type(event) is TurnStarted:
                 agent, state = event.agent, "working"
                 person = person or event.person.id
-            elif isinstance(event, HistoryGiven):
+            elif type(event) is HistoryGiven:
                 messages += len(event.messages)
                 person = person or event.person.id
                 title = title or _title(event.messages)
-            elif isinstance(event, MessageAdded):
+            elif type(event) is MessageAdded:
                 messages += 1
                 title = title or _title((event.message,))
-            elif isinstance(event, RoundFinished):
+            elif type(event) is RoundFinished:
                 messages += 1
                 usage += event.usage
-            elif isinstance(event, TurnFinished):
+            elif type(event) is TurnFinished:
                 state = event.outcome.value
-            elif isinstance(event, CallHeld):
+            elif type(event) is CallHeld:
                 state = Outcome.WAITING.value
-            elif isinstance(event, TurnsUndone):
+            elif type(event) is TurnsUndone:
                 state = Outcome.DONE.value
-            elif isinstance(event, Renamed):
+            elif type(event) is Renamed:
                 title = event.title[:TITLE_CHARS_MAX]
         last = entries[-1]
         created = self.created_at if self.seq else entries[0].at

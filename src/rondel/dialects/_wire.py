@@ -80,9 +80,9 @@ def each(raws: object, where: str, read: Callable[[Json], T]) -> list[T]:
     if not isinstance(raws, list):
         raise WireError(where, f"must be a list, got {shown(raws)}")
     try:
-        for raw in cast("list[Any]", raws):
-            if type(raw) is not dict:
-                raise WireError("", f"must be an object, got {shown(raw)}")
+        for raw in raws:  # pyright: ignore[reportUnknownVariableType]
+            if type(raw) is not dict:  # pyright: ignore[reportUnknownArgumentType]
+                raise WireError("", f"must be an object, got {shown(raw)}")  # pyright: ignore[reportUnknownArgumentType]
             values.append(read(raw))  # pyright: ignore[reportUnknownArgumentType]
     except WireError as error:
         raise error.inside(f"{where}[{len(values)}]") from None

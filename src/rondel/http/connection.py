@@ -37,8 +37,8 @@ class Answer:
         self.headers: dict[str, str] = {}  # by lower-case name; repeated headers are joined with commas
         self.ended = self.begun = False  # whether all of it has arrived; whether the reader has seen content
         self.at = first_due  # when the deadline is checked next; 0 means that none is set
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self.pieces: list[bytes] = []  # of the body, which have arrived and were not read
+        self.unread = 0  # bytes that have arrived since the last read, with what is not body
         self._held_back = self._bytes_seen = False
         self._failure: HttpError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -46,14 +46,14 @@ class Answer:
 
     async def read(self) -> bytes:
         """Wait for the next bytes of the body; empty at the end."""
-        while not self._pieces:
+        while not self.pieces:
             if self._failure is not None:
                 raise self._failure
             if self.ended:
                 return b""
             await self._wait()
-        pieces, self._pieces = self._pieces, []
-        self._size, self._bytes_seen = 0, True
+        pieces, self.pieces = self.pieces, []
+        self.unread, self._bytes_seen = 0, True
         if self._held_back:
             self.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -68,7 +68,7 @@ class Answer:
         if self.ended or self._failure is not None:
             return
         connection = self._connection
-        self._pieces.clear()
+        self.pieces.clear()
         self.waiting_since = connection.time()
         self.begun, self.idle_s = True, LINGER_S
         self.at = self.waiting_since + LINGER_S
@@ -101,14 +101,10 @@ class Answer:
             if not waiter.done():  # its reader may have been cancelled
                 waiter.set_result(None)
 
-    def take(self, piece: bytes) -> bool:
-        """Buffer a piece. Returns whether to pause reading."""
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > BUFFERED_BYTES_MAX and not self._held_back:
+    def hold_back(self) -> None:
+        if not self._held_back:
             self._held_back = True
-            return True
-        return False
+            self._connection.pause()
 
     def resume(self) -> None:
         if self._held_back:
@@ -211,6 +207,10 @@ class Connection(asyncio.Protocol):
             self._answer = None
         return transport
 
+    def pause(self) -> None:
+        if self.is_open:
+            cast(asyncio.Transport, self.transport).pause_reading()
+
     def resume(self) -> None:
         if self.is_open:
             cast(asyncio.Transport, self.transport).resume_reading()
@@ -237,7 +237,9 @@ class Connection(asyncio.Protocol):
         answer = self._answer
         if answer is None:  # not asked for: it must not be mistaken for the next answer
             return self.abort()
-        self.head_size += len(data)
+        size = len(data)
+        self.head_size += size
+        answer.unread += size
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -248,8 +250,11 @@ class Connection(asyncio.Protocol):
             self.abort()  # the answer is complete; what follows it is broken
         if self._stray:
             self.abort()
-        elif self.head_size > HEAD_BYTES_MAX and not answer.ended:
-            return self._fail(NotHttp("the head of the answer is too long"))
+        elif not answer.ended:
+            if self.head_size > HEAD_BYTES_MAX:
+                return self._fail(NotHttp("the head of the answer is too long"))
+            if answer.unread > BUFFERED_BYTES_MAX and not self.discard:
+                answer.hold_back()
         answer.wake()
 
     def eof_received(self) -> bool:
@@ -291,9 +296,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self.head_size = 0
-        answer = self._answer
-        if answer is not None and not self.discard and answer.take(body) and self.transport is not None:
-            self.transport.pause_reading()
+        if self._answer is not None and not self.discard:
+            self._answer.pieces.append(body)
 
     def on_message_complete(self) -> None:
         answer = self._answer

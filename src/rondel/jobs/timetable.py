@@ -39,7 +39,6 @@ class Scheduled(Value, frozen=True):
     schedule: Schedule
     next_at: float
     made_by: Maker = "person"
-    made_at: float = 0.0
     last_turn: str = ""  # the turn that it started last
     person: Person = Person("")  # who made it, if known
 
@@ -71,7 +70,7 @@ class Timetable:
                 "cancel one that is not needed"
             )
         whose = person or Person("")
-        scheduled = Scheduled(id, agent, conversation, schedule, next_at, made_by, now, person=whose)
+        scheduled = Scheduled(id, agent, conversation, schedule, next_at, made_by, person=whose)
         await self._arm(scheduled)
         return scheduled
 
@@ -105,14 +104,14 @@ class Timetable:
                 id = scheduled_id(agent.name, msgspec.json.encode(schedule).decode())
                 conversation = schedule.conversation or f"schedule-{agent.name}"
                 if (next_at := schedule.next_after(now)) is not None:
-                    yield Scheduled(id, agent.name, conversation, schedule, next_at, "file", now)
+                    yield Scheduled(id, agent.name, conversation, schedule, next_at, "file")
 
     async def take_up(self, conversation: str) -> None:
         """Resume the schedules of a conversation that a dead process left."""
         for scheduled in await self.schedules(conversation):
             await self._services.runtime.recover(scheduled.id)
 
-    # --- its time has come --------------------------------------------------------------------------------------------
+    # --- when a schedule is due ---------------------------------------------------------------------------------------
 
     async def run(self, job: Job) -> None:
         """Start the schedule's turn, then submit the job for its next time."""

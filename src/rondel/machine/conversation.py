@@ -118,7 +118,7 @@ class Conversation:
         who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
         are messages that the model must know first, such as what others said in the channel.
         """
-        message = _as_message(content, person, id or self.app.new_id("msg"))
+        message = self._as_message(content, person, id)
         journal = await self.app.journals.open(self.id)
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
         await self._start_turn(journal, message, turn=view.id, scope=scope, person=person, before=before)
@@ -234,7 +234,7 @@ class Conversation:
     async def steer(self, content: str | Message, *, person: Person | None = None) -> None:
         """Send a message to the running turn, which reads it between two rounds."""
         journal = await self.app.journals.open(self.id)
-        message = _as_message(content, person, self.app.new_id("msg"))
+        message = self._as_message(content, person)
         if self.app.turns.running(self.id) is not None:
             await journal.append(MessageQueued(message))
             if self.app.turns.running(self.id) is None:
@@ -333,6 +333,18 @@ class Conversation:
     def _agent_in(self, journal: Journal) -> str:
         return self.app.turns.who_answers(journal.transcript, self._agent)
 
+    def _as_message(
+        self, content: str | Message | Sequence[str | Text | Media], person: Person | None, id: str = ""
+    ) -> Message:
+        author = person.id if person else ""
+        if not isinstance(content, Message):
+            parts = [content] if isinstance(content, str) else content
+            return user(*parts, author=author, id=id or self.app.new_id("msg"))
+        if content.id and content.author:
+            return content
+        id = content.id or id or self.app.new_id("msg")
+        return msgspec.structs.replace(content, id=id, author=content.author or author)
+
 
 class TurnView:
     """A turn as its sender sees it: iterate over its events, or wait for its result."""
@@ -397,13 +409,6 @@ class TurnView:
 
     def __del__(self) -> None:
         self._watcher.close()  # an abandoned view must not collect events
-
-
-def _as_message(content: str | Message | Sequence[str | Text | Media], person: Person | None, id: str) -> Message:
-    author = person.id if person else ""
-    if isinstance(content, Message):
-        return msgspec.structs.replace(content, id=content.id or id, author=content.author or author)
-    return user(*([content] if isinstance(content, str) else content), author=author, id=id)
 
 
 def _said_below(turn: Turn) -> Iterator[Nested]:

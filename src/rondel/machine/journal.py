@@ -15,6 +15,7 @@ from ..contracts.clock import Clock
 from ..contracts.store import Log, Subscription
 from ..errors import StoreError
 from ..events import CallHeld, DurableEvent, Entry, Event, Lagged, TurnFinished
+from ..values import MediaDelta, PartDelta, PartFinished
 from .transcript import Transcript
 
 log = logging.getLogger("rondel.journal")
@@ -27,6 +28,8 @@ RETRY_S = 1.0  # how long watchers wait after a failure of the store before they
 READS_MAX = 10  # how often a watcher that catches up reads the log again because more was appended meanwhile
 
 URGENT = frozenset({TurnFinished, CallHeld})
+PIECES = frozenset({PartDelta, MediaDelta, PartFinished})
+"""What streams after a part of a reply has begun: nearly all events of a turn."""
 
 
 class Listener(Protocol):
@@ -43,6 +46,7 @@ class Journal:
         self._store = store
         self._clock = clock
         self._watchers: list[Listener] = []
+        self._streamed_to: list[Listener] = []  # those of them that want the pieces of replies
         self._on_their_way: list[DurableEvent] = []  # the newest events, up to `seq`, until the log has them
         self._told = 0  # the position of the last event that watchers were shown
         self._awaited = 0
@@ -136,8 +140,8 @@ class Journal:
         return happened
 
     def emit(self, event: Event) -> None:
-        """Show a live event to every watcher, also to those of other processes."""
-        for watcher in self._watchers:
+        """Show a live event to every watcher that wants it, also to those of other processes."""
+        for watcher in self._streamed_to if type(event) in PIECES else self._watchers:
             watcher.put(event, 0)
         if self.conversation in self._store.subscribed:
             self._store.publish(self.conversation, self._told, event)
@@ -158,17 +162,21 @@ class Journal:
 
     def take_watchers(self, other: Journal) -> None:
         self._watchers, other._watchers = other._watchers, []
+        self._streamed_to, other._streamed_to = other._streamed_to, []
         for watcher in self._watchers:
             if isinstance(watcher, Watcher):
                 watcher.move_to(self)
 
-    def watch(self, after: int | None = None, *, follow: bool = False) -> Watcher:
+    def watch(self, after: int | None = None, *, follow: bool = False, pieces: bool = True) -> Watcher:
         """Watch the events after position `after`, or from now on. Close it, or use it in a `with`.
 
-        With `follow`, it also sees what other processes do; the store then looks for that regularly.
+        With `follow`, it also sees what other processes do; the store then looks for that regularly. Without `pieces`,
+        it sees where each part of a reply begins, and `Conversation.reply_so_far` has the rest.
         """
         watcher = Watcher(self, after, follow=follow)
         self._watchers.append(watcher)
+        if pieces:
+            self._streamed_to.append(watcher)
         return watcher
 
     # --- other processes ----------------------------------------------------------------------------------------------
@@ -227,10 +235,12 @@ class Journal:
 
     def hear(self, listener: Listener) -> None:
         self._watchers.append(listener)
+        self._streamed_to.append(listener)
 
     def unwatch(self, watcher: Listener) -> None:
-        if watcher in self._watchers:
-            self._watchers.remove(watcher)
+        for watchers in (self._watchers, self._streamed_to):
+            if watcher in watchers:
+                watchers.remove(watcher)
 
 
 class EphemeralJournal(Journal):
@@ -242,6 +252,7 @@ class EphemeralJournal(Journal):
         self.seq = 0
         self.broken = False
         self._watchers = []
+        self._streamed_to = []
 
     async def append(self, *events: DurableEvent, wait: bool = True) -> None:
         for event in events:

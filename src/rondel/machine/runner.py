@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MESSAGES = tuple[Message, ...]
 SAID_MEANWHILE = "something else was said here meanwhile, so nothing was undone; look at it and try again"
 
 
@@ -272,7 +273,7 @@ class TurnRunner:
         scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
         engine, settings = transcript.engine, transcript.settings
         resolved = services.registry.resolve(agent, engine, settings) if engine or settings else None
-        before = _given(job, "before", tuple[Message, ...]) or ()
+        before = _given(job, "before", _MESSAGES) or ()
         messages = (*before, message) if message else before
         return Turn(
             services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person

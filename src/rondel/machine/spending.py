@@ -82,11 +82,17 @@ def _scope(turn: Turn, kind: str) -> Scope:
     kind = kind or given.kind or ("agent" if turn.path or "/" in turn.conversation else "chat")
     if turn.parent is not None:
         given = given.over(scope_of(turn.parent, kind))
-    else:
-        top, person = turn.conversation.partition("/")[0], turn.person
-        author = given.person or _newest_author(turn.transcript.messages, person.id)
-        given = given.over(Scope(conversation=top, person=author, roles=person.roles if author == person.id else ()))
-    return msgspec.structs.replace(given, kind=kind, agent=turn.agent.name)
+        return msgspec.structs.replace(given, kind=kind, agent=turn.agent.name)
+    person = turn.person
+    author = given.person or _newest_author(turn.transcript.messages, person.id)
+    return msgspec.structs.replace(
+        given,
+        kind=kind,
+        agent=turn.agent.name,
+        conversation=given.conversation or turn.conversation.partition("/")[0],
+        person=author,
+        roles=given.roles or (person.roles if author == person.id else ()),
+    )
 
 
 def _newest_author(messages: list[Message], starter: str) -> str:

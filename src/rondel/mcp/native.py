@@ -13,7 +13,7 @@ _BEARER = "bearer "
 
 def native_tool(spec: ServerSpec) -> ToolSpec | None:
     """Return the server as a tool of the provider, with a form for each dialect that can carry it; None if there is no
-    such dialect, or a person has to approve its calls: a provider asks nobody."""
+    such dialect, or a person has to approve its calls: a provider asks no one."""
     if spec.native is None or not spec.is_remote:
         return None
     forms = {"openai-responses": spec.native, "anthropic": _anthropic(spec, spec.native)}

@@ -274,7 +274,7 @@ class McpServers(Plugin):
                 return Hold(
                     Question(id, "approve", _changed(link, remote), (YES, NO), False, context.call.id, None, NO)
                 )
-            if answer.by in ("deadline", "stop") or not is_yes(answer.text):
+            if not is_yes(answer.text):
                 return error_of(context.call, "not run: the tool's description has changed, and the user refused it")
         if known is None or known.digest != remote.digest:
             await pin(store, link, remote)

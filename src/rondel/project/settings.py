@@ -112,7 +112,7 @@ class ImageSettings(Value, frozen=True):
 
     engine: str = ""  # `provider:model` with OpenAI's images API, or a name in `[engines]`
     fallback: tuple[str, ...] = ()  # the engines that are asked, in order, if it fails
-    size: str = ""  # of pictures whose size nobody chose: `1024x1024` or `auto`
+    size: str = ""  # of pictures if none is chosen: `1024x1024` or `auto`
     options: dict[str, Any] = {}
     """More fields for the body of each request, such as `quality`."""
 

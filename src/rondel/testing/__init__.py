@@ -216,15 +216,16 @@ class Echo:
         self.facts = ModelFacts(tools=True)
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        messages = [message for message in prompt.messages if message.role == "user"]
-        text = "\n".join(_told(messages[-1])) if messages else ""
+        messages = prompt.messages
+        asked = [message for message in messages if message.role == "user"]
+        text = "\n".join(_told(asked[-1])) if asked else ""
         yield ReplyStarted("echo")
         yield PartStarted(0, Text(""))
         words = text.split(" ")
         for index, word in enumerate(words):
             yield PartDelta(0, word if index == len(words) - 1 else word + " ")
         yield PartFinished(0, Text(text))
-        usage = Usage(tokens_in=sum(len(message.text.split()) for message in prompt.messages), tokens_out=len(words))
+        usage = Usage(tokens_in=sum(len(message.text.split()) for message in messages), tokens_out=len(words))
         yield ReplyFinished("end", usage)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-SIDE = 64  # of a picture whose size nobody asked for
+SIDE = 64  # of a picture if none is asked for
 
 
 def draw_png(size: str = "", prompt: str = "") -> bytes:

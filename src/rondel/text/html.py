@@ -1,25 +1,84 @@
-"""Reads HTML of strangers within a limit of time. The time of Python's parser grows with the square of some pages."""
+"""Reads the text of strangers' HTML within a limit of time. The time of Python's parser grows with the square of some
+pages.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from html.parser import HTMLParser
+
+_BLOCK = frozenset(
+    (
+        *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "fieldset", "figure", "footer"),
+        *("form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section"),
+        *("table", "tr", "ul"),
+    )
+)
 
 
 class TooSlow(ValueError):
     """A page took longer to read than its reader allows."""
 
 
-class HtmlReader(HTMLParser):
-    """A parser whose `feed` and `close` raise TooSlow after `seconds_max`."""
+class HtmlText(HTMLParser):
+    """Collects the visible text, with a line for each block, and the title. `feed` and `close` raise TooSlow after
+    `seconds_max`."""
+
+    hides = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object"))
 
     def __init__(self, seconds_max: float) -> None:
         super().__init__(convert_charrefs=True)
         self._seconds_max = seconds_max
         self._deadline = time.monotonic() + seconds_max
+        self._pieces: list[str] = []
+        self._hidden: list[str] = []  # the open elements whose text is not shown
+        self._titles: list[str] = []  # the pieces of the first one
+        self._in_title = False
 
     def updatepos(self, i: int, j: int) -> int:
         """Called by the parser after each piece, whatever it is."""
         if time.monotonic() > self._deadline:
             raise TooSlow(f"took more than {self._seconds_max:g} seconds to read")
         return super().updatepos(i, j)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in_title = tag == "title" and not self._titles and self._hidden in ([], ["head"])
+        if tag == "body":
+            self._hidden.clear()
+        elif tag in self.hides or tag in self._hidden[-1:]:
+            self._hidden.append(tag)
+        elif tag in ("td", "th"):
+            self._pieces.append(" ")
+        elif tag in _BLOCK:
+            self._pieces.append("\n")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _BLOCK:
+            self._pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_title = False
+        if tag in ("body", "html"):
+            self._hidden.clear()
+        elif tag in self._hidden:
+            while self._hidden.pop() != tag:
+                pass
+        elif tag in _BLOCK:
+            self._pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self._titles.append(data)
+        if not self._hidden:
+            self._pieces.append(data)
+
+    @property
+    def title(self) -> str:
+        return " ".join("".join(self._titles).split())
+
+    def take_text(self) -> str:
+        """Return the text that was read since the last call."""
+        lines = [" ".join(line.split()) for line in "".join(self._pieces).split("\n")]
+        self._pieces = []
+        return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

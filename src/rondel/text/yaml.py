@@ -68,7 +68,7 @@ def read_markdown(path: Path, body: str, mistakes: Mistakes | None = None) -> Do
         if re.match(r"---[ \t]*\n", text):
             raise ConfigError("has front matter that does not end; add a line '---' after it", path=str(path), line=1)
         return None
-    # The blank line stands for the first `---`, so that lines count right.
+    # The blank line replaces the first `---`, so that the line numbers are right.
     document = _read("\n" + found[1], path, mistakes)
     if body in document.data:
         raise document.error((body,), f"{body!r} is given twice: here, and as the text below the front matter")

@@ -76,9 +76,10 @@ def _read_other(raw: Json, kind: str) -> Part:
 
 
 def _read_call(raw: Json) -> ToolCall:
+    id, name, arguments = raw.get("id"), raw.get("name"), raw.get("input")
+    if len(raw) == 4 and type(id) is str and type(name) is str and type(arguments) is dict:  # as nearly all are
+        return ToolCall(id, name, arguments)  # pyright: ignore[reportUnknownArgumentType]
     id, name, arguments = text_field(raw, "id"), text_field(raw, "name"), object_field(raw, "input")
-    if len(raw) == 4:  # these and the type
-        return ToolCall(id, name, arguments)
     return ToolCall(id, name, arguments, opaque=opaque(NAME, extras(raw, "type", "id", "name", "input")))
 
 
@@ -93,8 +94,9 @@ def _words_of(raw: Json) -> str:
 
 
 def read_text(raw: Json) -> Text:
-    if len(raw) == 2:  # a type and a text, and most of what is said
-        return Text(text_field(raw, "text"))
+    text = raw.get("text")
+    if len(raw) == 2 and type(text) is str:  # a type and a text, and most of what is said
+        return Text(text)
     citations = tuple(_read_citation(citation) for citation in objects(raw, "citations"))
     kept = extras(raw, "type", "text", "citations")
     return Text(text_field(raw, "text"), citations=citations, opaque=opaque(NAME, kept))
@@ -146,9 +148,9 @@ def _read_source(source: Json) -> Json | None:
 
 
 def _read_result(raw: Json) -> ToolResult:
-    content = raw.get("content")
-    if type(content) is str and len(raw) == 3 and content:
-        return ToolResult(text_field(raw, "tool_use_id"), (Text(content),))
+    id, content = raw.get("tool_use_id"), raw.get("content")
+    if len(raw) == 3 and type(id) is str and type(content) is str and content:
+        return ToolResult(id, (Text(content),))
     parts = _result_parts(content)
     kept = extras(raw, "type", "tool_use_id", "content", "is_error")
     if isinstance(content, list) and len(parts) < len(cast(list[object], content)):

@@ -231,10 +231,11 @@ def _read_message(raw: Json) -> list[Message]:
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(content)
-    if len(raw) == 2 and len(parts) == 1 and role == "user":  # nearly all that users send, and results of tools
-        return [Message("tool" if type(parts[0]) is ToolResult else "user", parts)]
-    if len(raw) == 2 and role == "assistant":
-        return [Message("assistant", parts)]
+    if len(raw) == 2:  # nearly all replies, and what users send, and results of tools
+        if role == "assistant":
+            return [Message("assistant", parts)]
+        if role == "user" and len(parts) == 1:
+            return [Message("tool" if type(parts[0]) is ToolResult else "user", parts)]
     kept = opaque(NAME, extras(raw, "role", "content"))
     if role == "assistant":
         return [Message("assistant", parts, opaque=kept)]

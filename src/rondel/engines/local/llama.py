@@ -81,8 +81,8 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
     params.warmup = params.fit_params = False  # the latter reads the file twice, to leave room on a GPU
     params.prefill_assistant = False
     params.verbosity = -1
-    # The runtime always listens. A socket in a private folder that is removed at once is a door that nobody finds;
-    # where there are no such sockets, a random key shuts the port.
+    # The runtime always listens. Nothing can connect to a socket in a private folder that is removed at once; where
+    # there are no such sockets, callers would need the random key.
     if sys.platform != "win32":
         params.hostnames = [f"{folder}/s.sock"]
     params.api_keys = [secrets.token_hex(16)]

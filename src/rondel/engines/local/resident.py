@@ -43,11 +43,11 @@ class Resident:
         self._requests = set[Request]()
 
     async def run(self) -> None:
-        """Serve until nobody has asked for `keep_s` seconds, or somebody said stop."""
+        """Serve until `keep_s` seconds pass without a request, or a client says stop."""
         server = await asyncio.start_unix_server(self._connected, sock=self._listen())
         try:
             async with server:
-                while not self._stopping and (left_s := self._left_s()) > 0:
+                while not self._stopping and (left_s := self._keep_s if self._clients else self._left_s()) > 0:
                     async with self._changed:
                         with contextlib.suppress(TimeoutError):
                             await asyncio.wait_for(self._changed.wait(), left_s)
@@ -68,7 +68,8 @@ class Resident:
         return listening
 
     def _left_s(self) -> float:
-        return self._keep_s if self._clients else self._keep_s - (time.monotonic() - self._used_at)
+        """Return how long this process still waits for a request."""
+        return self._keep_s - (time.monotonic() - self._used_at)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients += 1
@@ -167,11 +168,8 @@ class Resident:
             requests=self._users,
             memory_bytes=_memory_bytes(),
             started=self._started,
-            ends_in_s=None if self._clients > 1 else max(0.0, self._left_before_this()),
+            ends_in_s=None if self._clients > 1 else max(0.0, self._left_s()),
         )
-
-    def _left_before_this(self) -> float:
-        return self._keep_s - (time.monotonic() - self._used_at)
 
 
 def _memory_bytes() -> int:

@@ -88,8 +88,8 @@ def _object(properties: Json) -> Json:
 
 
 def _bounded(schema: Any, base: str) -> Json:
-    """The schema with an end to every string and list, and only with what the decoder knows: it drops a grammar with
-    anything else in it, without a word. `base` is where the schema stands in the whole document."""
+    """Return the schema with a maximum for every string and list, and only with what the decoder knows: it silently
+    drops a grammar with anything else in it. `base` is the path of the schema in the whole document."""
     if not isinstance(schema, dict):
         return _ANY
     known: Json = schema  # pyright: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""Notices that a caller has disconnected, and cancels the work that is done for it."""
+"""Ends the work for a request early: when its caller has disconnected, or the server stops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, TypeAlias
+
+from ...contracts.deadline import Deadlines
 
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
 DISCONNECT = "http.disconnect"
@@ -16,34 +18,53 @@ WATCH_AFTER_S = 0.05
 
 
 class DisconnectGuard:
-    """`with DisconnectGuard(group, receive, is_over) as guard:` ends early when the caller disconnects, and
+    """`with DisconnectGuard(group, deadlines, receive, is_over) as guard:` ends early when the caller disconnects, and
     `guard.has_left` says so. A caller that disconnects when its answer `is_over` changes nothing. The task that watches
     the caller runs in `group`; it starts after `WATCH_AFTER_S`."""
 
-    def __init__(self, group: asyncio.TaskGroup, receive: Receive, is_over: Callable[[], bool]) -> None:
-        self._group, self._receive, self._is_over = group, receive, is_over
+    def __init__(
+        self, group: asyncio.TaskGroup, deadlines: Deadlines, receive: Receive, is_over: Callable[[], bool]
+    ) -> None:
+        self._group, self._deadlines, self._receive, self._is_over = group, deadlines, receive, is_over
+        self._watcher: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self.has_left = False
+        self.at = 0.0  # when the watcher starts
 
     def __enter__(self) -> DisconnectGuard:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
-        self._watcher: asyncio.TimerHandle | asyncio.Task[None] = asyncio.get_running_loop().call_later(
-            WATCH_AFTER_S, self._start
-        )
+        self.at = task.get_loop().time() + WATCH_AFTER_S
+        self._deadlines.add(self)
         return self
 
-    def _start(self) -> None:
+    def expire(self) -> None:
+        """For the deadlines: the answer takes longer than most."""
         self._watcher = self._group.create_task(self._watch())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._watcher.cancel()
-        if not self.has_left:
-            return False
-        # Swallow only our own cancellation: another one, such as the server's, must still end the task.
-        return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+        if self._watcher is None:
+            self._deadlines.remove(self)
+        else:
+            self._watcher.cancel()
+        return self.has_left and self._is_only_reason() and isinstance(error, asyncio.CancelledError)
+
+    def stop(self) -> None:
+        """End the work because the server stops; a second time does nothing."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._task.cancel()
+
+    def ended_by_stop(self) -> bool:
+        """Whether a CancelledError of the work, which must have been caught, was caused by `stop` alone."""
+        return self._is_stopped and self._is_only_reason()
+
+    def _is_only_reason(self) -> bool:
+        """Take back one cancellation of our own. Another one, such as the server's, must still end the task."""
+        return self._task.uncancel() <= self._cancelling
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != DISCONNECT:

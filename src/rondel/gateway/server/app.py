@@ -18,6 +18,7 @@ import msgspec
 
 from ...app.app import App
 from ...contracts.clock import Clock
+from ...contracts.deadline import Deadlines
 from ...contracts.dialect import Dialect
 from ...dialects import DIALECTS
 from ...engine import Relays, dialect_of
@@ -66,8 +67,9 @@ class Gateway:
         self._dialects: dict[str, Dialect] = {}
         self._pings: dict[str, bytes] = {}
         self._streams: set[Outgoing] = set()
-        self._open: set[asyncio.Timeout] = set()
-        """One for each request that is being answered; the answer ends when it expires."""
+        self._open: set[DisconnectGuard] = set()
+        """One for each request that is being answered."""
+        self._deadlines = Deadlines()  # only of young requests, so that many old ones cost nothing
         self._is_idle = asyncio.Event()
         self._is_stopping = False
         self._time: Callable[[], float] = time.monotonic  # the loop's own, once there is one
@@ -91,6 +93,7 @@ class Gateway:
             self._time = asyncio.get_running_loop().time
             ticker = self._group.create_task(self._keep_alive())
             life.callback(ticker.cancel)
+            life.callback(self._deadlines.close)
             life.callback(self._mcp.close)
             self._life = life.pop_all()
         return self
@@ -116,35 +119,15 @@ class Gateway:
 
     def interrupt(self) -> None:
         self._is_stopping = True
-        for answering in self._open:
-            if answering.when() is None:  # one that was ended before may still wait for its caller to read the error
-                answering.reschedule(0.0)
+        for guard in self._open:
+            guard.stop()
 
     async def _wait_idle(self, seconds: float) -> None:
         if self._open:
+            self._is_idle.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):  # not wait_for, which may swallow a cancellation before 3.12
                     await self._is_idle.wait()
-
-    async def _until_stopped(self, answer: Coroutine[Any, Any, None]) -> None:
-        """Await an answer. Raises EngineOverloaded if the gateway stops before it is complete."""
-        if self._is_stopping:
-            answer.close()
-            raise _stopping()
-        answering = asyncio.timeout(None)
-        self._open.add(answering)
-        self._is_idle.clear()
-        try:
-            async with answering:
-                await answer
-        except TimeoutError:
-            if not answering.expired():
-                raise
-            raise _stopping() from None
-        finally:
-            self._open.discard(answering)
-            if not self._open:
-                self._is_idle.set()
 
     # --- paths and access ---------------------------------------------------------------------------------------------
 
@@ -320,8 +303,8 @@ class Gateway:
         self.records.begin(record)
         try:
             setup.enter()
-            with DisconnectGuard(self._group, receive, out.is_over) as guard:
-                await self._answer(setup, Exchange(setup.parts, request, out, record), answer)
+            with DisconnectGuard(self._group, self._deadlines, receive, out.is_over) as guard:
+                await self._answer(setup, Exchange(setup.parts, request, out, record), answer, guard)
             if guard.has_left:
                 record.outcome = "left"
         finally:
@@ -330,11 +313,23 @@ class Gateway:
             self.records.end(record)
             await setup.leave(request)
 
-    async def _answer(self, setup: Setup, exchange: Exchange, answer: Answer) -> None:
-        """Await an answer, and report errors to the caller."""
+    async def _answer(self, setup: Setup, exchange: Exchange, answer: Answer, guard: DisconnectGuard) -> None:
+        """Await an answer, and report errors to the caller; also that the gateway stops before it is complete."""
         request, record = exchange.request, exchange.record
         try:
-            await self._until_stopped(answer(setup, exchange))
+            if self._is_stopping:
+                raise _stopping()
+            self._open.add(guard)
+            try:
+                await answer(setup, exchange)
+            finally:
+                self._open.discard(guard)
+                if self._is_stopping and not self._open:
+                    self._is_idle.set()
+        except asyncio.CancelledError:
+            if not guard.ended_by_stop():
+                raise
+            await exchange.report(_stopping())
         except Refused as error:
             record.outcome, record.error, record.status = "failed", str(error), error.status
             await self._refuse(exchange.outgoing, request.dialect, error)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,7 +27,6 @@ from ...errors import RondelError, nearest
 from ...files.private import private_folder
 from ...plugins.log import mask
 from ...text.redaction import Redactor
-from ...values import Usage
 from ..relay.record import Record
 
 log = logging.getLogger("rondel.gateway")
@@ -82,18 +81,39 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def line_of(record: Record, keep: Callable[[str], str] = str) -> LogLine:
     """A request as a line; it may still be under way. `keep` redacts and shortens texts that others wrote."""
-    known: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
-    known |= {name: getattr(record.usage, name) for name in _OF_USAGE}
-    known |= {name: keep(known[name]) for name in _BY_OTHERS}
-    known |= {name: round(known[name], 4) for name in _IN_SECONDS if known[name] is not None}
-    known |= {"at": datetime.fromtimestamp(record.at, UTC), "warnings": tuple(map(keep, record.warnings))}
-    return LogLine(event="request", **known)
-
-
-_OF_USAGE = frozenset(LogLine.__struct_fields__).intersection(Usage.__struct_fields__)
-_OF_RECORD = frozenset(LogLine.__struct_fields__).difference(_OF_USAGE, ("event", "said"))
-_BY_OTHERS = ("asked", "engine", "model", "why", "session", "project", "error")
-_IN_SECONDS = ("first_token_s", "tokens_per_s", "seconds")
+    usage, first_s, speed = record.usage, record.first_token_s, record.tokens_per_s
+    return LogLine(
+        at=datetime.fromtimestamp(record.at, UTC),
+        event="request",
+        id=record.id,
+        status=record.status,
+        outcome=record.outcome,
+        key=record.key,
+        asked=keep(record.asked),
+        engine=keep(record.engine),
+        model=keep(record.model),
+        rule=record.rule,
+        why=keep(record.why),
+        attempts=record.attempts,
+        rounds=record.rounds,
+        dialect=record.dialect,
+        streams=record.streams,
+        relayed=record.relayed,
+        agents=record.agents,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        tokens_cached=usage.tokens_cached,
+        tokens_reasoning=usage.tokens_reasoning,
+        cost_nanousd=record.cost_nanousd,
+        first_token_s=None if first_s is None else round(first_s, 4),
+        tokens_per_s=None if speed is None else round(speed, 4),
+        seconds=round(record.seconds, 4),
+        session=keep(record.session),
+        project=keep(record.project),
+        error=keep(record.error),
+        warnings=tuple(map(keep, record.warnings)),
+        dropped=record.dropped,
+    )
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

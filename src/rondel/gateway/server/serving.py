@@ -96,7 +96,6 @@ class Server:
             forwarded_allow_ips=list(proxies),
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
         )
         self.config.load()
         self.state = ServerState()
@@ -216,7 +215,6 @@ class Connection(HttpToolsProtocol):
                 cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
         self._server.check_ended()
 
     def data_received(self, data: bytes) -> None:
@@ -262,11 +260,14 @@ class Connection(HttpToolsProtocol):
         return asked + rest
 
     def expire(self) -> None:
-        """For the deadlines: the caller has sent nothing for too long, unless it is we who do not read."""
+        """For the deadlines: the caller has sent nothing for too long, unless it is we who do not read. A caller that
+        has asked nothing more gets the rest of its last answer, however slowly it reads."""
         if self.flow.read_paused:
             self._expect(BODY_S)
-        else:
+        elif self._active is None or self._is_in_head or self._is_in_body or self._discards_input:
             self.transport.abort()
+        else:
+            self.transport.close()
 
     def _expect(self, seconds: float) -> None:
         self.at = self._time() + seconds
@@ -275,7 +276,6 @@ class Connection(HttpToolsProtocol):
     # --- the parser's callbacks ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._unset_keepalive_if_required()
         self._is_in_head, self._awaits_head = True, False
         self._header_count = self._header_bytes = 0
         super().on_message_begin()
@@ -301,7 +301,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.scope["method"] != "HEAD":
             self.cycle.transport = cast(asyncio.Transport, _HeadWithBody(self.cycle))
-        if self.parser.get_http_version() == "1.0":
+        if self.scope["http_version"] == "1.0":
             self.cycle.send = partial(_send_unchunked, self.cycle)
         self._is_in_body = True
         if self.expect_100_continue:
@@ -332,12 +332,16 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._is_in_body and not self.transport.is_closing():
-            is_answered = self.cycle.response_complete
-            if is_answered:
-                self._unset_keepalive_if_required()
-            self._expect(UNREAD_S if is_answered else BODY_S)
+        """Begin the next request, or wait for one. Instead of uvicorn's, which sets a timer for each response."""
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        if self._is_in_body:
+            self._expect(UNREAD_S if self.cycle.response_complete else BODY_S)
+        elif self.cycle.response_complete and not self._is_in_head:
+            self._expect(KEEP_ALIVE_S)
 
     def _refuse(self, status: int) -> None:
         """Answer the requests that came before, but read nothing more."""

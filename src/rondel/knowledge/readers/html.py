@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 
 from ...contracts.knowledge import Document, Section, Unreadable
-from ...text.html import HtmlReader, TooSlow
+from ...text.html import HtmlText, TooSlow
 from ._decode import decoded
 
 SECONDS_MAX = 120.0
-_HIDDEN = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object", "nav", "head"))
 _HIDDEN_ROLES = frozenset(("navigation", "search"))
-_BLOCK = frozenset(
-    (
-        *("address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure", "footer", "form", "hr"),
-        *("header", "li", "main", "ol", "p", "pre", "section", "table", "td", "th", "tr", "ul"),
-    )
-)
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.I)
 
@@ -41,65 +34,46 @@ def page_text(data: bytes) -> str:
     return decoded(data)
 
 
-class _Sections(HtmlReader):
+class _Sections(HtmlText):
+    hides = HtmlText.hides | {"nav", "head", "title"}
+
     def __init__(self, seconds_max: float) -> None:
         super().__init__(seconds_max)
-        self._title = ""
         self._headings: list[tuple[int, str]] = []
         self._sections: list[Section] = []
-        self._pieces: list[str] = []
         self._began = 1
-        self._hidden: list[str] = []
         self._heading = 0
-        self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "title":
-            self._in_title = True
-        elif tag == "body":
-            self._hidden.clear()
-        elif tag in _HIDDEN or tag in self._hidden[-1:] or _is_navigation(tag, attrs):
-            self._hidden.append(tag)
-        elif tag in _HEADINGS and not self._hidden:
+        if tag in _HEADINGS and not self._hidden:
             self._close()
             self._heading = _HEADINGS[tag]
-        elif tag in _BLOCK:
-            self._pieces.append("\n")
+        elif _is_navigation(tag, attrs):
+            self._hidden.append(tag)
+        else:
+            super().handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "title":
-            self._in_title = False
-        elif tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass
-        elif tag in _HEADINGS and self._heading:
+        if tag in _HEADINGS and self._heading:
             # Documentation marks links to headings with a pilcrow.
-            text = " ".join("".join(self._pieces).split()).rstrip("¶ ")
+            text = " ".join(self.take_text().split()).rstrip("¶ ")
             self._headings = [(level, words) for level, words in self._headings if level < self._heading]
             self._headings.append((self._heading, text[:300]))
-            self._pieces, self._heading, self._began = [], 0, self.getpos()[0]
-        elif tag in _BLOCK:
-            self._pieces.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self._title += data
-        elif not self._hidden:
-            self._pieces.append(data)
+            self._heading, self._began = 0, self.getpos()[0]
+        else:
+            super().handle_endtag(tag)
 
     def _close(self) -> None:
-        lines = [" ".join(line.split()) for line in "".join(self._pieces).split("\n")]
-        text = re.sub(r"\n{2,}", "\n\n", "\n".join(lines)).strip()
-        if text:
+        if text := self.take_text():
             self._sections.append(Section(text, tuple(text for _, text in self._headings if text), line=self._began))
-        self._pieces, self._began = [], self.getpos()[0]
+        self._began = self.getpos()[0]
 
     def document(self) -> Document:
         self._close()
-        title = " ".join(self._title.split()) or next((text for _, text in self._headings[:1]), "")
+        title = self.title or next((text for _, text in self._headings[:1]), "")
         return Document(title[:300], tuple(self._sections))
 
 
 def _is_navigation(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
-    """Whether an element says that it is navigation. Only of these kinds, whose ends must be written."""
+    """Return whether an element is marked as navigation. Only these kinds count: they always have an end tag."""
     return tag in ("div", "ul", "section", "form") and dict(attrs).get("role") in _HIDDEN_ROLES

@@ -9,7 +9,7 @@ import msgspec
 from ...contracts.runtime import Claim, Job, Signal
 
 SIGNALS_MAX = 100  # signals that wait for one worker; more are refused
-WAIT_S = 0.25  # how long a worker waits for others before it looks again: a worker that is closed wakes nobody
+WAIT_S = 0.25  # how long a worker waits for others before it looks again: a worker that is closed does not wake them
 
 
 class Worker:

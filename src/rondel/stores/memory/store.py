@@ -63,7 +63,7 @@ class MemorySubscription:
         found: list[Entry | Live] = list(await self._read(self._conversation, after))
         found += [Live(seq, (event,)) for seq, event in live if seq >= after]
         # The sort is stable: entry 3 comes before the events after it, and those keep their order.
-        return sorted(found, key=lambda one: (one.seq, isinstance(one, Live)))
+        return sorted(found, key=lambda one: one.seq)
 
     def close(self) -> None:
         subscriptions = self._all.get(self._conversation, [])

@@ -178,6 +178,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "drop table reservations",
     ),
+    (
+        # Lists are sorted within an hour. An index of the time itself would be written with every turn, twice.
+        "drop index conversations_by_time",
+        "drop index conversations_of_person",
+        "alter table conversations add column hour integer not null default 0",
+        "update conversations set hour = cast(updated_at / 3600 as integer)",
+        "create index conversations_by_hour on conversations (hour) where instr(id, '/') = 0",
+        "create index conversations_of_person on conversations (person, hour) where instr(id, '/') = 0",
+    ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""
 

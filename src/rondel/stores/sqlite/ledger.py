@@ -81,7 +81,7 @@ SCHEMA = (
 
 RESERVED_COLUMNS = ("alter table charges add column worker text", "alter table charges add column until real")
 """A charge with a worker is only reserved: a call of that process is expected to make it. It counts as spent when the
-call is settled, the worker is dead, or the time `until` has come."""
+call is settled, the worker is dead, or at the time `until`."""
 RESERVED = "worker is not null and number > (select number from mark)"
 
 _SUMS = "tokens_in, tokens_out, tokens_cached, tokens_cache_written, tokens_reasoning"

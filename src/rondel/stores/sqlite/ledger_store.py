@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
 from ...charge import ALL, Charge
 from ...contracts.clock import Clock
@@ -43,7 +43,7 @@ class SqliteLedgerStore:
     async def record(self, charge: Charge, accounts: Sequence[Account] = ()) -> list[Balance]:
         return await self._store.ask(Charged(charge, None, accounts, ledger.GIVEN)) or []
 
-    def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Coroutine[Any, Any, Refusal | None]:
+    def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Awaitable[Refusal | None]:
         return self._store.ask(Reserve(reserved, caps, self._clock.now()))
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import inf
 from typing import TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ from .queue import CLAIMED
 EntryRow: TypeAlias = tuple[str, int, float, str, str]
 End: TypeAlias = tuple[int, int]  # the positions of the last entry and the last live event
 InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float, str]
+Listed: TypeAlias = tuple[str, int]  # what the lists of conversations are indexed by: the person, and the hour
 
 INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at, person"
 CHUNK_ENTRIES = 512  # entries that one statement reads: the interpreter lock is held for about a millisecond at a time
@@ -67,7 +69,8 @@ def since(
         events, position = live.read(connection, conversation, position, worker, after)
     finally:
         connection.execute("rollback")
-    return sorted([*found, *events], key=lambda one: (one.seq, isinstance(one, Live))), position
+    # The sort is stable: an entry comes before the events after it.
+    return sorted([*found, *events], key=lambda one: one.seq), position
 
 
 def _entries(connection: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:
@@ -122,9 +125,9 @@ def conversations(
 ) -> list[ConversationInfo]:
     whose, values = ("person = ? and ", (person,)) if person is not None else ("", ())
     rows = connection.execute(
-        f"select {INFO_COLUMNS} from conversations where {whose}instr(id, '/') = 0 and (updated_at, id) < (?, ?) "
-        "order by updated_at desc, id desc limit ?",
-        (*values, before, id, limit),
+        f"select {INFO_COLUMNS} from conversations where {whose}instr(id, '/') = 0 and hour <= ? "
+        "and (updated_at, id) < (?, ?) order by hour desc, updated_at desc, id desc limit ?",
+        (*values, before if before == inf else _hour(before), before, id, limit),
     ).fetchall()
     return [_with_state(connection, info_of(row), is_dead) for row in rows]
 
@@ -158,6 +161,14 @@ def info_of(row: InfoRow) -> ConversationInfo:
     return ConversationInfo(
         id, agent, title, state, seq, messages, _decode_usage(usage), created_at, updated_at, person
     )
+
+
+def listed(info: ConversationInfo) -> Listed:
+    return info.person, _hour(info.updated_at)
+
+
+def _hour(at: float) -> int:
+    return int(at / 3600)
 
 
 def row_of(info: ConversationInfo) -> InfoRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -88,7 +88,7 @@ class SqliteStore:
         self._seqs: dict[str, int] = {}
         """The last entry of each conversation whose key is claimed: only this worker writes there."""
         self._worker_id = ""
-        self._version = 0
+        self._version = self._others = 0
         self._subscriptions = Subscriptions(self, self._writer)
         self.ledger_store = SqliteLedgerStore(self, self._writer, self._clock)
 
@@ -220,16 +220,23 @@ class SqliteStore:
         return await self.call(lambda c: self._writer.queue.send(c, signal))
 
     async def wait_for_others(self) -> list[Signal]:
-        """SQLite sends no notifications: look at a counter a few times, which costs little more than a timer."""
+        """SQLite sends no notifications: look at a counter a few times. A commit looks at it, too, so a busy process
+        need not: the reader's thread costs more than the look."""
         await self.worker_id()
+        writer = self._writer
         for _ in range(LOOKS_MAX):
+            looks = writer.looks
             await asyncio.sleep(LOOK_S)
-            version = await self.reading(log.data_version)
-            if version != self._version:
+            if writer.looks > looks and writer.others == self._others:
+                continue
+            others, version = writer.others, await self.reading(log.data_version)
+            is_new = version != self._version
+            if is_new:
                 signalled, self.subscribed = await self.reading(self._news)
                 if signalled:  # the version is not noted: a failure to take the signal must not lose it
                     return await self.call(lambda c: self._writer.queue.receive(c))
-                self._version = version
+            self._version, self._others = version, others
+            if is_new:
                 break
         return []
 
@@ -322,7 +329,7 @@ class SqliteStore:
         elif self._flushing is None:  # else it is due earlier: nothing may wait longer than a charge
             self.write_within(CHARGES_WAIT_S)
 
-    def ask(self, request: Write) -> Coroutine[Any, Any, Any]:
+    def ask(self, request: Write) -> Awaitable[Any]:
         """Give a request to the writer, and return its result."""
         self._use()
         return self._writing.ask(request)

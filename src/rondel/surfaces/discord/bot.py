@@ -17,6 +17,7 @@ from typing import Any
 
 import discord
 import msgspec
+from discord.ext import commands
 
 from ...app.app import App
 from ...charge import Scope
@@ -28,8 +29,8 @@ from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
 from .bridge import CommandBridge
-from .context import Gathered, Gatherer, edited
-from .delivery import REQUEST, Delivery
+from .context import KEY, Gathered, Gatherer, edited
+from .delivery import FAILED, REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
 from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
@@ -188,9 +189,14 @@ class DiscordBot:
         lock = self._locks.setdefault(message.channel.id, asyncio.Lock())
         try:
             async with lock:
-                await self._handle(message, place, speaker)
-        except (RondelError, discord.HTTPException) as error:
+                if not await self._is_prefix_command(message):
+                    await self._handle(message, place, speaker)
+        except discord.HTTPException as error:
             log.error("message %s cannot be answered: %s", message.id, error)
+        except RondelError as error:
+            log.error("message %s cannot be answered: %s", message.id, error, exc_info=error.__cause__)
+            with contextlib.suppress(discord.HTTPException):
+                await message.reply(FAILED, allowed_mentions=NOBODY)
         finally:
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
@@ -201,12 +207,19 @@ class DiscordBot:
         replied = message.reference.resolved if message.reference else None
         return isinstance(replied, discord.Message) and replied.author.id == self.id
 
+    async def _is_prefix_command(self, message: discord.Message) -> bool:
+        """Whether the client itself answers it, as a command of its author (`!ping`)."""
+        client = self.client
+        if not isinstance(client, (commands.Bot, commands.AutoShardedBot)) or not client.all_commands:
+            return False
+        return (await client.get_context(message)).valid
+
     async def on_message_edit(self, message: discord.Message) -> None:
         """A message that is still being answered was edited: the answer takes it into account."""
         delivery = self.deliveries.get(message.id)
         if delivery is None or not message.content.strip():
             return
-        gatherer = Gatherer(message, bot=self.id, sees_images=False, known=())
+        gatherer = Gatherer(message, bot=self.id, sees_images=lambda: False, known=())
         text = (await gatherer.gather(reply_depth=0, around=0)).content.text
         if text == delivery.pending.content.text:
             return
@@ -217,10 +230,10 @@ class DiscordBot:
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
-            await self._begin(Delivery(self, pending, delivery.channel, ChannelOutlet(delivery.channel)))
+            await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel)))
 
     async def on_message_delete(self, message: int) -> None:
-        """Nobody waits for the answer to a message that was deleted."""
+        """Stop the answer to a message that was deleted."""
         if (delivery := self.deliveries.get(message)) is not None:
             await delivery.stop()
 
@@ -245,7 +258,7 @@ class DiscordBot:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
-        outlet = ChannelOutlet(message.channel)
+        outlet = self.outlet(message.channel)
         if not outlet.may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
             return
@@ -253,7 +266,7 @@ class DiscordBot:
         try:
             pending, channel = await self._prepare(message, place, speaker)
             if channel is not message.channel:
-                outlet = ChannelOutlet(channel)
+                outlet = self.outlet(channel)
             await self._begin(Delivery(self, pending, channel, outlet))
         finally:
             self.typing.stop(message.channel.id)
@@ -274,8 +287,12 @@ class DiscordBot:
         if journal.transcript.engine != chosen.model:
             await conversation.use_engine(chosen.model)
             journal = await journals.open(id)
-        known, sees_images = journal.transcript.messages, conversation.engine.facts.images
-        gatherer = Gatherer(message, bot=self.id, sees_images=sees_images, known=known)
+        gatherer = Gatherer(
+            message,
+            bot=self.id,
+            sees_images=lambda: conversation.engine.facts.images,
+            known=journal.transcript.messages,
+        )
         is_open = self.gate.is_open(place)
         around = 0 if is_open or place.is_thread else self.settings.context_messages
         gathered = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
@@ -311,7 +328,10 @@ class DiscordBot:
         messages = await self.hooks.chat((*gathered.before, gathered.content))
         if not messages:
             raise RondelError("a chat hook left no message to send")
-        content = msgspec.structs.replace(messages[-1], id=gathered.content.id)
+        last, original = messages[-1], gathered.content
+        # A hook may have made a new message. Commands that the model calls need to know where and by whom it was said.
+        opaque = {**last.opaque, KEY: original.opaque[KEY]}
+        content = msgspec.structs.replace(last, id=original.id, author=last.author or original.author, opaque=opaque)
         return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
 
     async def _begin(self, delivery: Delivery) -> None:
@@ -329,7 +349,7 @@ class DiscordBot:
         self.deliveries[delivery.pending.message] = delivery
         delivery.before = self._shown_last.get(delivery.pending.conversation)
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
-        delivery.attend()  # at once: the typing indicator goes on from that of the preparation
+        delivery.attend()  # at once: the typing indicator continues that of the preparation
         self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
 
     async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool) -> None:
@@ -337,6 +357,8 @@ class DiscordBot:
             await delivery.run(watcher, recovers=recovers)
         except RondelError as error:
             log.error("the answer to message %s cannot be delivered: %s", delivery.pending.message, error)
+        except Exception:  # of any kind: an error that leaves this task would end all answers
+            log.exception("the answer to message %s cannot be delivered", delivery.pending.message)
         finally:
             if self.deliveries.get(delivery.pending.message) is delivery:
                 del self.deliveries[delivery.pending.message]
@@ -356,7 +378,7 @@ class DiscordBot:
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
-        delivery = Delivery(self, pending, channel, ChannelOutlet(channel))
+        delivery = Delivery(self, pending, channel, self.outlet(channel))
         watcher = await delivery.begin(recovers=True)
         self._run(delivery, watcher, recovers=True)
 
@@ -365,7 +387,7 @@ class DiscordBot:
         place, person = place_of_interaction(interaction), interaction.user
         chosen = await self.chosen(place, speaker_of(person))
         private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
-        id = private if is_private else await self.conversation_id(place, chosen)
+        id = private if is_private else await self.conversation_id(place, chosen, person.id)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         await self.use_engine(conversation, chosen.model)
@@ -373,24 +395,28 @@ class DiscordBot:
         where = {"discord": {"channel": place.channel, "message": interaction.id, "person": person.id}}
         content = user(words, id=f"discord-{interaction.id}", author=str(person.id), opaque=where)
         names = ((person.id, person.display_name, person.name),)
-        pending = Pending(interaction.id, place.channel, id, content, (), person_of(person), scope_of(place))
-        pending = msgspec.structs.replace(
-            pending,
-            guild=place.guild,
-            agent=agent,
-            model=chosen.model,
-            seq=(await self.app.journals.current(id)).seq,
-            names=names,
+        gathered = await self._with_hooks(Gathered(content, (), names))
+        pending = Pending(
+            interaction.id,
+            place.channel,
+            id,
+            gathered.content,
+            gathered.before,
+            person_of(person),
+            scope_of(place),
+            place.guild,
+            agent,
+            chosen.model,
+            (await self.app.journals.current(id)).seq,
+            names,
             is_private=is_private,
             is_command=True,
         )
 
         async def late() -> Outlet:
-            return ChannelOutlet(await self._dm(person) if is_private else interaction.channel)
+            return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        gathered = await self._with_hooks(Gathered(content, (), names))
-        pending = msgspec.structs.replace(pending, content=gathered.content, before=gathered.before)
         await self._begin(Delivery(self, pending, interaction.channel, outlet))
 
     # --- settings that change at run time -----------------------------------------------------------------------------
@@ -413,11 +439,18 @@ class DiscordBot:
     async def conversation_id(self, place: Place, chosen: Chosen, person: int = 0) -> str:
         """Return the bot's conversation in a channel, or with a person if `conversation` says so."""
         if chosen.conversation == "user" and person:
-            base = f"discord-{self.id}-u{place.guild}-{person}"
+            base, whose = f"discord-{self.id}-u{place.guild}-{person}", person
         else:
-            base = f"discord-{self.id}-c{place.channel}"
-        resets = (await self.records.selected(place.channel)).resets
+            base, whose = f"discord-{self.id}-c{place.channel}", place.channel
+        resets = (await self.records.selected(whose)).resets
         return f"{base}.{resets}" if resets else base
+
+    async def reset(self, place: Place, person: discord.User | discord.Member) -> None:
+        """Start a new conversation in a channel, or with this person if `conversation` says so."""
+        chosen = await self.chosen(place, speaker_of(person))
+        whose = person.id if chosen.conversation == "user" else place.channel
+        selected = await self.records.selected(whose)
+        await self.records.select(whose, msgspec.structs.replace(selected, resets=selected.resets + 1))
 
     async def _conversation_of(self, message: discord.Message, place: Place, chosen: Chosen) -> str:
         scoping = chosen.conversation
@@ -463,6 +496,9 @@ class DiscordBot:
             await conversation.use_engine(model)
 
     # --- what deliveries need -----------------------------------------------------------------------------------------
+
+    def outlet(self, channel: Any) -> ChannelOutlet:
+        return ChannelOutlet(channel, self.client.http)
 
     async def channel(self, id: int) -> Any:
         try:

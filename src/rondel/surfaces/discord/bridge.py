@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ from .mentions import tidy_name
 if TYPE_CHECKING:
     from .bot import DiscordBot
 
+log = logging.getLogger("rondel.discord")
+
 AnyCommand = app_commands.Command[Any, ..., Any]
 Kind = discord.AppCommandOptionType
 TYPES = {Kind.string: "string", Kind.integer: "integer", Kind.boolean: "boolean", Kind.number: "number"}
@@ -49,47 +52,64 @@ class CommandBridge(Plugin):
 
     def __init__(self, bot: DiscordBot, tree: app_commands.CommandTree[Any]) -> None:
         self._bot, self._tree = bot, tree
-        self._names: frozenset[str] = frozenset()
+        self._allowed: dict[str, dict[int, AnyCommand]] = {}
+        """The commands by the names of their tools, each for its server; 0 is for all."""
 
     def load(self) -> None:
         """Offer the commands that the tree has now; extensions may have added some."""
-        tools = [self._tool(command, guild) for command, guild in self._commands()]
-        self.tools = list({tool.name: tool for tool in tools}.values())
-        self._names = frozenset(tool.name for tool in self.tools)
+        self._allowed = {}
+        known: list[str] = []
+        for command, guild in self._commands():
+            known.append(command.qualified_name)
+            if self._is_allowed(command):
+                name = re.sub(r"[^a-zA-Z0-9_-]", "_", command.qualified_name)[:64]
+                self._allowed.setdefault(name, {})[guild] = command
+        self.tools = [self._tool(name, next(iter(variants.values()))) for name, variants in self._allowed.items()]
         self._bot.app.registry.resolve_all()
+        for wanted in self._wanted:
+            if not any(fnmatchcase(name, wanted) for name in known):
+                hint = nearest(wanted, known)
+                log.warning("`commands` allows %r, and there is no such slash command%s", wanted, hint)
 
     def applies(self, turn: Turn) -> bool:
-        return bool(self._names)
+        return bool(self._allowed)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
-        if origin_of(turn.transcript.messages):
+        """Leave out the commands of other servers, and all of them outside of Discord."""
+        where = origin_of(turn.transcript.messages)
+        guild = getattr(self._bot.client.get_channel(where["channel"]), "guild", None) if where else None
+        scopes = {0, guild.id if guild else 0} if where else set[int]()
+        hidden = {name for name, variants in self._allowed.items() if scopes.isdisjoint(variants)}
+        if not hidden:
             return prompt
-        offered = tuple(spec for spec in prompt.tools if spec.name not in self._names)
-        return msgspec.structs.replace(prompt, tools=offered)
+        return msgspec.structs.replace(prompt, tools=tuple(spec for spec in prompt.tools if spec.name not in hidden))
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [" ".join(one.strip("/").replace("/", " ").split()) for one in self._bot.settings.commands]
 
     def _commands(self) -> Iterator[tuple[AnyCommand, int]]:
         guilds: dict[int, Any] = getattr(self._tree, "_guild_commands", {})
         for guild in (0, *guilds):
             where = discord.Object(guild) if guild else None
             for command in self._tree.walk_commands(guild=where, type=discord.AppCommandType.chat_input):
-                if isinstance(command, app_commands.Command) and self._is_allowed(command):
+                if isinstance(command, app_commands.Command):
                     yield command, guild
 
     def _is_allowed(self, command: AnyCommand) -> bool:
         name = command.qualified_name
         if name in NEVER or any(one.required and one.type is Kind.attachment for one in command.parameters):
             return False
-        wanted = [" ".join(one.strip("/").replace("/", " ").split()) for one in self._bot.settings.commands]
-        if name.startswith("ai ") and name not in wanted:
+        if name.startswith("ai ") and name not in self._wanted:
             return False
-        return any(fnmatchcase(name, one) for one in wanted)
+        return any(fnmatchcase(name, one) for one in self._wanted)
 
-    def _tool(self, command: AnyCommand, guild: int) -> Tool:
+    def _tool(self, name: str, command: AnyCommand) -> Tool:
         async def run(arguments: dict[str, Any], context: CallContext) -> str:
-            return await self._run(command, guild, arguments, context)
+            return await self._run(command.qualified_name, self._allowed[name], arguments, context)
 
         return Tool(
-            name=re.sub(r"[^a-zA-Z0-9_-]", "_", command.qualified_name)[:64],
+            name=name,
             run=run,
             description=f"{command.description} (The slash command /{command.qualified_name}.)",
             schema=schema_of(command),
@@ -100,15 +120,18 @@ class CommandBridge(Plugin):
 
     # --- a call -------------------------------------------------------------------------------------------------------
 
-    async def _run(self, command: AnyCommand, guild_id: int, given: dict[str, Any], context: CallContext) -> str:
+    async def _run(
+        self, name: str, variants: dict[int, AnyCommand], given: dict[str, Any], context: CallContext
+    ) -> str:
         where = origin_of(context.turn.transcript.messages)
         channel = await self._bot.channel(where["channel"]) if where else None
         if channel is None:
-            raise ToolError(f"/{command.qualified_name} works in Discord only")
+            raise ToolError(f"/{name} works in Discord only")
         guild: discord.Guild | None = getattr(channel, "guild", None)
         person = await _speaker(self._bot.client, guild, where["person"])
-        if guild_id and (guild is None or guild.id != guild_id):
-            raise ToolError(f"/{command.qualified_name} is a command of another server")
+        guild_id = guild.id if guild is not None and guild.id in variants else 0
+        if (command := variants.get(guild_id)) is None:
+            raise ToolError(f"/{name} is a command of another server")
         check_rights(command, person, channel)
         options, resolved = await Options(command, guild, channel).resolve(given)
         raw = interaction_data(self._bot.client, command, person, channel, options, resolved, guild_id)
@@ -141,7 +164,7 @@ class CommandBridge(Plugin):
     def _result(self, interaction: _ToolInteraction, answers: CapturedAnswers, command: AnyCommand) -> str:
         name, failure = command.qualified_name, interaction.failure
         if answers.has_answer or answers.private_failed:
-            return answers.text
+            return f"{answers.text}\n\n(The command failed.)" if interaction.command_failed else answers.text
         if answers.opened_form:
             raise ToolError(f"/{name} opens a form, which only a person can fill in; ask them to use the command")
         if failure is not None:
@@ -149,6 +172,8 @@ class CommandBridge(Plugin):
             raise ToolError(f"/{name} failed: {cause}")
         if interaction.command_failed:
             raise ToolError(f"/{name} was refused for this person")
+        if answers.was_deleted:
+            return "(The command has removed its answer.)"
         raise ToolError(f"/{name} ended without an answer")
 
 

@@ -7,7 +7,7 @@ messages; a private one goes to the person's direct messages. Buttons in them wo
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import aiohttp
 import discord
@@ -17,12 +17,20 @@ from discord.webhook.async_ import AsyncWebhookAdapter
 PRIVATE, V2 = 1 << 6, 1 << 15
 NO_PINGS = {"parse": list[str]()}
 TEXT_CHARS_MAX = 8_000
-DEFERRED, MESSAGE, FORM = 5, 4, 9
+MESSAGE, FORM = 4, 9
 COMPONENTS = {2: "Button", 3: "Menu", 5: "User menu", 6: "Role menu", 7: "Mentionable menu", 8: "Channel menu"}
 
 PRIVATELY = "(The command answered privately: the person can read it in their direct messages. Do not guess it.)"
 
 Payload = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """A message that a command sent: what it says, whether it is private, and the channel that it was posted in."""
+
+    payload: Payload
+    is_private: bool
+    channel: int
 
 
 class CapturedAnswers(AsyncWebhookAdapter):
@@ -32,10 +40,10 @@ class CapturedAnswers(AsyncWebhookAdapter):
         super().__init__()
         self._client, self._channel, self._person, self._reply_to = client, channel, person, reply_to
         self._is_dm = is_dm
-        self._answers: dict[int, tuple[Payload, bool]] = {}  # by message: what it says, and whether it is private
+        self._answers: dict[int, Answer] = {}  # by message
         self._original = 0
         self._is_private = False
-        self.opened_form = self.was_deferred = False
+        self.opened_form = self.was_deleted = False
         self.private_failed = False
 
     @property
@@ -46,8 +54,8 @@ class CapturedAnswers(AsyncWebhookAdapter):
     def text(self) -> str:
         """What the model reads. What only the person may read is not repeated where others read along."""
         texts = [
-            PRIVATELY if is_private and not self._is_dm else describe(payload)
-            for payload, is_private in self._answers.values()
+            PRIVATELY if answer.is_private and not self._is_dm else describe(answer.payload)
+            for answer in self._answers.values()
         ]
         if self.private_failed:
             texts.append("(A private answer could not be delivered: the person takes no direct messages.)")
@@ -76,9 +84,11 @@ class CapturedAnswers(AsyncWebhookAdapter):
                 return posted
             return await self._edit(message, body, multipart, files)
         if route.method == "DELETE":
-            self._answers.pop(message, None)
-            return await self._send(Route("DELETE", self._path(message), channel_id=self._channel, message_id=message))
-        return await self._send(Route("GET", self._path(message), channel_id=self._channel, message_id=message))
+            self.was_deleted = True
+            if message not in self._answers:
+                return None  # it was only deferred, which nobody sees here
+            return await self._send(self._route("DELETE", message, self._answers.pop(message)))
+        return await self._send(self._route("GET", message, self._answers.get(message)))
 
     def _message_in(self, route: Route) -> int:
         last = route.url.partition("?")[0].rpartition("/")[2]
@@ -90,7 +100,6 @@ class CapturedAnswers(AsyncWebhookAdapter):
         self._is_private = bool((data.get("flags") or 0) & PRIVATE)
         if kind == MESSAGE:
             message = await self._post(data, multipart, files, is_original=True)
-        self.was_deferred = kind == DEFERRED
         self.opened_form = kind == FORM
         shown = {"id": "1", "type": 2, "response_message_id": message and message["id"]}
         return {"interaction": shown, "resource": {"type": kind, **({"message": message} if message else {})}}
@@ -116,22 +125,20 @@ class CapturedAnswers(AsyncWebhookAdapter):
             self.private_failed = True
             return _nothing(channel)
         id = int(message["id"])
-        self._answers[id] = (_with_names(data, files), is_private)
+        self._answers[id] = Answer(_with_names(data, files), is_private, channel)
         if is_original or not self._original:
             self._original = id
         return message
 
     async def _edit(self, message: int, data: Payload, multipart: list[Payload] | None, files: Any) -> Payload:
-        payload, is_private = self._answers[message]
-        self._answers[message] = ({**payload, **_with_names(data, files)}, is_private)
-        channel = self._channel
-        if is_private and not self._is_dm:
-            channel = int((await self._client.http.start_private_message(self._person))["id"])
-        route = Route("PATCH", self._path(message), channel_id=channel, message_id=message)
+        answer = self._answers[message]
+        self._answers[message] = answer._replace(payload={**answer.payload, **_with_names(data, files)})
+        route = self._route("PATCH", message, answer)
         return await self._send(route, {**data, "allowed_mentions": NO_PINGS}, multipart, files)
 
-    def _path(self, message: int) -> str:
-        return "/channels/{channel_id}/messages/{message_id}"
+    def _route(self, method: str, message: int, answer: Answer | None) -> Route:
+        channel = answer.channel if answer is not None else self._channel
+        return Route(method, "/channels/{channel_id}/messages/{message_id}", channel_id=channel, message_id=message)
 
     async def _send(
         self, route: Route, body: Payload | None = None, multipart: list[Payload] | None = None, files: Any = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -45,7 +45,9 @@ def message_id(id: int) -> str:
 class Gatherer:
     """Gathers the context of one message."""
 
-    def __init__(self, message: discord.Message, *, bot: int, sees_images: bool, known: Sequence[Message]) -> None:
+    def __init__(
+        self, message: discord.Message, *, bot: int, sees_images: Callable[[], bool], known: Sequence[Message]
+    ) -> None:
         self._message, self._bot, self._sees_images = message, bot, sees_images
         self._people: dict[int, tuple[int, str, str]] = {}
         self._known = known
@@ -139,7 +141,7 @@ class Gatherer:
         kind = (attachment.content_type or "").partition(";")[0].strip().lower()
         named = Text(f"\n[Attached: {tidy_name(attachment.filename)}, {kind or 'file'}, {attachment.size:,} bytes]")
         is_image = kind in ("image/png", "image/jpeg", "image/gif", "image/webp")
-        if is_image and (not self._sees_images or images >= IMAGES_MAX or attachment.size > IMAGE_BYTES_MAX):
+        if is_image and (not self._sees_images() or images >= IMAGES_MAX or attachment.size > IMAGE_BYTES_MAX):
             return named
         if not is_image and (kind.startswith(("video/", "audio/", "image/")) or attachment.size > TEXT_BYTES_MAX):
             return named

@@ -15,14 +15,16 @@ import discord
 import msgspec
 
 from ...contracts.images import image_name
+from ...errors import RondelError
 from ...events import Event, Outcome, RoundFinished, TurnFinished
 from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from .cards import text_of
 from .chunks import LIMIT, chunks
 from .fold import AnswerFold, Asked, Drawn, Reported, Said
+from .hooks import ChatReply
 from .mentions import Names
-from .outlet import ChannelOutlet, Denied, Extras, Gone, Outlet
+from .outlet import Denied, Extras, Gone, Outlet
 from .pending import Pending
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Delivery:
         self.bot, self.pending, self.channel = bot, pending, channel
         self.started_at = bot.app.clock.now()
         self.conversation: Conversation = bot.conversation(pending)
-        self.fold = AnswerFold(pending.content.id, "", report_jobs=bot.settings.report_jobs)
+        self.fold = AnswerFold(pending.content.id, report_jobs=bot.settings.report_jobs)
         self.view: TurnView | None = None
         self.before: asyncio.Event | None = None
         """Set when the answer before this one in the conversation is shown: answers keep the order of their turns."""
@@ -66,13 +68,14 @@ class Delivery:
         """Send the message, or find it sent. Watch from the position that was known before.
 
         A turn that begins here runs here, so other processes are only watched after a crash and while a question waits:
-        looking at them costs writes to the store.
+        looking at them costs writes to the store. Of a turn that runs here, the text so far is read when it is to be
+        shown: an answer is edited once a second, and its pieces come a hundred times as often.
         """
         pending = self.pending
         if recovers:
             watcher = await self.conversation.watch(pending.seq)
         else:
-            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq)
+            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq, pieces=False)
         self._follows = recovers
         try:
             self.view = await self.conversation.send(
@@ -82,7 +85,7 @@ class Delivery:
             watcher.close()
             raise
         self.view.close()  # it is only used to stop the turn: the whole conversation is watched
-        self.fold = AnswerFold(pending.content.id, self.view.id, report_jobs=self.bot.settings.report_jobs)
+        self.fold.expect(self.view.id)
         return watcher
 
     async def run(self, watcher: Watcher, *, recovers: bool = False) -> None:
@@ -132,27 +135,42 @@ class Delivery:
             watcher.close()
 
     async def _next(self, watcher: Watcher) -> list[Event]:
-        if not self._has_news():
+        if not self._awaits_text():
             return await watcher.events()
         try:
             async with asyncio.timeout_at(self._due_at):
                 return await watcher.events()
         except TimeoutError:
+            self._read_so_far()
             return []
 
-    def _has_news(self) -> bool:
-        """Whether text has come that is not shown yet; sets when it will be."""
+    def _awaits_text(self) -> bool:
+        """Return whether text is to be shown while it streams, and set when it will be."""
         if not self.bot.settings.stream or self.bot.hooks.has_reply or self.pending.replaced is not None:
             return False
-        for index, piece in enumerate(self.fold.pieces):
-            if isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index)):
-                if not self._due_at:
-                    self._due_at = asyncio.get_running_loop().time() + FIRST_S
-                return True
-        return False
+        if not self._has_news() and (self._follows or not self.fold.is_streaming):
+            return False
+        if not self._due_at:
+            self._due_at = asyncio.get_running_loop().time() + FIRST_S
+        return True
+
+    def _read_so_far(self) -> None:
+        if not self._follows:
+            for delta in self.conversation.reply_so_far():
+                self.fold.feed(delta)
+        if not self._has_news():
+            wait_s = self.bot.pace.wait_s(self.channel.id) if self._texts else FIRST_S
+            self._due_at = asyncio.get_running_loop().time() + wait_s
+
+    def _has_news(self) -> bool:
+        """Whether text has come that is not shown yet."""
+        return any(
+            isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index))
+            for index, piece in enumerate(self.fold.pieces)
+        )
 
     def _is_due(self) -> bool:
-        return self._has_news() and asyncio.get_running_loop().time() >= self._due_at
+        return self._awaits_text() and self._has_news() and asyncio.get_running_loop().time() >= self._due_at
 
     # --- typing and the notice ----------------------------------------------------------------------------------------
 
@@ -280,10 +298,18 @@ class Delivery:
         if self.pending.replaced is not None:
             return self.pending.replaced
         text = with_end(self._text(piece), piece.end)
-        if self.bot.hooks.has_reply and (changed := await self.bot.hooks.reply(self, text)) is not None:
+        if self.bot.hooks.has_reply and (changed := await self._changed_by_hooks(text)) is not None:
             text, self._extras = changed.text, changed.extras
             await self._keep(replaced=text)
         return text
+
+    async def _changed_by_hooks(self, text: str) -> ChatReply | None:
+        """Return what the reply hooks say instead. If one fails, the answer that it would have changed is not shown."""
+        try:
+            return await self.bot.hooks.reply(self, text)
+        except RondelError as error:
+            log.error("message %s: %s", self.pending.message, error, exc_info=error.__cause__)
+            return ChatReply(FAILED)
 
     async def _show_parts(self, key: str, parts: list[str], extras: Extras | None = None) -> None:
         shown = self._shown.setdefault(key, [])
@@ -343,7 +369,7 @@ class Delivery:
     async def _show_thread(self, key: str, parts: list[str]) -> None:
         await self._show_parts(key, parts[:1])
         thread = await self._thread(self.pending.posted[key][0], parts[0])
-        outlet = ChannelOutlet(thread)
+        outlet = self.bot.outlet(thread)
         for index, part in enumerate(parts[1:]):
             await self._put(f"{key}t", index, part, outlet=outlet)
 

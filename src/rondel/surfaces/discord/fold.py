@@ -6,7 +6,8 @@ program counter here, too.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeAlias
 
 from ...events import (
     CallFinished,
@@ -74,9 +75,9 @@ State: TypeAlias = Literal["queued", "working", "waiting", "over"]
 class AnswerFold:
     """Feed it every event of the conversation after the position at which the message was sent."""
 
-    def __init__(self, message: str, turn: str, *, report_jobs: bool = True) -> None:
+    def __init__(self, message: str, *, report_jobs: bool = True) -> None:
         self._message = message
-        self._turns = {turn}
+        self._turns: set[str] = set()
         self._current = ""
         self._is_own = False  # whether the current turn is one of this answer
         self._reports = report_jobs
@@ -88,6 +89,10 @@ class AnswerFold:
         self.running: dict[str, str] = {}  # the names of the calls that run now
         self.calls: list[ToolCall] = []
 
+    def expect(self, turn: str) -> None:
+        """Take what happens in this turn for the answer, also if it adds no message."""
+        self._turns.add(turn)
+
     @property
     def state(self) -> State:
         """`over` when nothing more will be said about the message."""
@@ -98,27 +103,40 @@ class AnswerFold:
         """The turn of this answer that runs; empty if none does."""
         return self._current if self._is_own and self.turn_state == "working" else ""
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether text of a reply that has not ended may be there."""
+        return self._is_own and self._last is not None and bool(self._last.live)
+
     def feed(self, event: Event) -> None:
-        if type(event) is PartDelta:  # first, because most events are deltas
-            if self._is_own and self._last is not None and event.index in (live := self._last.live):
-                live[event.index] += event.text
-        elif isinstance(event, TurnStarted):
-            self._current, self._is_own = event.turn, event.turn in self._turns
-            if self._is_own:
-                self._begin()
-        elif isinstance(event, MessageAdded) and event.message.id == self._message:
+        handler = self._handlers.get(type(event))
+        if handler is None and self._is_own:
+            handler = self._own_handlers.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    def _turn_started(self, event: TurnStarted) -> None:
+        self._current, self._is_own = event.turn, event.turn in self._turns
+        if self._is_own:
+            self._begin()
+
+    def _message_added(self, event: MessageAdded) -> None:
+        if event.message.id == self._message:
             self._turns.add(self._current)
             self._is_own = True
             self._begin()
-        elif isinstance(event, TurnFinished):
-            if event.turn in self._turns:
-                self._finish(event)
-        elif isinstance(event, JobFinished):
-            self._finish_job(event)
-        elif isinstance(event, QuestionAnswered):
-            self._answered(event.answer)
-        elif self._is_own:
-            self._feed_own(event)
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        if event.turn not in self._turns:
+            return
+        self.running.clear()
+        self._follow_ups.discard(event.turn)
+        if event.outcome is Outcome.WAITING:
+            self.turn_state = "waiting"
+            return
+        self.turn_state = "over"
+        self._said.live = {}
+        self._said.end = event
 
     def _begin(self) -> None:
         if self.turn_state != "working":
@@ -134,30 +152,36 @@ class AnswerFold:
     def _said(self) -> Said:
         return self._last or self._say()
 
-    def _feed_own(self, event: Event) -> None:
-        match event:
-            case PartStarted(index=index, part=Text(text=text)) | PartFinished(index=index, part=Text(text=text)):
-                self._said.live[index] = text
-            case ReplyStarted():
-                self._said.live = {}
-            case RoundFinished():
-                self._finish_round(event)
-            case CallStarted(call_id=id, name=name):
-                self.running[id] = name
-            case CallFinished(result=result):
-                self.running.pop(result.call_id, None)
-                pictures = (part for part in result.parts if isinstance(part, Media) and image_type(part.data))
-                self.pieces += (Drawn(picture) for picture in pictures)
-            case CallHeld(question=question):
-                self.running.pop(question.call_id, None)
-                self.pieces.append(Asked(question))
-            case JobStarted(job=id):
-                self.jobs[id] = event
-                self._turns.add(f"{id}.turn")  # an inline job continues in a turn of this name
-            case _:
-                pass
+    # --- events of a turn of this answer ------------------------------------------------------------------------------
 
-    def _finish_round(self, event: RoundFinished) -> None:
+    def _part_changed(self, event: PartStarted | PartFinished) -> None:
+        if isinstance(event.part, Text):
+            self._said.live[event.index] = event.part.text
+
+    def _part_continued(self, event: PartDelta) -> None:
+        if self._last is not None and event.index in (live := self._last.live):
+            live[event.index] += event.text
+
+    def _reply_started(self, event: ReplyStarted) -> None:
+        self._said.live = {}
+
+    def _call_started(self, event: CallStarted) -> None:
+        self.running[event.call_id] = event.name
+
+    def _call_finished(self, event: CallFinished) -> None:
+        self.running.pop(event.result.call_id, None)
+        pictures = (part for part in event.result.parts if isinstance(part, Media) and image_type(part.data))
+        self.pieces += (Drawn(picture) for picture in pictures)
+
+    def _call_held(self, event: CallHeld) -> None:
+        self.running.pop(event.question.call_id, None)
+        self.pieces.append(Asked(event.question))
+
+    def _job_started(self, event: JobStarted) -> None:
+        self.jobs[event.job] = event
+        self._turns.add(f"{event.job}.turn")  # an inline job continues in a turn of this name
+
+    def _round_finished(self, event: RoundFinished) -> None:
         calls = event.message.calls
         self.calls += calls
         if calls and is_directive(calls[0]):
@@ -167,17 +191,7 @@ class AnswerFold:
         if event.next != "again":
             said.rounds.append(event.message.text)
 
-    def _finish(self, event: TurnFinished) -> None:
-        self.running.clear()
-        self._follow_ups.discard(event.turn)
-        if event.outcome is Outcome.WAITING:
-            self.turn_state = "waiting"
-            return
-        self.turn_state = "over"
-        self._said.live = {}
-        self._said.end = event
-
-    def _finish_job(self, event: JobFinished) -> None:
+    def _job_finished(self, event: JobFinished) -> None:
         started = self.jobs.pop(event.job, None)
         if started is None:
             return
@@ -186,7 +200,27 @@ class AnswerFold:
         elif self._reports:
             self.pieces.append(Reported(event.digest))
 
-    def _answered(self, answer: Answer) -> None:
+    def _question_answered(self, event: QuestionAnswered) -> None:
         for piece in self.pieces:
-            if isinstance(piece, Asked) and piece.question.id == answer.question_id:
-                piece.answer = answer
+            if isinstance(piece, Asked) and piece.question.id == event.answer.question_id:
+                piece.answer = event.answer
+
+    _handlers: ClassVar[dict[type, Callable[..., None]]] = {
+        TurnStarted: _turn_started,
+        MessageAdded: _message_added,
+        TurnFinished: _turn_finished,
+        JobFinished: _job_finished,
+        QuestionAnswered: _question_answered,
+    }
+    _own_handlers: ClassVar[dict[type, Callable[..., None]]] = {
+        ReplyStarted: _reply_started,
+        PartStarted: _part_changed,
+        PartDelta: _part_continued,
+        PartFinished: _part_changed,
+        RoundFinished: _round_finished,
+        CallStarted: _call_started,
+        CallFinished: _call_finished,
+        CallHeld: _call_held,
+        JobStarted: _job_started,
+    }
+    """Those of events that count only in a turn of this answer."""

@@ -115,6 +115,8 @@ class Gate:
         return not speaker.is_bot or self._admits_bot(place.channel)
 
     def _is_within_restriction(self, place: Place) -> bool:
+        if not self._restrict:
+            return True
         applies = any(guild in (0, place.guild) for guild in self._restrict.values())
         return not applies or any(channel in self._restrict for channel in place.channels)
 

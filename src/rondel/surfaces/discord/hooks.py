@@ -69,7 +69,7 @@ class Hooks:
         """Return the messages as the hooks leave them: each may change the list, or return another one."""
         current = list(messages)
         for hook in self._hooks["chat"]:
-            returned = await _called(hook, current)
+            returned = await _called("chat", hook, current)
             if returned is not None:
                 current = list(returned)
         return tuple(current)
@@ -84,9 +84,11 @@ class Hooks:
 
     async def replace(self, context: ReplyContext) -> ChatReply | None:
         for hook in self._hooks["reply"]:
-            returned = await _called(hook, context)
-            if returned is not None:
+            returned = await _called("reply", hook, context)
+            if isinstance(returned, (str, ChatReply)):
                 return ChatReply(returned) if isinstance(returned, str) else returned
+            if returned is not None:
+                raise RondelError(f"a reply hook returned {returned!r}; it must be a text, a ChatReply or None")
         return None
 
 
@@ -99,6 +101,10 @@ def degraded_servers(conversation: Conversation) -> tuple[str, ...]:
     return tuple(link.spec.name for link in links if not link.is_ready)
 
 
-async def _called(hook: Callable[..., Any], given: Any) -> Any:
-    returned = hook(given)
-    return await returned if is_awaitable(returned) else returned
+async def _called(kind: HookName, hook: Callable[..., Any], given: Any) -> Any:
+    try:
+        returned = hook(given)
+        return await returned if is_awaitable(returned) else returned
+    except Exception as error:  # of any kind: it is the author's code, and the error must stay with this one answer
+        name = getattr(hook, "__qualname__", type(hook).__name__)
+        raise RondelError(f"the {kind} hook {name!r} failed") from error

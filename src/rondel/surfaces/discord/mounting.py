@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import discord
+import msgspec
 from discord import app_commands
 from discord.ext import commands
 
 from ...app.app import App
 from ...errors import ConfigError, RondelError, nearest
+from ...project.config.discord import discord_mistakes
 from ...project.settings import DiscordSettings
+from ...text.document import Checker, Document
 from .bot import DiscordBot
 from .outlet import NOBODY, RETRY_S_MAX
 
@@ -71,7 +74,7 @@ def attach(client: discord.Client, app: App, settings: DiscordSettings | None = 
     The app is started with the client if it has not been started. Call this before the client logs in. Handlers of your
     own for the same events are called, too.
     """
-    bot = DiscordBot(client, app, settings_of(given) if given else settings)
+    bot = DiscordBot(client, app, settings_of(given, settings))
     mount(bot)
     life = _Life(bot)
     _wrap(client, "setup_hook", life.begin, last=True)  # theirs may load extensions with commands
@@ -79,15 +82,20 @@ def attach(client: discord.Client, app: App, settings: DiscordSettings | None = 
     return bot
 
 
-def settings_of(given: dict[str, Any]) -> DiscordSettings:
-    """Return settings that are given in code. Lists may be lists."""
+def settings_of(given: dict[str, Any], base: DiscordSettings | None = None) -> DiscordSettings:
+    """Return settings that are given in code, checked as those of a file are. They win over those of `base`."""
+    base = base or DiscordSettings()
+    if not given:
+        return base
     for name in given:
         if name not in DiscordSettings.__struct_fields__:
             raise RondelError(f"Discord has no setting {name!r}{nearest(name, DiscordSettings.__struct_fields__)}")
-    values = {
-        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value for name, value in given.items()
-    }
-    return DiscordSettings(**cast("dict[str, Any]", values))
+    checker = Checker(Document("", {}))
+    plain = msgspec.json.decode(msgspec.json.encode(given))  # rules and modes may be structs, lists may be tuples
+    fields = checker.fields(DiscordSettings, plain, ())
+    settings = msgspec.structs.replace(base, **fields)
+    checker.report(*discord_mistakes(checker.document, settings))
+    return settings
 
 
 def mount(bot: DiscordBot) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import aiohttp
 import discord
 import msgspec
+from discord.http import HTTPClient, Route
 
 from .cards import text_of
 
@@ -67,18 +68,38 @@ class Outlet(Protocol):
 
 
 class ChannelOutlet:
-    def __init__(self, channel: Any) -> None:
-        self.channel = channel
+    def __init__(self, channel: Any, http: HTTPClient) -> None:
+        self.channel, self._http = channel, http
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
-        given = _fields(text, extras)
-        if reply_to and self._may_reply:
+        if not self._may_reply:
+            reply_to = 0
+        if extras is None:
+            return await self._post_text(text, nonce, reply_to)
+        given = extras.fields(text)
+        if reply_to:
             given["reference"] = discord.MessageReference(
                 message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
             )
         # discord.py sends the nonce with `enforce_nonce`: a second message with it is the first one.
         sent = await _tried(lambda: self.channel.send(nonce=nonce, allowed_mentions=NOBODY, **given))
         return sent.id, text_of(sent)
+
+    async def _post_text(self, text: str, nonce: str, reply_to: int) -> tuple[int, str]:
+        """Post a message that is only text, as nearly all are. `channel.send` would make a `discord.Message` of it, and
+        another one of what it replies to: a tenth of what the request costs."""
+        channel = self.channel.id
+        body: dict[str, Any] = {
+            "content": text,
+            "nonce": nonce,
+            "enforce_nonce": True,
+            "allowed_mentions": NOBODY.to_dict(),
+        }
+        if reply_to:
+            body["message_reference"] = {"message_id": reply_to, "channel_id": channel, "fail_if_not_exists": False}
+        route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel)
+        sent = await _tried(lambda: self._http.request(route, json=body))
+        return int(sent["id"]), sent["content"]
 
     @cached_property
     def _rights(self) -> discord.Permissions | None:

@@ -63,7 +63,10 @@ class Selected(Value, frozen=True):
     resets: int = 0
 
     @property
-    def chosen(self) -> Chosen:
+    def chosen(self) -> Chosen | None:
+        """What applies instead of the settings; None if nothing was selected."""
+        if not (self.agent or self.model or self.mode):
+            return None
         return Chosen(agent=self.agent, model=self.model, mode=self.mode)
 
 
@@ -139,8 +142,12 @@ class Records:
             self._store.put_soon(self._people, f"{person}/{conversation}", b"")
 
     async def conversations_of(self, person: str) -> list[str]:
-        keys = await self._store.keys(self._people, f"{person}/")
-        return [key.partition("/")[2] for key in keys]
+        found: list[str] = []
+        after = ""
+        while keys := await self._store.keys(self._people, f"{person}/", after=after):
+            found += [key.partition("/")[2] for key in keys]
+            after = keys[-1]
+        return found
 
     async def left(self, person: str, conversation: str) -> None:
         self._took_part.discard((person, conversation))

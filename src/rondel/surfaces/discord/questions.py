@@ -60,7 +60,7 @@ class Questions:
             pending=delivery.pending.message,
         )
         await self._bot.records.ask(id, open_question)  # before the buttons can be clicked
-        # Whoever approves sees all of it: what does not fit is in a file.
+        # The person who approves must see all of it: what does not fit is in a file.
         files = (discord.File(io.BytesIO(whole.encode()), WHOLE),) if is_cut else ()
         view = card(text, colour=AMBER, controls=_controls(question, id), file=file)
         await delivery.show_card(key, text, Extras(view=view, files=files))

@@ -151,9 +151,7 @@ def _add_stop(group: app_commands.Group, bot: DiscordBot) -> None:
 def _add_reset(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="reset", description="Start a new conversation in this channel")
     async def reset(interaction: Interaction) -> None:
-        channel = place_of_interaction(interaction).channel
-        selected = await bot.records.selected(channel)
-        await bot.records.select(channel, msgspec.structs.replace(selected, resets=selected.resets + 1))
+        await bot.reset(place_of_interaction(interaction), interaction.user)
         await _answer(interaction, "I have forgotten what was said here: the next message starts a new conversation.")
 
 

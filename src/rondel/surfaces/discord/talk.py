@@ -90,7 +90,8 @@ class Talk:
         with await talk.watch() as watcher:
             view = await talk.send(last, person=person, before=changed[:-1])
             view.close()
-            fold, told = AnswerFold(last.id, view.id, report_jobs=False), 0
+            fold, told = AnswerFold(last.id, report_jobs=False), 0
+            fold.expect(view.id)
             while fold.state not in ("over", "waiting"):
                 for event in await watcher.events():
                     fold.feed(event)

@@ -56,7 +56,7 @@ class UsagePage:
             *(lines or ["Nothing was used yet."]),
             f"-# Page {page + 1} of {pages} · {sum(row.totals.tokens for row in found):,} tokens in all",
             image=CHART,
-            controls=self._buttons(page, pages),
+            controls=self._buttons(page, pages, rows),
         )
         return {"view": view, "file": discord.File(io.BytesIO(self._chart(found)), CHART)}
 
@@ -80,11 +80,11 @@ class UsagePage:
         name = getattr(found, "display_name", None) or getattr(found, "name", None) or value or "?"
         return tidy_name(str(name))
 
-    def _buttons(self, page: int, pages: int) -> list[discord.ui.Button[Any]]:
+    def _buttons(self, page: int, pages: int, rows: int) -> list[discord.ui.Button[Any]]:
         return [
             discord.ui.Button(
                 label=label,
-                custom_id=f"{PREFIX}:{self._window}:{self._by}:{target}",
+                custom_id=f"{PREFIX}:{self._window}:{self._by}:{target}:{rows}",
                 disabled=not 0 <= target < pages,
             )
             for label, target in (("◀ Newer", page - 1), ("Older ▶", page + 1))
@@ -95,13 +95,15 @@ async def on_click(bot: DiscordBot, interaction: discord.Interaction[Any]) -> bo
     """Turn a page. Returns False if the click is not about one."""
     data = cast("dict[str, Any]", interaction.data or {})
     words = str(data.get("custom_id", "")).split(":")
-    if len(words) != 4 or words[0] != PREFIX or words[2] not in get_args(By) or not words[3].lstrip("-").isdigit():
+    if len(words) != 5 or words[0] != PREFIX or words[2] not in get_args(By):
+        return False
+    if not (words[3].lstrip("-").isdigit() and words[4].isdigit()):
         return False
     if interaction.guild is not None and not interaction.permissions.manage_guild:
         await interaction.response.send_message("This needs the permission Manage Server.", ephemeral=True)
         return True
     page = UsagePage(bot, interaction.guild, interaction.user.id, cast(Window, words[1]), cast(By, words[2]))
-    fields = await page.show(int(words[3]))
+    fields = await page.show(int(words[3]), int(words[4]))
     await interaction.response.edit_message(attachments=[fields["file"]], view=fields["view"])
     return True
 

@@ -20,7 +20,7 @@ class _Heading(Heading):
 
 
 class Block(Markdown):
-    """Finished Markdown. Links show where they go: what a model calls a link is no reason to trust it."""
+    """Finished Markdown. Links show their addresses: a model may give a link a misleading text."""
 
     elements = {**Markdown.elements, "heading_open": _Heading}
 

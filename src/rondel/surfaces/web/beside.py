@@ -27,11 +27,12 @@ async def beside(make_web: Callable[[], WebApp], gateway: Asgi) -> AsyncGenerato
     """Yield the application. `make_web` is called at the first request for the page."""
     web: WebApp | None = None
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
+    def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+        is_web = scope["type"] == "http" and is_ours(scope)
+        return serve_web(scope, receive, send) if is_web else gateway(scope, receive, send)
+
+    async def serve_web(scope: Any, receive: Any, send: Any) -> None:
         nonlocal web
-        if scope["type"] != "http" or not is_ours(scope):
-            await gateway(scope, receive, send)
-            return
         if web is None:
             await in_thread(import_module, ".server", __package__)  # not here: it would hold up every other request
         if web is None:

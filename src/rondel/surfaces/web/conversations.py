@@ -184,7 +184,8 @@ async def list_conversations(call: Call[Nothing, Listing]) -> ConversationPage:
         found = await call.app.store.search(words, limit=limit, person=person)
         return ConversationPage(tuple(one.info for one in found), False)
     found = await call.app.store.conversations(limit=limit + 1, before=before, person=person)
-    shown = [info for info in found[:limit] if not info.id.startswith(caller_conversation(""))]  # nobody talks there
+    # Without the turns of gateway requests: people do not chat there.
+    shown = [info for info in found[:limit] if not info.id.startswith(caller_conversation(""))]
     return ConversationPage(tuple(shown), len(found) > limit)
 
 

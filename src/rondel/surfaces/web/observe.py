@@ -214,18 +214,27 @@ class Retried(Value, frozen=True):
 async def _may_see(call: Call[Any, Any], conversation: str) -> bool:
     if call.is_admin:
         return True
-    info = await call.app.store.info(conversation.partition("/")[0])
+    info = await call.app.store.info(conversation)
     return info is not None and owns(call, info)
 
 
 async def jobs(call: Call[Nothing, Nothing]) -> Jobs:
-    found = [job for job in (await read_jobs(call.app.store))[:LISTED_MAX] if await _may_see(call, job.conversation)]
     schedules = [
         ScheduleInfo(one.id, one.agent, one.conversation, one.schedule.say, str(one.schedule), one.next_at)
-        for one in (await read_schedules(call.app.store))[:LISTED_MAX]
-        if await _may_see(call, one.conversation)
+        for one in await _visible(call, await read_schedules(call.app.store))
     ]
-    return Jobs(tuple(found), tuple(schedules))
+    return Jobs(tuple(await _visible(call, await read_jobs(call.app.store))), tuple(schedules))
+
+
+async def _visible(call: Call[Any, Any], known: Iterable[J]) -> list[J]:
+    """Return the first of those that the person may see."""
+    found: list[J] = []
+    for one in known:
+        if len(found) == LISTED_MAX:
+            break
+        if await _may_see(call, one.conversation):
+            found.append(one)
+    return found
 
 
 async def cancel_job(call: Call[Nothing, Nothing]) -> Done:

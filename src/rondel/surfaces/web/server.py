@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import msgspec
@@ -76,6 +77,11 @@ class About(msgspec.Struct, frozen=True):
     """Removes known secrets from a text."""
 
 
+@cache
+def _openapi(version: str) -> bytes:
+    return encode(description(ROUTES, version))
+
+
 class WebApp:
     """`beside` makes it, owns its tasks, and calls it."""
 
@@ -85,7 +91,6 @@ class WebApp:
         self.people = People(app.store, app.clock)
         self.feeds = Feeds(app.clock)
         self.works = Works(app.clock)
-        self.openapi = encode(description(ROUTES, about.version))
         self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
         self.busy_threads: set[str] = set()
         """The conversations in which a run of a protocol is about to start or is under way."""
@@ -105,6 +110,11 @@ class WebApp:
     @property
     def gate(self) -> Gate:
         return self._gate()
+
+    @property
+    def openapi(self) -> bytes:
+        """The OpenAPI description. It is made when it is first read, because that takes longer than starting."""
+        return _openapi(self.about.version)
 
     # --- conversations without a message ------------------------------------------------------------------------------
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from ...agent import Agent
 from ...events import AgentChanged
+from ...machine.services import Agents
 from ...prompt import Child, Node
 from ...text.template import Directive, Template, parse, scan, unique
 from ...tool import CallContext, Tool, tool
-
-
-class Agents(Protocol):
-    def agent(self, name: str = "") -> Agent: ...
-
-    def knows_agent(self, name: str) -> bool: ...
 
 
 class Script:

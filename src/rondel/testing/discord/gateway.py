@@ -1,6 +1,6 @@
 """The gateway of a loopback Discord: sessions with zlib, heartbeats, resume with replay, shards and intents.
 
-Voice is not part of it: a voice state (opcode 4) is kept in `voice_states`, for whoever adds a voice server.
+Voice is not part of it: a voice state (opcode 4) is kept in `voice_states`, for a future voice server.
 """
 
 from __future__ import annotations

@@ -278,16 +278,19 @@ class LoopbackDiscord:
         text: str,
         *,
         reply_to: Json | None = None,
+        pings: bool = True,
         files: dict[str, tuple[bytes, str]] | None = None,
     ) -> Json:
-        """Post a message as a person. `files` are bytes and MIME types by name. `@bot` mentions the bot."""
+        """Post a message as a person. `files` are bytes and MIME types by name. `@bot` mentions the bot. With `pings`,
+        a reply mentions the person whom it replies to, as it does unless people switch it off."""
         body: Json = {"content": text.replace("@bot", f"<@{self.world.bot.id}>")}
         if reply_to is not None:
             body["message_reference"] = {"message_id": reply_to["id"]}
         body["attachments"] = [self.store_file(channel, name, *file) for name, file in (files or {}).items()]
         message = self.world.message(channel, person, body)
-        if reply_to is not None and reply_to["author"]["id"] not in {user["id"] for user in message["mentions"]}:
-            message["mentions"].append(reply_to["author"])  # a reply pings by default
+        mentioned = {user["id"] for user in message["mentions"]}
+        if reply_to is not None and pings and reply_to["author"]["id"] not in mentioned:
+            message["mentions"].append(reply_to["author"])
         await self.gateway.dispatch("MESSAGE_CREATE", self.world.as_event(message), channel.guild)
         return message
 
@@ -539,7 +542,7 @@ def _texts(headers: Json) -> dict[str, str]:
 
 
 def _check_options(command: str, known: dict[str, Json], given: Json) -> None:
-    """Refuse what Discord's own clients let nobody send."""
+    """Refuse what people cannot send with Discord's own clients."""
     if any(option["type"] in (1, 2) for option in known.values()):
         raise LookupError(f"/{command} is a group: {', '.join(f'/{command} {name}' for name in known)}")
     for name, value in given.items():

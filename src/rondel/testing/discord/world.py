@@ -134,7 +134,7 @@ class Member:
 
 @dataclass(eq=False)
 class Channel:
-    """A channel, a thread or a direct message. `denied` are permissions that nobody but admins has in it."""
+    """A channel, a thread or a direct message. `denied` are permissions that only admins have in it."""
 
     id: int
     type: int

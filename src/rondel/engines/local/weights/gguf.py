@@ -18,10 +18,10 @@ ITEMS_MAX = 4_000_000
 TEXT_BYTES_MAX = 1 << 20
 _STRING, _ARRAY = 8, 9
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<I", 7: "<?", 10: "<Q", 11: "<q", 12: "<Q"}
-# 6 and 12 are fractions: nobody asks for one, so only their size counts
+# 6 and 12 are fractions, whose values are not used: only their size matters
 _SIZES = {kind: struct.calcsize(form) for kind, form in _FORMATS.items()}
 _TEMPLATE = "tokenizer.chat_template"
-_TOOLS = re.compile(r"\{[{%][^{}'\"]*\btools\b")  # the variable; the word may also stand in a text
+_TOOLS = re.compile(r"\{[{%][^{}'\"]*\btools\b")  # the variable; the word may also be in a text
 
 
 class Metadata(Value, frozen=True):
@@ -29,8 +29,6 @@ class Metadata(Value, frozen=True):
 
     name: str = ""
     licence: str = ""
-    size_label: str = ""
-    """Such as `1.5B`."""
     architecture: str = ""
     context_tokens: int = 0
     has_tools: bool = False
@@ -58,7 +56,6 @@ def _metadata(found: dict[str, str | int]) -> Metadata:
     return Metadata(
         name=text("general.name")[:200],
         licence=(text("general.license") or text("general.license.name"))[:200],
-        size_label=text("general.size_label")[:20],
         architecture=architecture[:50],
         context_tokens=context_tokens if isinstance(context_tokens, int) else 0,
         has_tools=any(_TOOLS.search(text(key)) for key in (_TEMPLATE, f"{_TEMPLATE}.tool_use")),
