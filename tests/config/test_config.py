@@ -11,6 +11,7 @@ from rondel.errors import ConfigError
 from rondel.limits import Limits
 from rondel.plugins.trim import Trim
 from rondel.project.config import explain, load, plugins_of
+from rondel.project.config.shown import secrets_in
 from rondel.project.settings import Config
 from rondel.values import Options
 
@@ -268,6 +269,14 @@ def test_a_literal_key_that_others_may_read_is_a_warning(tmp_path: Path) -> None
     assert load(tmp_path, {}, mistakes=mistakes).warnings == ()  # that K is not set is the only mistake
     assert len(mistakes) == 1
     assert load(project(tmp_path, '[engines.openai]\nkey = "${K:-x}"', mode=0o644), {}).warnings != ()
+
+
+def test_the_name_of_a_key_in_a_limit_is_not_a_secret(tmp_path: Path) -> None:
+    text = '[[ledger.limits]]\nscope = {key = "workshop"}\ntokens = 1\n'
+    config = load(project(tmp_path, text, mode=0o644), {})
+    assert config.warnings == ()
+    assert ("ledger.limits[0].scope.key", "workshop") in [(key, value) for key, value, _ in explain(config)]
+    assert "workshop" not in secrets_in(config, {})
 
 
 def test_expanded_values_are_never_written_back(tmp_path: Path) -> None:

@@ -42,8 +42,11 @@ def literal_secrets(document: Document, path: Path) -> list[tuple[KeyPath, str]]
 
 
 def _named(path: KeyPath) -> KeyPath:
-    # Without `gateway.keys.<name>`: of a caller's key only the key itself is secret.
-    return path[3:] if path[:2] == ("gateway", "keys") else path
+    # Of a caller's key only the key itself is secret, not its name: that is in `gateway.keys.<name>`, and in the scope
+    # of a limit.
+    if path[:2] == ("gateway", "keys"):
+        return path[3:]
+    return () if path[:2] == ("ledger", "limits") else path
 
 
 def _variables(document: Document, path: KeyPath) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ APPLICATION_ID = 0x526F6E64  # `Rond`, in the file's header: a database of anoth
 
 BUSY_PAUSE_S = 0.005
 CHECKPOINT_PAGES = 1_000  # of the log, after which a connection that may wait moves it into the database
+LOG_BYTES_MAX = 32 * 1024 * 1024
+"""To what size the log is cut when it begins anew: it grows without end while some program reads an old state."""
 CHECK_EVERY_S = 0.001
 
 LEDGER = ("charges", "scopes", "days", "totals", "dimensions", "mark", "claims", "reservations")
@@ -233,6 +235,7 @@ class DatabaseFile:
             connection.execute("pragma page_size = 2048")
             _keep_a_log(connection, self._busy_timeout_s)
             connection.execute(f"pragma synchronous = {'full' if self.durability == 'full' else 'normal'}")
+            connection.execute(f"pragma journal_size_limit = {LOG_BYTES_MAX}")
             connection.execute("pragma foreign_keys = on")
             _migrate(connection, self.path, self._migrations)
             self._opened(before)
@@ -246,6 +249,14 @@ class DatabaseFile:
         log into the database ends in an fsync. These pragmas only set values of the connection."""
         connection.execute(f"pragma busy_timeout = {int(self._busy_timeout_s * 1000) if waits else 0}")
         connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if waits else 0}")
+
+    def log_moved_at(self) -> int:
+        """When the log, or a part of it, was last moved into the database by any process: nothing else writes there.
+        In nanoseconds; 0 if the file is gone."""
+        try:
+            return os.stat(self._database).st_mtime_ns
+        except OSError:
+            return 0
 
     def close(self, connection: sqlite3.Connection) -> None:
         with self._counting:

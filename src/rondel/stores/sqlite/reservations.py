@@ -19,7 +19,7 @@ from ...contracts.ledger import Account, Balance, Cap, Refusal, Reserved, dimens
 from ...contracts.window import Window
 from ...values import Value
 from .executor import Executor
-from .ledger import CALL, COLUMNS, RESERVED, ChargeRow, bound, is_counted, roll_up, row_of, spent_by
+from .ledger import CALL, COLUMNS, RESERVED, ChargeRow, bound, is_counted, row_of, spent_by
 from .scopes import Scopes
 
 OPEN_MAX = 4_096  # reservations whose numbers are remembered
@@ -82,8 +82,9 @@ class _Open(Value, frozen=True):
 class Reservations:
     """The reservations and balances, as one writer sees them in its open transaction."""
 
-    def __init__(self, scopes: Scopes) -> None:
-        self._scopes = scopes
+    def __init__(self, scopes: Scopes, roll_up: Callable[[Executor, str], None]) -> None:
+        """`roll_up` brings the sums of a dimension forward."""
+        self._scopes, self._roll_up = scopes, roll_up
         self._open: dict[str, _Open] = {}
         self._known: dict[Account, _Known] = {}
         self._kinds: set[tuple[str, Window]] = set()  # the dimensions and windows of these accounts
@@ -165,7 +166,7 @@ class Reservations:
     def _read(self, connection: Executor, account: Account) -> _Known:
         dimension = account.dimension
         if "+" in dimension and not is_counted(connection, dimension):
-            roll_up(connection, dimension)
+            self._roll_up(connection, dimension)
         key = account.window, account.start, account.end, account.value
         if len(self._known) >= ACCOUNTS_MAX:
             self._known.clear()

@@ -111,20 +111,30 @@ class SqliteStore:
             self._seqs[conversation] = entries[-1].seq
         if self._subscriptions.pending:
             self._subscriptions.flush()
-        self._subscriptions.changed(conversation)
         if wait:
-            self._posted.pop(conversation, None)
-            await self._writing.ask(Append(conversation, entries, rows))
+            try:
+                await self._writing.ask(Append(conversation, entries, rows))
+            finally:
+                self._forget_posted(conversation)
+                self._subscriptions.changed(conversation)  # not before: who reads now finds it
         else:
             request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
             self._writing.post(request)
             self.write_within(APPEND_DELAY_S)
+            self._subscriptions.changed(conversation)
 
     async def written(self, conversation: str) -> None:
         """Wait until everything that was appended here with `wait=False` is on disk."""
-        posted = self._posted.pop(conversation, None)
-        if posted is not None and not posted.settled:
-            await self.ask(Call(lambda _: None, small=True))
+        posted = self._posted.get(conversation)
+        if posted is not None:
+            if not posted.settled:
+                await self.ask(Call(lambda _: None, small=True))
+            self._forget_posted(conversation)
+
+    def _forget_posted(self, conversation: str) -> None:
+        posted = self._posted.get(conversation)
+        if posted is not None and posted.settled:
+            del self._posted[conversation]
 
     async def read(self, conversation: str, after: int = 0) -> list[Entry]:
         await self.written(conversation)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
 from math import inf
 
 import msgspec
 
+from ...charge import ALL
 from ...contracts.ledger import Account, Balance, Refusal
 from ...contracts.runtime import Claim, Job
 from ...contracts.store import ConversationInfo, not_next, works_elsewhere
@@ -47,6 +48,10 @@ AT_ONCE_COMMITS_MAX = 1_000
 _encode = msgspec.json.Encoder().encode
 
 
+class _TakesLongError(Exception):
+    """Something may not be done on the loop's thread."""
+
+
 class Writer:
     """Only one thread at a time may be in here: `StoreThread` has the lock."""
 
@@ -63,6 +68,7 @@ class Writer:
         self.backlog = Backlog(file.path)
         # One connection for both threads: each would take the other's commits for those of another process.
         self._connection: sqlite3.Connection | None = None
+        self._waits = False
         self._commits_at_once = 0
         self.looks = 0  # how many commits have looked whether another connection has written
         self.others = 0  # how many of them found that one had
@@ -81,17 +87,23 @@ class Writer:
         self._unrolled = 0
         self._reconciled_at = -inf
         self._scopes = Scopes()
-        self._reservations = Reservations(self._scopes)
+        self._reservations = Reservations(self._scopes, self._roll_up)
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
-        self._untold: dict[str, Exception] = {}
+        self._untold: dict[str, Exception] = {}  # why appends failed that no caller waited for, by conversation
+        self._told: list[str] = []
 
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
         with self._waiting():
+            moved_at = self._file.log_moved_at()
             late = self._write_backlog() if self.backlog.is_due else []
             # First: a job that is put again under its old id must not be deleted.
             unforgotten, self._unforgotten = self._unforgotten, []
             self._serve([*unforgotten, *group])
+            if self._connection is not None and self._commits_at_once >= AT_ONCE_COMMITS_MAX:
+                self._checkpoint(self._connection)
+        if self._connection is not None and self._file.log_moved_at() != moved_at:
+            self._begin_log(self._connection)
         if self.backlog.requests or self._unforgotten:
             self._retry_later()
         group += late
@@ -99,11 +111,13 @@ class Writer:
     @contextmanager
     def _waiting(self) -> Generator[None]:
         """What is done meanwhile may wait: it is done on the writer thread. A new connection may wait, too."""
+        self._waits = True
         if self._connection is not None:
             self._file.let_wait(self._connection, waits=True)
         try:
             yield
         finally:
+            self._waits = False
             if self._connection is not None:
                 self._file.let_wait(self._connection, waits=False)
 
@@ -128,9 +142,6 @@ class Writer:
                 for request in part:
                     request.error = None
                 self._serve(part)
-            return
-        if self._commits_at_once >= AT_ONCE_COMMITS_MAX:
-            self._checkpoint(connection)
 
     def serve_at_once(self, group: list[Write]) -> bool:
         """Commit a group without waiting for anything. Return False, with nothing done, if that is not possible."""
@@ -164,24 +175,32 @@ class Writer:
         return size <= AT_ONCE_BYTES_MAX and charges <= CHARGES_AT_ONCE_MAX and self._unrolled < ledger.ROLL_UP_EVERY
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Move the write-ahead log into the database. The first commit after that syncs the log: make one here.
+        """Move the write-ahead log into the database.
 
         A failure is not that of the group that was just committed, and the next checkpoint makes up for it.
         """
         self._commits_at_once = 0
         try:
             connection.execute("pragma wal_checkpoint(passive)").fetchone()
-            version: int = connection.execute("pragma user_version").fetchone()[0]
-            connection.execute(f"pragma user_version = {version}")
         except sqlite3.Error as error:
             logger.warning("the log of %s could not be moved into it yet: %s", self._path, error)
+
+    def _begin_log(self, connection: sqlite3.Connection) -> None:
+        """Make the first commit after the log was moved into the database, here or by a large commit: it syncs the new
+        log. If that fails, another process is making it, or the disk is full."""
+        with suppress(sqlite3.Error):
+            version: int = connection.execute("pragma user_version").fetchone()[0]
+            connection.execute(f"pragma user_version = {version}")
 
     def _fail(self, group: Sequence[Write], fault: Exception) -> None:
         for request in group:
             # A copy for each: an exception that is raised in two places has the traceback of neither.
             request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
             if isinstance(request, Append):
-                self._tell_later(request)
+                if request.awaited:
+                    self._untold.pop(request.conversation, None)
+                else:
+                    self._untold.setdefault(request.conversation, request.error)
             elif isinstance(request, FinishJob):
                 if not request.late:
                     logger.warning("job %r is finished and cannot be deleted yet: %s", request.id, fault)
@@ -275,6 +294,8 @@ class Writer:
         cursor.execute("commit")
         if self._infos:
             self._remember()
+        while self._told:
+            self._untold.pop(self._told.pop(), None)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
@@ -283,6 +304,8 @@ class Writer:
         self._finished.clear()
         self._values.clear()
         self._charged.clear()
+        self._told.clear()
+        self._known.clear()
         self._scopes.forget()
         self._reservations.look_again()
         self.queue.forget_others()
@@ -312,29 +335,25 @@ class Writer:
             if id not in self._known:
                 # Asked only if another connection has written since the last time: a claim is a write, too.
                 if "/" not in id and not self.queue.may_write(connection, id):
-                    request.error = self._untold.get(id) or works_elsewhere(id)
-                    self._tell_later(request)
-                    return
+                    return self._refuse(request, works_elsewhere(id))
                 self._known[id] = stored_info(connection, id)
             entries = []
         last = entries[-1].seq if entries else self._known[id].seq
         seq = request.entries[0].seq
         if seq != last + 1:
-            request.error = self._untold.get(id) or not_next(id, last, seq)
-            self._tell_later(request)
-            return
+            return self._refuse(request, not_next(id, last, seq))
         entries.extend(request.entries)
         self._changed[id] = entries
         self._rows.extend(request.rows)
 
-    def _tell_later(self, request: Append) -> None:
+    def _refuse(self, request: Append, error: Exception) -> None:
         """No caller waits for a posted append: the next one that is waited for raises its error."""
-        if request.error is None:
-            return
+        id = request.conversation
+        request.error = self._untold.get(id) or error
         if request.awaited:
-            self._untold.pop(request.conversation, None)
+            self._told.append(id)  # if the transaction is committed: else it is tried again
         else:
-            self._untold.setdefault(request.conversation, request.error)
+            self._untold.setdefault(id, request.error)
 
     def _flush(self, connection: Executor) -> None:
         """Write what was collected: summaries first, because entries refer to them."""
@@ -440,6 +459,11 @@ class Writer:
 
     def roll_up(self, connection: Executor, dimension: str, now: float) -> None:
         self._bring_forward(connection, now)
+        self._roll_up(connection, dimension)
+
+    def _roll_up(self, connection: Executor, dimension: str = ALL) -> None:
+        if not self._waits:
+            raise _TakesLongError
         self._unrolled = 0
         ledger.roll_up(connection, dimension)
 
@@ -457,8 +481,7 @@ class Writer:
 
     def _keep_charges(self, connection: Executor) -> None:
         if self._unrolled >= ledger.ROLL_UP_EVERY:
-            self._unrolled = 0
-            ledger.roll_up(connection)
+            self._roll_up(connection)
         charged, self._charged = self._charged, []
         rows: list[ledger.ChargeRow] = []
         for request in charged:
