@@ -271,6 +271,19 @@ async def test_drafts_wait_where_they_were_written(browser: Browser):
             await page.reload()
             await page.goto(f"{made.address}/#/chat/{ids[0]}")
             await expect(message(page)).to_have_value("half a thought")
+            # However fast one leaves:
+            await page.evaluate(
+                """hash => {
+                    const box = document.querySelector("textarea[aria-label=Message]");
+                    box.value = "a whole thought";
+                    box.dispatchEvent(new Event("input", {bubbles: true}));
+                    location.hash = hash;
+                }""",
+                f"#/chat/{ids[1]}",
+            )
+            await sees(page, "Two.")
+            await page.goto(f"{made.address}/#/chat/{ids[0]}")
+            await expect(message(page)).to_have_value("a whole thought")
 
 
 @pytest.mark.slow

@@ -67,7 +67,6 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => { box.current?.focus(); }, []);
   useEffect(() => {
-    keepDraft(draftKey, text);
     const area = box.current;
     if (area) { area.style.height = "auto"; area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`; }
   }, [text]);
@@ -79,7 +78,7 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
     keepDraft(draftKey, "");
     setText("");
     if (await onSend(sent, working ? mode : "queue")) return files.clear();
-    keepDraft(draftKey, sent);
+    keepDraft(draftKey, box.current?.value || sent); // what was typed meanwhile is the newer one
     setText((since) => since || sent);
   };
   return (
@@ -91,7 +90,11 @@ export function Composer({ talk, draftKey, working, agent, onAgent, onSend, file
           </div>
         )}
         <textarea ref={box} rows={1} value={text} dir="auto" aria-label="Message" placeholder={working ? "Say something while it works…" : talk ? "Message, or ↑ to edit your last one" : "Message"}
-          onInput={(event) => { setText(event.currentTarget.value); setRefused(""); }}
+          onInput={(event) => {
+            keepDraft(draftKey, event.currentTarget.value); // not in an effect: it would not run if the person leaves at once
+            setText(event.currentTarget.value);
+            setRefused("");
+          }}
           onPaste={(event) => {
             const pasted = event.clipboardData?.files;
             if (pasted?.length) { event.preventDefault(); void files.add(pasted); return; }
