@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _TakesLongError(Exception):
-    """Something may not be done on the loop's thread."""
+    """Raised on the loop's thread: the group is rolled back and left to the writer thread."""
 
 
 class Writer:
