@@ -19,6 +19,10 @@ from rondel.testing import Scripted, Step
 T = TypeVar("T")
 
 
+STORED_ENTRIES = "log, json_each('[' || entries || ']')"
+"""The entries in the file of a SQLite store, as the tables of a query: `value` is the JSON of one."""
+
+
 def rest_slow(cases: Iterable[Any], always: int = 1) -> list[Any]:
     """Cases for `parametrize`: the first ones always run, the others among the slow tests."""
     first, others = list(cases)[:always], list(cases)[always:]

@@ -24,6 +24,7 @@ import pytest
 from rondel.stores.sqlite.store import CHARGES_WAIT_S
 from tests.cli.conftest import Place
 from tests.cli.serving import Serving
+from tests.helpers import STORED_ENTRIES
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 
@@ -241,7 +242,8 @@ class Crowd:
 
     def check(self) -> None:
         with closing(sqlite3.connect(self.path, timeout=WAIT_S)) as connection:
-            bodies = connection.execute("select conversation, seq, body from entries order by 1, 2").fetchall()
+            columns = "conversation, json_extract(value, '$.seq'), value"
+            bodies = connection.execute(f"select {columns} from {STORED_ENTRIES} order by 1, 2").fetchall()
             assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
         places = [seq for conversation, seq, _ in bodies if conversation == "shared"]
         assert places == list(range(1, len(places) + 1)), "the places of one conversation have gaps"

@@ -259,9 +259,28 @@ async def test_long_conversations_and_long_texts_are_read_whole(make_store: Make
         events: tuple[DurableEvent, ...] = tuple(
             said(f"message {number}, with 'quotes', [brackets] and ü") for number in range(1300)
         )
-        await store.append("c", 1, events, at=1.0)
+        await store.append("c", 1, events[:1000], at=1.0)
+        for seq in range(1001, 1301):
+            await store.append("c", seq, (events[seq - 1],), at=1.0)
         await store.append("c", 1301, (MessageAdded(user(Text("x" * 2_000_000))),), at=2.0)
         entries = await store.read("c")
         assert [entry.event for entry in entries[:1300]] == list(events)
         assert [entry.seq for entry in entries] == list(range(1, 1302))
-        assert [entry.seq for entry in await store.read("c", 1300)] == [1301]
+        for after in (1, 999, 1000, 1128, 1300, 1301):
+            assert [entry.seq for entry in await store.read("c", after)] == list(range(after + 1, 1302))
+
+
+async def test_what_was_appended_together_is_read_from_any_position(make_store: Make) -> None:
+    """Small and large, several at once: a store may keep them together, and a reader must not notice."""
+    async with aclosing(make_store()) as store:
+        seq = 0
+        for size in (1, 300_000, 10, 100_000, 200_000, 5):
+            events = (said("x" * size), said("y"), said("z"))
+            await store.append("c", seq + 1, events, at=1.0, wait=False)
+            await store.append("other", seq + 1, events, at=1.0, wait=False)
+            seq += 3
+        await store.append("c", seq + 1, (said("last"),), at=1.0)
+        whole = await store.read("c")
+        assert [entry.seq for entry in whole] == list(range(1, seq + 2))
+        for after in range(seq + 2):
+            assert await store.read("c", after) == whole[after:]

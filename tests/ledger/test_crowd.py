@@ -15,6 +15,7 @@ from rondel.charge import Scope
 from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.values import Usage
+from tests.helpers import STORED_ENTRIES
 from tests.ledger.crowd import IN, OUT, TOKENS_MAX
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
@@ -94,7 +95,9 @@ async def test_what_processes_spend_that_die_at_random_is_counted_once_and_withi
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
         rows = connection.execute("select id, tokens_in + tokens_out, worker from charges").fetchall()
-        entries = connection.execute("select conversation, count(*), max(seq) from entries group by 1").fetchall()
+        entries = connection.execute(
+            f"select conversation, count(*), max(seq) from {STORED_ENTRIES} group by 1"
+        ).fetchall()
         recount = connection.execute(
             "select key, count(*), sum(tokens_in + tokens_out) from charges join scopes on scopes.number = scope "
             "where key <> '' group by key order by key"

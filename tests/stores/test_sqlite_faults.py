@@ -17,6 +17,7 @@ from rondel.contracts.runtime import Job, Signal
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.writer import AT_ONCE_COMMITS_MAX
 from tests.forked import run_script
+from tests.helpers import STORED_ENTRIES
 
 WAIT_S = 20.0
 
@@ -54,7 +55,7 @@ def test_a_checkpoint_that_fails_changes_nothing_about_what_was_committed(tmp_pa
     assert done.returncode == 0, done.stderr
     with closing(sqlite3.connect(path)) as connection:
         charged = connection.execute("select count(*), count(distinct id) from charges").fetchone()
-        entries = connection.execute("select count(*) from entries where conversation = 'c'").fetchone()
+        entries = connection.execute(f"select count(*) from {STORED_ENTRIES} where conversation = 'c'").fetchone()
     assert (charged, entries) == ((rounds, rounds), (rounds,))
 
 

@@ -20,7 +20,7 @@ from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Account, Balance
 from rondel.contracts.runtime import Job
 from rondel.errors import StoreBusy, StoreDamaged, StoreError, StoreTooNew
-from rondel.events import MessageAdded
+from rondel.events import Entry, MessageAdded
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.file import MIGRATIONS, DatabaseFile
 from rondel.stores.sqlite.key_values import SWEEP_EVERY
@@ -88,7 +88,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path) -> None:
     DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=newer).open().close()
     connection = DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=newer).open()
     assert connection.execute("pragma user_version").fetchone() == (len(newer),)
-    assert connection.execute("select count(*) from entries").fetchone() == (1,)
+    assert connection.execute("select count(*) from log").fetchone() == (1,)
     connection.execute("select note from jobs, extra")
     connection.close()
 
@@ -117,6 +117,23 @@ async def test_conversations_of_an_older_version_are_listed_in_order(path: Path)
     async with SqliteStore(path) as store:
         assert [info.id for info in await store.conversations()] == ["of bob", "new", "old"]
         assert [info.id for info in await store.conversations(person="ann")] == ["new", "old"]
+
+
+async def test_the_log_of_an_older_version_is_read_and_continued(path: Path) -> None:
+    before = DatabaseFile(path, durability="normal", busy_timeout_s=1, migrations=MIGRATIONS[:11]).open()
+    before.execute(
+        "insert into conversations (id, agent, title, state, seq, messages, usage, created_at, updated_at) "
+        "values ('c', '', '', '', 3, 3, '{}', 1, 3)"
+    )
+    for seq in (3, 1, 2):
+        body = msgspec.json.encode(Entry(seq, 1.0, SAID[0])).decode()
+        before.execute("insert into entries values ('c', ?, 1.0, 'message_added', ?)", (seq, body))
+    before.close()
+    async with SqliteStore(path) as store:
+        await store.append("c", 4, SAID, at=1.0)
+        assert await store.read("c") == [Entry(seq, 1.0, SAID[0]) for seq in (1, 2, 3, 4)]
+        assert await store.delete("c")
+        assert await store.read("c") == []
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
@@ -183,7 +200,7 @@ async def test_a_malformed_page_is_reported_as_damage_by_reads_and_appends(path:
 def test_an_entry_that_is_no_event_is_reported_as_damage(path: Path) -> None:
     use(path, append_one)
     connection = sqlite3.connect(path)
-    connection.execute("""update entries set body = '{"seq": 1, "at": 1.0, "event": {"type": "party"}}'""")
+    connection.execute("""update log set entries = '{"seq": 1, "at": 1.0, "event": {"type": "party"}}'""")
     connection.commit()
     connection.close()
 

@@ -24,6 +24,7 @@ from rondel.stores.sqlite.file import CHECK_EVERY_S, DatabaseFile
 from rondel.testing import Echo
 from rondel.values import Usage, user
 from tests.forked import run_script
+from tests.helpers import STORED_ENTRIES
 
 SAID = (MessageAdded(user("hello")),)
 
@@ -50,7 +51,7 @@ COUNTS_ALL = """
 import sqlite3, sys
 for path in sys.argv[1:]:
     connection = sqlite3.connect(path)
-    connection.execute("select count(*) from entries").fetchone()
+    connection.execute("select count(*) from log").fetchone()
     connection.close()
 """
 
@@ -86,9 +87,9 @@ async def test_reading_drops_no_lock_of_the_writer(path: Path) -> None:
         assert os.path.samestat(log, os.stat(f"{path}-wal")), "another process deleted the log that is in use"
         for seq in range(2, 7):
             await store.append("c", seq, SAID, at=1.0)
-        assert counted(path, "select count(*) from entries where conversation = 'c'") == 6
+        assert counted(path, f"select count(*) from {STORED_ENTRIES} where conversation = 'c'") == 6
         another_process(path, "third")
-        assert counted(path, "select count(*) from entries") == 8
+        assert counted(path, f"select count(*) from {STORED_ENTRIES}") == 8
 
 
 async def test_a_second_store_in_one_process_drops_no_lock_of_the_first(path: Path) -> None:
@@ -100,7 +101,7 @@ async def test_a_second_store_in_one_process_drops_no_lock_of_the_first(path: Pa
             await second.append("d", 1, SAID, at=1.0)
         another_process(path, "other")
         await store.append("c", 2, SAID, at=1.0)
-        assert counted(path, "select count(*) from entries") == 4
+        assert counted(path, f"select count(*) from {STORED_ENTRIES}") == 4
 
 
 async def test_a_store_that_is_reached_through_a_link_is_the_same_store(tmp_path: Path) -> None:
@@ -153,8 +154,8 @@ async def test_a_log_that_another_process_deleted_ends_the_acknowledging(path: P
         with pytest.raises(StoreError, match=r"rondel.db-wal was deleted, moved or replaced"):
             await store.read("c")
         another_process(path, "third")
-    assert counted(path, "select count(*) from entries where conversation = 'c'") == 2
-    assert counted(path, "select count(*) from entries") == 4
+    assert counted(path, f"select count(*) from {STORED_ENTRIES} where conversation = 'c'") == 2
+    assert counted(path, f"select count(*) from {STORED_ENTRIES}") == 4
     assert counted(path, "select count(*) from pragma_integrity_check where integrity_check <> 'ok'") == 0
 
 
@@ -235,7 +236,7 @@ async def test_a_file_that_comes_back_is_used_again(path: Path, tmp_path: Path) 
             await store.append("c", 2, SAID, at=1.0)
         (tmp_path / "away").rename(path)
         await store.append("c", 2, SAID, at=1.0)
-        assert counted(path, "select count(*) from entries") == 2
+        assert counted(path, f"select count(*) from {STORED_ENTRIES}") == 2
 
 
 async def test_a_turn_whose_store_is_gone_fails_with_the_reason(path: Path) -> None:

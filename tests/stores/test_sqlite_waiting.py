@@ -22,6 +22,7 @@ from rondel.stores.sqlite.file import LOG_BYTES_MAX
 from rondel.stores.sqlite.writer import AT_ONCE_BYTES_MAX, AT_ONCE_COMMITS_MAX
 from rondel.values import Usage, user
 from tests.contracts.workshop import turn
+from tests.helpers import STORED_ENTRIES
 
 SAID = (MessageAdded(user("hello")),)
 
@@ -66,7 +67,7 @@ async def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does
             await store.append("c", seq, SAID, at=1.0, wait=False)
         await store.append("c", 4, SAID, at=1.0)
         other = sqlite3.connect(store.path)
-        assert other.execute("select count(*) from entries").fetchone() == (4,)
+        assert other.execute(f"select count(*) from {STORED_ENTRIES}").fetchone() == (4,)
         other.close()
 
 
@@ -135,7 +136,7 @@ async def test_a_log_that_a_reader_kept_long_is_short_again_when_the_reader_is_g
         await store.append("c", 1, SAID, at=1.0)
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
             reader.execute("begin")
-            reader.execute("select count(*) from entries").fetchone()
+            reader.execute("select count(*) from log").fetchone()
             for seq in range(2, 8):
                 await store.append("c", seq, large, at=1.0)
             assert Path(f"{path}-wal").stat().st_size > 6 * 8_000_000

@@ -111,16 +111,18 @@ class Conversation:
         id: str = "",
         scope: Scope | None = None,
         before: Sequence[Message] = (),
+        watcher: Watcher | None = None,
     ) -> TurnView:
         """Send a message: it starts a turn, behind those that are queued or running in this process and in others.
 
         A message with a known `id` adds nothing: the view ends as the turn that answers the first one does. `person` is
         who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
-        are messages that the model must know first, such as what others said in the channel.
+        are messages that the model must know first, such as what others said in the channel. The view uses the
+        `watcher`, if the caller has one.
         """
         message = self._as_message(content, person, id)
         journal = await self.app.journals.open(self.id)
-        view = TurnView(self, journal.watch(), self.app.new_id("t"))
+        view = TurnView(self, watcher or journal.watch(), self.app.new_id("t"))
         await self._start_turn(journal, message, turn=view.id, scope=scope, person=person, before=before)
         return view
 

@@ -209,24 +209,23 @@ def _told(message: Message) -> Iterable[str]:
 
 
 class Echo:
-    """Repeats the last message, word by word. Needs no model, no key and no network."""
+    """Repeats the last message, word by word, and counts only the words of that one. Needs no model, no key and no
+    network."""
 
     def __init__(self, name: str = "echo") -> None:
         self.name = name
         self.facts = ModelFacts(tools=True)
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
-        messages = prompt.messages
-        asked = [message for message in messages if message.role == "user"]
-        text = "\n".join(_told(asked[-1])) if asked else ""
+        asked = next((message for message in prompt.newest_first() if message.role == "user"), None)
+        text = "\n".join(_told(asked)) if asked else ""
         yield ReplyStarted("echo")
         yield PartStarted(0, Text(""))
         words = text.split(" ")
         for index, word in enumerate(words):
             yield PartDelta(0, word if index == len(words) - 1 else word + " ")
         yield PartFinished(0, Text(text))
-        usage = Usage(tokens_in=sum(len(message.text.split()) for message in messages), tokens_out=len(words))
-        yield ReplyFinished("end", usage)
+        yield ReplyFinished("end", Usage(tokens_in=len(words), tokens_out=len(words)))
 
 
 class WordEmbedder:

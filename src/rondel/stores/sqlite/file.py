@@ -56,8 +56,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) without rowid
         """,
         "create index conversations_by_time on conversations (updated_at, id) where instr(id, '/') = 0",
-        # Rows in the order in which they come, an index for the key: what many conversations append together fills one
-        # page, where a table clustered by conversation writes (and splits) one for each.
         """
         create table entries (
             conversation text not null references conversations (id) on delete cascade,
@@ -186,6 +184,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "update conversations set hour = cast(updated_at / 3600 as integer)",
         "create index conversations_by_hour on conversations (hour) where instr(id, '/') = 0",
         "create index conversations_of_person on conversations (person, hour) where instr(id, '/') = 0",
+    ),
+    (
+        # A row for everything that a transaction appends to a conversation. Rows in the order in which they come, an
+        # index for the key: what many conversations append together fills one page, where a table clustered by
+        # conversation writes (and splits) one for each.
+        """
+        create table log (
+            conversation text not null references conversations (id) on delete cascade,
+            seq          integer not null,  -- of the last entry in the row
+            entries      text not null,     -- JSON with commas between them, so that many rows are read as one list
+            primary key (conversation, seq)
+        )
+        """,
+        "insert into log select conversation, seq, body from entries order by rowid",
+        "drop table entries",
     ),
 )
 """Step n brings a file from version n to version n + 1, in one transaction. Steps are added, never changed."""

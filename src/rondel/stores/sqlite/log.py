@@ -16,13 +16,13 @@ from ...values import Usage
 from . import live
 from .queue import CLAIMED
 
-EntryRow: TypeAlias = tuple[str, int, float, str, str]
+LogRow: TypeAlias = tuple[str, int, str]  # the conversation, the last entry in the row, and the entries as JSON
 End: TypeAlias = tuple[int, int]  # the positions of the last entry and the last live event
 InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float, str]
 Listed: TypeAlias = tuple[str, int]  # what the lists of conversations are indexed by: the person, and the hour
 
 INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at, person"
-CHUNK_ENTRIES = 512  # entries that one statement reads: the interpreter lock is held for about a millisecond at a time
+CHUNK_ROWS = 128  # rows that one statement reads: the interpreter lock is held for about a millisecond at a time
 
 _encode = msgspec.json.Encoder().encode
 _decode_usage = msgspec.json.Decoder(Usage).decode
@@ -50,7 +50,7 @@ def ends(
 def entries(connection: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:
     connection.execute("begin")
     try:
-        return _entries(connection, conversation, after)
+        return entries_after(connection, conversation, after)
     finally:
         connection.execute("rollback")
 
@@ -65,7 +65,7 @@ def since(
     """
     connection.execute("begin")
     try:
-        found: list[Entry | Live] = [*_entries(connection, conversation, after)]
+        found: list[Entry | Live] = [*entries_after(connection, conversation, after)]
         events, position = live.read(connection, conversation, position, worker, after)
     finally:
         connection.execute("rollback")
@@ -73,14 +73,17 @@ def since(
     return sorted([*found, *events], key=lambda one: one.seq), position
 
 
-def _entries(connection: sqlite3.Connection, conversation: str, after: int) -> list[Entry]:
-    """Read many entries as one value: with one row at a time SQLite would release the interpreter lock for each, and
-    wait for a busy event loop to give it back."""
+def entries_after(connection: sqlite3.Connection, conversation: str, after: int, rows_max: float = inf) -> list[Entry]:
+    """Return the entries after a position, or those of the next `rows_max` rows. Read in a transaction.
+
+    Many rows are read as one value: with one at a time SQLite would release the interpreter lock for each, and wait for
+    a busy event loop to give it back.
+    """
     found: list[Entry] = []
-    size = CHUNK_ENTRIES
-    while True:
+    size = CHUNK_ROWS
+    while rows_max > 0:
         try:
-            bodies = joined_bodies(connection, conversation, after, size)
+            rows, text = _joined(connection, conversation, after, min(size, rows_max))
         except sqlite3.DataError:
             # Too large for one value of SQLite, for example many images.
             if size == 1:
@@ -88,13 +91,15 @@ def _entries(connection: sqlite3.Connection, conversation: str, after: int) -> l
             size = max(size // 8, 1)
             continue
         try:
-            chunk = _decoder().decode(b"[" + bodies + b"]")
+            chunk = _decoder().decode(b"[" + text + b"]")
         except msgspec.MsgspecError as error:  # `fault_of` makes it a damaged file
             raise msgspec.DecodeError(f"conversation {conversation!r} after entry {after!r}: {error}") from error
-        found += chunk
-        if len(chunk) < size:
-            return found
+        found += chunk if not chunk or chunk[0].seq > after else [entry for entry in chunk if entry.seq > after]
+        if rows < size:
+            break
+        rows_max -= rows
         after = chunk[-1].seq
+    return found
 
 
 @cache
@@ -103,13 +108,15 @@ def _decoder() -> msgspec.json.Decoder[list[Entry]]:
     return msgspec.json.Decoder(list[Entry])
 
 
-def joined_bodies(connection: sqlite3.Connection, conversation: str, after: int, limit: int) -> bytes:
-    bodies: bytes | None = connection.execute(
-        "select cast(group_concat(body, ',') as blob) from "
-        "(select body from entries where conversation = ? and seq > ? order by seq limit ?)",
+def _joined(connection: sqlite3.Connection, conversation: str, after: int, limit: float) -> tuple[int, bytes]:
+    """Return how many rows have entries after a position, at most `limit`, and their entries: the first row may also
+    have earlier ones."""
+    rows, text = connection.execute(
+        "select count(*), cast(group_concat(entries, ',') as blob) from "
+        "(select entries from log where conversation = ? and seq > ? order by seq limit ?)",
         (conversation, after, limit),
-    ).fetchone()[0]
-    return bodies or b""
+    ).fetchone()
+    return rows, text or b""
 
 
 # --- summaries --------------------------------------------------------------------------------------------------------

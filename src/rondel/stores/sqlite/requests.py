@@ -10,7 +10,6 @@ from ...contracts.ledger import Account, Cap, Reserved
 from ...events import Entry
 from .key_values import KeyValueRow
 from .ledger import CALL
-from .log import EntryRow
 from .store_thread import Request
 
 
@@ -24,12 +23,12 @@ class Write(Request):
 class Append(Write):
     conversation: str
     entries: Sequence[Entry]
-    rows: Sequence[EntryRow]
+    text: str  # the entries as JSON, with commas between them
     awaited: bool = True
 
     @property
     def size(self) -> int:
-        return sum([len(row[4]) for row in self.rows])
+        return len(self.text)
 
 
 class FinishJob(Write):

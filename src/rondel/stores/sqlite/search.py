@@ -4,15 +4,13 @@ appending stays as cheap as without it. Knows no event loop and no thread."""
 from __future__ import annotations
 
 import sqlite3
-from functools import cache
-
-import msgspec
 
 from ...contracts.store import searched_text
 from ...errors import StoreError
-from ...events import Entry, TurnsUndone
+from ...events import TurnStarted, TurnsUndone
+from .log import entries_after
 
-BATCH_ENTRIES = 2_000  # entries that one transaction indexes: other writers wait for a tenth of a second
+BATCH_ROWS = 500  # rows of the log that one transaction indexes: other writers wait for a tenth of a second
 
 _SCHEMA = (
     "create virtual table if not exists search using fts5 "
@@ -26,7 +24,6 @@ _NEXT = """
     select id, coalesce(searched.seq, 0) from conversations left join searched on conversation = id
     where instr(id, '/') = 0 and conversations.seq > coalesce(searched.seq, 0) limit ?
 """
-_KINDS = "('message_added', 'message_queued', 'round_finished', 'renamed', 'turns_undone')"
 
 
 def index(connection: sqlite3.Connection) -> bool:
@@ -38,8 +35,8 @@ def index(connection: sqlite3.Connection) -> bool:
         if "fts5" in str(error):
             raise StoreError("this Python's SQLite has no full-text search (FTS5); use another Python") from None
         raise
-    left = BATCH_ENTRIES
-    for conversation, seq in connection.execute(_NEXT, (BATCH_ENTRIES,)).fetchall():
+    left = BATCH_ROWS
+    for conversation, seq in connection.execute(_NEXT, (BATCH_ROWS,)).fetchall():
         left -= _index_conversation(connection, conversation, seq, left)
         if left <= 0:
             return True
@@ -48,33 +45,26 @@ def index(connection: sqlite3.Connection) -> bool:
 
 def _index_conversation(connection: sqlite3.Connection, conversation: str, after: int, limit: int) -> int:
     (last,) = connection.execute("select seq from conversations where id = ?", (conversation,)).fetchone()
-    bodies = connection.execute(
-        f"select body from entries where conversation = ? and seq > ? and kind in {_KINDS} order by seq limit ?",
-        (conversation, after, limit),
-    ).fetchall()
-    entries = [_decoder().decode(body) for (body,) in bodies]
+    entries = entries_after(connection, conversation, after, limit)
     for entry in entries:
         if isinstance(entry.event, TurnsUndone):
             _forget(connection, conversation, entry.event.turn)
         elif text := searched_text(entry.event):
             connection.execute("insert into search values (?, ?, ?)", (text, conversation, entry.seq))
-    done = entries[-1].seq if len(entries) == limit else last
+    done = entries[-1].seq if entries else last
     connection.execute("insert or replace into searched values (?, ?)", (conversation, done))
     return len(entries) + 1
 
 
 def _forget(connection: sqlite3.Connection, conversation: str, turn: str) -> None:
     """Forget what was said since a turn began that was undone."""
-    connection.execute(
-        "delete from search where conversation = ?1 and seq >= (select min(seq) from entries where conversation = ?1 "
-        "and kind = 'turn_started' and json_extract(body, '$.event.turn') = ?2)",
-        (conversation, turn),
-    )
-
-
-@cache
-def _decoder() -> msgspec.json.Decoder[Entry]:
-    return msgspec.json.Decoder(Entry)
+    began = [
+        entry.seq
+        for entry in entries_after(connection, conversation, 0)
+        if isinstance(entry.event, TurnStarted) and entry.event.turn == turn
+    ]
+    if began:
+        connection.execute("delete from search where conversation = ? and seq >= ?", (conversation, began[0]))
 
 
 def find(connection: sqlite3.Connection, words: str, limit: int, person: str | None = None) -> list[tuple[str, str]]:

@@ -46,7 +46,6 @@ CHARGES_WAIT_S = 0.05
 CHARGES_WAIT_MAX = 256  # requests that may wait; with more they are written at once
 
 _encode = msgspec.json.Encoder().encode
-_kinds: dict[type, str] = {kind: kind.__struct_config__.tag for kind in get_args(DurableEvent)}
 
 
 class SqliteStore:
@@ -99,12 +98,9 @@ class SqliteStore:
         self._use()
         if not events:
             raise no_events(conversation)
-        entries, rows = list[Entry](), list[log.EntryRow]()
+        entries = [Entry(number, at, event) for number, event in enumerate(events, seq)]
         try:
-            for number, event in enumerate(events, seq):
-                entry = Entry(number, at, event)
-                entries.append(entry)
-                rows.append((conversation, number, at, _kinds[type(event)], _encode(entry).decode()))
+            text = _encode(entries)[1:-1].decode()
         except (TypeError, ValueError, RecursionError) as error:
             raise not_json(f"an event for conversation {conversation!r}", error) from error
         if conversation in self._seqs:
@@ -113,12 +109,12 @@ class SqliteStore:
             self._subscriptions.flush()
         if wait:
             try:
-                await self._writing.ask(Append(conversation, entries, rows))
+                await self._writing.ask(Append(conversation, entries, text))
             finally:
                 self._forget_posted(conversation)
                 self._subscriptions.changed(conversation)  # not before: who reads now finds it
         else:
-            request = self._posted[conversation] = Append(conversation, entries, rows, awaited=False)
+            request = self._posted[conversation] = Append(conversation, entries, text, awaited=False)
             self._writing.post(request)
             self.write_within(APPEND_DELAY_S)
             self._subscriptions.changed(conversation)

@@ -27,7 +27,7 @@ from . import key_values, ledger, live, worker
 from .backlog import Backlog
 from .executor import Executor
 from .file import DatabaseFile
-from .log import INFO_COLUMNS, EntryRow, listed, row_of, stored_info
+from .log import INFO_COLUMNS, LogRow, listed, row_of, stored_info
 from .queue import Queue
 from .requests import Append, Call, Charged, FinishJob, Put, Reserve, Write
 from .reservations import Reservations
@@ -37,6 +37,7 @@ from .worker import Worker
 logger = logging.getLogger("rondel.store")
 
 ROWS_MAX = 64  # rows per statement; sizes are powers of two, so that few statements are ever prepared
+ROW_CHARS_MAX = 256 * 1024  # characters of a row of the log, unless a single append has more
 KNOWN_MAX = 4_096  # summaries of conversations that are cached
 AT_ONCE_BYTES_MAX = 64 * 1024
 CHARGES_AT_ONCE_MAX = 64
@@ -78,7 +79,7 @@ class Writer:
         # What the open transaction has collected and not yet written.
         self._changed: dict[str, list[Entry]] = {}
         self._infos: dict[str, ConversationInfo] = {}
-        self._rows: list[EntryRow] = []
+        self._appended: dict[str, list[Append]] = {}
         self._finished: list[str] = []
         self._values: dict[tuple[str, str], Put] = {}
         # Finished jobs that could not be deleted yet: while they are stored, they block their keys for other workers.
@@ -300,7 +301,7 @@ class Writer:
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._changed.clear()
         self._infos = {}
-        self._rows.clear()
+        self._appended.clear()
         self._finished.clear()
         self._values.clear()
         self._charged.clear()
@@ -344,7 +345,7 @@ class Writer:
             return self._refuse(request, not_next(id, last, seq))
         entries.extend(request.entries)
         self._changed[id] = entries
-        self._rows.extend(request.rows)
+        self._appended.setdefault(id, []).append(request)
 
     def _refuse(self, request: Append, error: Exception) -> None:
         """No caller waits for a posted append: the next one that is waited for raises its error."""
@@ -364,9 +365,10 @@ class Writer:
                 # Rarely: their indexes are written only then.
                 if (now := listed(info)) != listed(self._known[id]):
                     connection.execute("update conversations set person = ?, hour = ? where id = ?", (*now, id))
-        if self._rows:
-            _insert(connection, _insert_entries, self._rows)
-            self._rows.clear()
+        if self._appended:
+            rows = [row for id, appended in self._appended.items() for row in _log_rows(id, appended)]
+            _insert(connection, _insert_log_rows, rows)
+            self._appended.clear()
         if self._finished:
             self._forget_jobs(connection)
         if self._values:
@@ -523,9 +525,23 @@ def _insert(connection: Executor, statement: Callable[[int], str], rows: Sequenc
         start, left = start + size, left - size
 
 
+def _log_rows(conversation: str, appended: Sequence[Append]) -> list[LogRow]:
+    """Return what a transaction appends to a conversation as one row, or as several if that would be large: a row of
+    its own for each entry takes twice as long to write."""
+    rows: list[LogRow] = []
+    texts, size = list[str](), 0
+    for request in appended:
+        if texts and size + request.size > ROW_CHARS_MAX:
+            rows.append((conversation, request.entries[0].seq - 1, ",".join(texts)))
+            texts, size = [], 0
+        texts.append(request.text)
+        size += request.size
+    return [*rows, (conversation, appended[-1].entries[-1].seq, ",".join(texts))]
+
+
 @cache
-def _insert_entries(rows: int) -> str:
-    return "insert into entries (conversation, seq, at, kind, body) values " + ", ".join(["(?, ?, ?, ?, ?)"] * rows)
+def _insert_log_rows(rows: int) -> str:
+    return "insert into log (conversation, seq, entries) values " + ", ".join(["(?, ?, ?)"] * rows)
 
 
 @cache

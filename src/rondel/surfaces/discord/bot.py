@@ -262,14 +262,15 @@ class DiscordBot:
         if not outlet.may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
             return
-        self.typing.start(message.channel, message.channel.id)
+        typing = self.typing
+        typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
             if channel is not message.channel:
                 outlet = self.outlet(channel)
             await self._begin(Delivery(self, pending, channel, outlet))
         finally:
-            self.typing.stop(message.channel.id)
+            typing.stop(message.channel.id)
 
     async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Pending, Any]:
         chosen = await self.chosen(place, speaker)
@@ -303,7 +304,7 @@ class DiscordBot:
             id,
             gathered.content,
             gathered.before,
-            person_of(message.author),
+            person_of(message.author, speaker),
             scope_of(place),
             place.guild,
             agent,
@@ -385,7 +386,8 @@ class DiscordBot:
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
         """Answer a slash command with a turn. The interaction was deferred."""
         place, person = place_of_interaction(interaction), interaction.user
-        chosen = await self.chosen(place, speaker_of(person))
+        speaker = speaker_of(person)
+        chosen = await self.chosen(place, speaker)
         private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
         id = private if is_private else await self.conversation_id(place, chosen, person.id)
         agent = self.modes.agent_of(chosen)
@@ -402,7 +404,7 @@ class DiscordBot:
             id,
             gathered.content,
             gathered.before,
-            person_of(person),
+            person_of(person, speaker),
             scope_of(place),
             place.guild,
             agent,

@@ -79,12 +79,11 @@ class Delivery:
         self._follows = recovers
         try:
             self.view = await self.conversation.send(
-                pending.content, person=pending.person, scope=pending.scope, before=pending.before
+                pending.content, person=pending.person, scope=pending.scope, before=pending.before, watcher=watcher
             )
         except BaseException:
             watcher.close()
             raise
-        self.view.close()  # it is only used to stop the turn: the whole conversation is watched
         self.fold.expect(self.view.id)
         return watcher
 

@@ -32,8 +32,9 @@ def speaker_of(person: discord.User | discord.Member) -> Speaker:
     return Speaker(person.id, tuple(role.id for role in getattr(person, "roles", ())), person.bot)
 
 
-def person_of(person: discord.User | discord.Member) -> Person:
-    roles = tuple(str(role.id) for role in getattr(person, "roles", ()) if not role.is_default())
+def person_of(person: discord.User | discord.Member, speaker: Speaker) -> Person:
+    everyone = person.guild.id if isinstance(person, discord.Member) else 0  # the role that all members have
+    roles = tuple(str(role) for role in speaker.roles if role != everyone)
     return Person(str(person.id), tidy_name(person.display_name), roles, "discord")
 
 

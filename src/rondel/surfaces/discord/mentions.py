@@ -25,17 +25,19 @@ class Names:
         """`people` are ids, display names and user names."""
         self._labels: dict[int, str] = {}
         self._ids: dict[str, int] = {}
-        known = [(id, tidy_name(display), tidy_name(user)) for id, display, user in people]
+        known: list[tuple[int, str, str, str]] = []
         shown: dict[str, set[int]] = {}
-        for id, display, _ in known:
-            shown.setdefault(display.casefold(), set()).add(id)
-        for id, _, user in known:
+        for id, display, user in people:
+            display, user = tidy_name(display), tidy_name(user)
+            folded = display.casefold()
+            known.append((id, display, folded, user))
+            shown.setdefault(folded, set()).add(id)
             self._ids.setdefault(user.casefold(), id)
-        for id, display, user in known:
-            is_own = len(shown[display.casefold()]) == 1 and self._ids.get(display.casefold(), id) == id
+        for id, display, folded, user in known:
+            is_own = len(shown[folded]) == 1 and self._ids.get(folded, id) == id
             self._labels[id] = display if is_own else user
             if is_own:
-                self._ids[display.casefold()] = id
+                self._ids[folded] = id
         for name in _NEVER:
             self._ids.pop(name, None)
 

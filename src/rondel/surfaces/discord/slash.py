@@ -125,7 +125,8 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
         if not await _admitted(bot, interaction):
             return
         await interaction.response.defer(thinking=True)
-        person, scope = person_of(interaction.user), scope_of(place_of_interaction(interaction))
+        person = person_of(interaction.user, speaker_of(interaction.user))
+        scope = scope_of(place_of_interaction(interaction))
         scope = msgspec.structs.replace(scope, person=person.id, roles=person.roles)
         try:
             (picture, *_) = (await images.make(ImageRequest(prompt), scope)).images

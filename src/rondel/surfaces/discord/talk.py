@@ -88,8 +88,7 @@ class Talk:
         talk = app.conversation(conversation, agent=agent or self._bot.settings.agent)
         last = msgspec.structs.replace(changed[-1], id=changed[-1].id or app.new_id("msg"))
         with await talk.watch() as watcher:
-            view = await talk.send(last, person=person, before=changed[:-1])
-            view.close()
+            view = await talk.send(last, person=person, before=changed[:-1], watcher=watcher)
             fold, told = AnswerFold(last.id, report_jobs=False), 0
             fold.expect(view.id)
             while fold.state not in ("over", "waiting"):
