@@ -180,12 +180,22 @@ class Chain:
 
     def for_turn(self, turn: Turn, failed: list[tuple[Plugin, Exception]]) -> Chain:
         """Return the plugins that take part in this turn. If `applies` raises, the plugin is added to `failed`."""
-        left_out = tuple([id(plugin) for plugin in self._conditional if not _applies(plugin, turn, failed)])
+        left_out: list[int] = []
+        for plugin in self._conditional:
+            try:
+                if type(applies := plugin.applies(turn)) is not bool:
+                    check_returned("applies", applies)
+            except Exception as error:
+                failed.append((plugin, error))
+                applies = False
+            if not applies:
+                left_out.append(id(plugin))
         if not left_out:
             return self
-        if left_out not in self._subsets:
-            self._subsets[left_out] = Chain(plugin for plugin in self.plugins if id(plugin) not in left_out)
-        return self._subsets[left_out]
+        key = tuple(left_out)
+        if key not in self._subsets:
+            self._subsets[key] = Chain(plugin for plugin in self.plugins if id(plugin) not in left_out)
+        return self._subsets[key]
 
     @property
     def tools(self) -> list[Tool]:
@@ -323,16 +333,6 @@ def _frozen(call: ToolCall) -> bytes:
 
 def _holds_stream(plugin: Plugin) -> bool:
     return type(plugin).on_reply is not Plugin.on_reply if plugin.holds_stream is None else plugin.holds_stream
-
-
-def _applies(plugin: Plugin, turn: Turn, failed: list[tuple[Plugin, Exception]]) -> bool:
-    try:
-        if type(answer := plugin.applies(turn)) is not bool:
-            check_returned("applies", answer)
-        return bool(answer)
-    except Exception as error:
-        failed.append((plugin, error))
-        return False
 
 
 def _report_watching(turn: Turn, plugin: Plugin, event: Event, error: Exception) -> None:

@@ -67,9 +67,11 @@ class DiscordBot:
     """A bot on a client of discord.py. `attach` makes one; `running` is its life."""
 
     records: Records  # since it runs: they are those of the user as which the client has logged in
+    typing: Typing
 
     def __init__(self, client: discord.Client, app: App, settings: DiscordSettings | None = None) -> None:
         self.client, self.app = client, app
+        self.id = 0
         self.settings = settings or DiscordSettings()
         self.gate = Gate(self.settings)
         self.hooks = Hooks()
@@ -100,6 +102,7 @@ class DiscordBot:
         """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
+            self.id, self.typing = me.id if (me := self.client.user) else 0, started.typing
             self.records = Records(self.app.store, self.app.clock, self.id)
             if self.settings.keep_lists and (lists := await self.records.lists()) is not None:
                 self.gate.replace_lists(*lists)
@@ -134,14 +137,6 @@ class DiscordBot:
     @property
     def group(self) -> asyncio.TaskGroup:
         return self._here.group
-
-    @property
-    def typing(self) -> Typing:
-        return self._here.typing
-
-    @property
-    def id(self) -> int:
-        return me.id if (me := self.client.user) else 0
 
     @property
     def name(self) -> str:
@@ -262,15 +257,14 @@ class DiscordBot:
         if not outlet.may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
             return
-        typing = self.typing
-        typing.start(message.channel, message.channel.id)
+        self.typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
             if channel is not message.channel:
                 outlet = self.outlet(channel)
             await self._begin(Delivery(self, pending, channel, outlet))
         finally:
-            typing.stop(message.channel.id)
+            self.typing.stop(message.channel.id)
 
     async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Pending, Any]:
         chosen = await self.chosen(place, speaker)

@@ -109,10 +109,8 @@ class AnswerFold:
         return self._is_own and self._last is not None and bool(self._last.live)
 
     def feed(self, event: Event) -> None:
-        handler = self._handlers.get(type(event))
-        if handler is None and self._is_own:
-            handler = self._own_handlers.get(type(event))
-        if handler is not None:
+        handlers = self._own_handlers if self._is_own else self._handlers
+        if (handler := handlers.get(type(event))) is not None:
             handler(self, event)
 
     def _turn_started(self, event: TurnStarted) -> None:
@@ -213,6 +211,7 @@ class AnswerFold:
         QuestionAnswered: _question_answered,
     }
     _own_handlers: ClassVar[dict[type, Callable[..., None]]] = {
+        **_handlers,
         ReplyStarted: _reply_started,
         PartStarted: _part_changed,
         PartDelta: _part_continued,
@@ -223,4 +222,4 @@ class AnswerFold:
         CallHeld: _call_held,
         JobStarted: _job_started,
     }
-    """Those of events that count only in a turn of this answer."""
+    """With those of events that count only in a turn of this answer."""
