@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from rondel import Agent, App, __version__
+from rondel.cli._options import CommandGroup
 from rondel.cli._project import Opened
 from rondel.cli.chat import opening
 from rondel.cli.program import COMMANDS, program
@@ -40,6 +42,21 @@ def test_the_list_of_commands_has_each_command_s_own_short_help():
     for name, help in COMMANDS.items():
         command = program.get_command(context, name)
         assert (command is not None and command.get_short_help_str(200)) == help
+
+
+GROUPS = ("conversations", "discord", "jobs", "knowledge", "mcp", "model")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_has_whole_sentences_and_the_options_that_work_without_a_command(place: Place, group: str):
+    shown = place.rondel(group, "--help").out
+    assert "..." not in shown.partition("Commands:")[2]
+    context = program.make_context("rondel", [], resilient_parsing=True)
+    commands = program.get_command(context, group)
+    assert isinstance(commands, CommandGroup)
+    for option in commands.commands[commands.default].params:
+        if isinstance(option, click.Option):
+            assert option.opts[0] in shown
 
 
 @pytest.mark.parametrize(
