@@ -32,6 +32,20 @@ def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: 
         assert terminal.wait_end() == 0
 
 
+def test_an_error_is_wrapped_between_words_and_no_command_in_it_is_split(place: Place):
+    """The terminal itself breaks lines anywhere: "`rondel conver", and on the next line "sations` lists them"."""
+    place.rondel("run", "rondel", "hello", "--engine", "echo")
+    with place.terminal("trace", "zzz", columns=54) as terminal:
+        assert terminal.wait_end() == 1
+    assert terminal.text.strip() == "rondel: there is no conversation 'zzz';\n`rondel conversations` lists them"
+    assert place.spawn("trace", "zzz").err.count("\n") == 1
+
+
+def test_a_question_is_wrapped_between_words(place: Place):
+    with place.terminal("run", "rondel", "hello", "--engine", "local:qwen2.5-coder-1.5b", columns=60) as terminal:
+        terminal.wait_for("Apache-2.0)?\n[Y/n]")
+
+
 def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelServer):
     """F05: the upstream request is aborted, what was said so far is kept, and the chat goes on."""
     place.uses(server)

@@ -98,7 +98,7 @@ async def _choose(picked: Picked) -> bool:
     for number, weights in enumerate((RECOMMENDED, DEFAULT), 1):
         tell(f"  {number}  {_about(weights, '     ')}")
     choices = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "yes": RECOMMENDED, "2": DEFAULT}
-    while (answer := ask("Download which one? [1]/2/n ")) not in choices:
+    while (answer := ask("Download which one? [1]/2/n")) not in choices:
         if answer in ("n", "no"):
             raise ConfigError(
                 "no model was downloaded; `rondel model pull` downloads one later, or set ANTHROPIC_API_KEY or "
