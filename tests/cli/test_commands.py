@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,34 @@ def test_the_help_of_a_group_has_whole_sentences_and_the_options_that_work_witho
     for option in commands.commands[commands.default].params:
         if isinstance(option, click.Option):
             assert option.opts[0] in shown
+
+
+def test_doctor_says_that_the_store_cannot_be_created(place: Place):
+    place.env["RONDEL_STORE"] = os.environ["RONDEL_STORE"] = str(place.write("a-file", "") / "deeper" / "rondel.db")
+    shown = " ".join(place.rondel("doctor").out.split())
+    assert "✗ store" in shown
+    assert "cannot be created" in shown
+    assert "RONDEL_STORE" in shown
+
+
+def test_init_prints_a_command_that_a_shell_understands_and_asks_for_no_trust_that_is_there(place: Place):
+    place.distrusts()
+    made = place.rondel("init", "my trip")
+    assert "Next: `cd 'my trip' && rondel`" in made.err
+    again = place.rondel("init", "my trip")
+    assert "kept" in again.err
+    assert "rondel trust" not in again.err
+
+
+def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_says_so(place: Place):
+    """The pages of the documentation show files in agents/; without a rondel.toml beside them there is no project."""
+    place.write("agents/host.md", "---\n---\nYou are a host.\n")
+    said = place.rondel("run", "host", "hello", "--engine", "echo")
+    assert said.code == 2
+    assert "there is no agent 'host'" in said.err
+    assert "agents/ is not read without a rondel.toml beside it; `rondel init` writes one" in said.err
+    place.write("rondel.toml", "")
+    assert place.rondel("run", "host", "hello", "--engine", "echo").out == "hello\n"
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,9 @@ async def _store(config: Config) -> Finding:
     if path == MEMORY:
         return Finding("store", "note", "in memory: conversations are lost when the program ends")
     if (size_bytes := _size_of(path)) is None:
+        if folder := _blocking(path):
+            why = f"{path} cannot be created: {folder} is not a folder that you can write to"
+            return Finding("store", "broken", why, "set RONDEL_STORE to another path")
         return Finding("store", "ok", f"{path} will be created with the first conversation")
     try:
         async with aclosing(open_store(config)) as store:
@@ -130,6 +133,12 @@ async def _store(config: Config) -> Finding:
     except RondelError as error:
         return Finding("store", "broken", str(error))
     return Finding("store", "ok", f"{path}, {size_bytes / 1e6:.1f} MB")
+
+
+def _blocking(path: str) -> Path | None:
+    """Return the nearest folder above, unless something can be written there."""
+    folder = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    return None if folder.is_dir() and os.access(folder, os.W_OK) else folder
 
 
 def _size_of(path: str) -> int | None:

@@ -100,7 +100,10 @@ class Project(msgspec.Struct, frozen=True):
     def agent_name(self, wanted: str) -> str:
         """Return the named agent, else the configured one, else the first one, else the built-in one."""
         if wanted and not self.knows(wanted):
-            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, (*self.names, *names_for(wanted)))}")
+            hint = nearest(wanted, (*self.names, *names_for(wanted)))
+            if not self.config.project and Path("agents").is_dir():
+                hint += f"; agents/ is not read without a {FILE} beside it; `rondel init` writes one"
+            raise ConfigError(f"there is no agent {wanted!r}{hint}")
         return wanted or self.config.agent or self.names[0]
 
     def find(self, name: str) -> Agent | None:
