@@ -356,9 +356,8 @@ def test_colour_is_for_terminals_and_NO_COLOR_is_obeyed(place: Place):
 
 def test_a_dumb_terminal_gets_plain_lines(place: Place):
     with place.terminal("--engine", "echo", TERM="dumb") as terminal:
-        terminal.wait_for("/help lists the commands")
-        terminal.type("**plain**")
-        terminal.wait_for("**plain**", count=2)
+        terminal.wait_for("Ctrl-D quits.\n›")
+        terminal.type("**plain**", until="› **plain**\n\n**plain**\n›")
         terminal.press("\x03")
         assert terminal.wait_end() == 0
     assert b"\x1b" not in terminal.raw

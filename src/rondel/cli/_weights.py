@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..files.private import private_folder, state_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
 from ..surfaces.terminal.console import progress_bar
-from ._output import agrees, ask, can_ask, console, tell
+from ._output import agrees, ask, can_ask, console, path_hint, tell
 
 
 async def pull_with_bar(weights: Weights) -> str:
@@ -38,6 +38,8 @@ async def pull_with_bar(weights: Weights) -> str:
                     bar.update(task, completed=done, total=total or None, description=f"{title}: {what}")
     except asyncio.CancelledError:
         tell(f"Partial download kept; run `rondel model pull {weights.name}` to continue.")
+        for line in path_hint():
+            tell(line)
         raise
     return str(path_of(weights))
 
