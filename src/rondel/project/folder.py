@@ -76,13 +76,19 @@ class Project(msgspec.Struct, frozen=True):
 
     @contextlib.asynccontextmanager
     async def open(
-        self, agent: str = "", *, engine: str | Engine | None = None, recover: bool = True
+        self,
+        agent: str = "",
+        *,
+        engine: str | Engine | None = None,
+        recover: bool = True,
+        store: Store | None = None,
     ) -> AsyncGenerator[App]:
         """Run the project's app while the block runs: `async with project.open() as app: ...`.
 
-        `agent` answers where none is named; else the configured one, or the first. `engine` replaces its engine.
+        `agent` answers where none is named; else the configured one, or the first. `engine` replaces its engine,
+        and answers for agents that have none of their own. `store` replaces the configured one, for example in a test.
         """
-        found = await assemble(self, agent, engine, recover=recover)
+        found = await assemble(self, agent, engine, recover=recover, store=store)
         if found.asks and found.picked is not None:
             refuse_download(found.picked)
         async with found.app as app:
