@@ -94,7 +94,7 @@ async def _choose(picked: Picked) -> bool:
     if not can_ask():
         raise ConfigError(
             f"{picked.why}, and no model is downloaded; `rondel model pull {RECOMMENDED.name}` downloads one "
-            f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it runs"
+            f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it works"
         )
     tell(f"{picked.why[0].upper()}{picked.why[1:]}. A model can run on this computer:")
     for number, weights in enumerate((RECOMMENDED, DEFAULT), 1):
