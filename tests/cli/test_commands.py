@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+import rondel.project.engines
 from rondel import Agent, App, __version__
 from rondel.cli._options import CommandGroup
 from rondel.cli._project import Opened
@@ -75,6 +76,23 @@ def test_init_prints_a_command_that_a_shell_understands_and_asks_for_no_trust_th
     again = place.rondel("init", "my trip")
     assert "kept" in again.err
     assert "rondel trust" not in again.err
+
+
+@pytest.mark.parametrize(("mark", "tool"), [("pipx_metadata.json", "pipx"), ("uv-receipt.toml", "uv tool")])
+def test_pip_is_not_recommended_where_another_tool_installed_rondel(
+    place: Place, monkeypatch: pytest.MonkeyPatch, mark: str, tool: str
+):
+    """Their environments are their own: what pip installs in a checkout, Rondel does not find."""
+    monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
+    before = place.rondel("hello").err
+    assert "pip install '.[local]'" in before
+    monkeypatch.setattr(sys, "prefix", str(place.folder))
+    (place.folder / mark).touch()
+    assert place.rondel("hello").err.removeprefix(before) == (
+        f"Instead of `pip install`, use `{tool} install --force`, which made this installation, "
+        "and name all extras that you need.\n"
+    )
+    assert f"`{tool} install --force`" in place.rondel("doctor").err
 
 
 def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_says_so(place: Place):

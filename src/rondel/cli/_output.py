@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # rich is slow to import, and most commands only write lines
 
 WIDTH_WITHOUT_TERMINAL = 120
 SPACE_INSIDE = "\0"
+INSTALLERS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool"}
+"""Tools that install programs, by the file that each leaves in the environment, where pip installs nothing."""
 
 
 def console(target: IO[str] | None = None) -> SafeConsole:
@@ -58,6 +60,17 @@ def path_hint() -> list[str]:
         return []
     folder = shlex.quote(os.path.dirname(program))
     return [f'`rondel` is not on your PATH. In this shell: export PATH={folder}:"$PATH"']
+
+
+def installer_hint(text: str) -> list[str]:
+    """Return what to type instead of the `pip install` in a text, if another tool installed Rondel."""
+    tools = [tool for mark, tool in INSTALLERS.items() if os.path.isfile(os.path.join(sys.prefix, mark))]
+    if not tools or "pip install '.[" not in text:
+        return []
+    command = f"`{tools[0]} install --force`"
+    return [
+        f"Instead of `pip install`, use {command}, which made this installation, and name all extras that you need."
+    ]
 
 
 def tell(text: str) -> None:

@@ -29,7 +29,7 @@ from ..project.folder import open_store
 from ..project.settings import Config, EngineSettings
 from ..surfaces.terminal.listing import Listing
 from ._options import as_json
-from ._output import show, show_json
+from ._output import installer_hint, show, show_json, tell
 from ._trust import look_at_config, not_looked_at, survey
 
 Verdict: TypeAlias = Literal["ok", "missing", "broken", "note"]
@@ -61,6 +61,8 @@ def doctor(as_json: bool) -> int:
             said = f"{finding.text}; {finding.remedy}" if finding.remedy else finding.text
             made.add_row(Text(mark, style), finding.what, Text(said))
         show(made)
+        for hint in installer_hint(" ".join(f"{finding.text} {finding.remedy}" for finding in findings)):
+            tell(hint)
     return 0 if findings[-1].verdict == "ok" else 1
 
 

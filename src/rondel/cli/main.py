@@ -87,7 +87,7 @@ def _complete(program: Any, instruction: str) -> int:
 def _explain(error: Exception) -> int:
     """Print one clear sentence on stderr, and with RONDEL_DEBUG=1 the traceback. Return the exit code."""
     from ..errors import ConfigError, NotTrusted, RondelError
-    from ._output import path_hint, tell
+    from ._output import installer_hint, path_hint, tell
 
     if os.environ.get("RONDEL_DEBUG"):
         import traceback
@@ -101,9 +101,9 @@ def _explain(error: Exception) -> int:
         return USAGE
     if isinstance(inner, RondelError):
         tell(f"rondel: {inner}")
-        if "`rondel" in str(inner) and sys.stderr.isatty():
-            for line in path_hint():
-                tell(line)
+        hints = path_hint() if "`rondel" in str(inner) and sys.stderr.isatty() else []
+        for hint in (*hints, *installer_hint(str(inner))):
+            tell(hint)
         return NOT_TRUSTED if isinstance(inner, NotTrusted) else USAGE if isinstance(inner, ConfigError) else FAILED
     tell(f"rondel: unexpected error: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)")
     return FAILED
