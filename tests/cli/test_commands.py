@@ -61,6 +61,15 @@ def test_the_help_of_a_group_has_whole_sentences_and_the_options_that_work_witho
             assert option.opts[0] in shown
 
 
+def test_doctor_recommends_the_better_model_unless_the_other_one_was_chosen(place: Place):
+    pytest.importorskip("xllamacpp")
+    shown = " ".join(place.rondel("doctor").out.split())
+    assert "no model is downloaded; `rondel model pull qwen2.5-coder-1.5b` (1.1 GB)" in shown
+    place.write("rondel.toml", 'engine = "local:smollm2-135m"')
+    shown = " ".join(place.rondel("doctor").out.split())
+    assert "but it is not downloaded; `rondel model pull smollm2-135m` (98 MB)" in shown
+
+
 def test_doctor_says_that_the_store_cannot_be_created(place: Place):
     place.env["RONDEL_STORE"] = os.environ["RONDEL_STORE"] = str(place.write("a-file", "") / "deeper" / "rondel.db")
     shown = " ".join(place.rondel("doctor").out.split())

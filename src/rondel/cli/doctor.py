@@ -232,10 +232,8 @@ async def _answers(config: Config) -> Finding:
     except RondelError as error:
         return Finding("answers", "broken", str(error))
     await close(picked.engine)
-    text = f"{picked.name}: {picked.why}"
-    if picked.needs_pull:
-        name, size = picked.needs_pull.name, picked.needs_pull.size
-        return Finding(
-            "answers", "missing", f"{text}, but it is not downloaded", f"`rondel model pull {name}` ({size})"
-        )
-    return Finding("answers", "ok", text)
+    if (weights := picked.to_pull) is not None:
+        chosen = weights is picked.needs_pull
+        text = f"{picked}, but it is not downloaded" if chosen else f"{picked.why}, and no model is downloaded"
+        return Finding("answers", "missing", text, f"`rondel model pull {weights.name}` ({weights.size})")
+    return Finding("answers", "ok", str(picked))
