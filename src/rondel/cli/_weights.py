@@ -10,7 +10,16 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ..engine import Engine
-from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
+from ..engines.local.weights import (
+    DEFAULT,
+    RECOMMENDED,
+    Weights,
+    downloaded_bytes,
+    is_present,
+    path_of,
+    pull,
+    read_record,
+)
 from ..errors import ConfigError
 from ..files.private import private_folder, state_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
@@ -37,7 +46,9 @@ async def pull_with_bar(weights: Weights) -> str:
                 async for done, total, what in steps:
                     bar.update(task, completed=done, total=total or None, description=f"{title}: {what}")
     except asyncio.CancelledError:
-        tell(f"Partial download kept; run `rondel model pull {weights.name}` to continue.")
+        command = f"run `rondel model pull {weights.name}` to"
+        kept = downloaded_bytes(path_of(weights))
+        tell(f"Partial download kept; {command} continue." if kept else f"Nothing was downloaded; {command} try again.")
         for line in path_hint():
             tell(line)
         raise

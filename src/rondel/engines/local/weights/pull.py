@@ -188,7 +188,7 @@ async def _wait_for(lock: IO[bytes], weights: Weights, path: Path) -> AsyncGener
     """Take the lock. While another process holds it, yield how many bytes that process has downloaded."""
     seen, since = -1, time.monotonic()
     while not try_lock(lock.fileno()):
-        size = _downloaded_bytes(path)
+        size = downloaded_bytes(path)
         if size != seen:
             seen, since = size, time.monotonic()
         elif time.monotonic() - since > LOCK_SILENCE_S:
@@ -198,7 +198,8 @@ async def _wait_for(lock: IO[bytes], weights: Weights, path: Path) -> AsyncGener
         await sleep(LOCK_POLL_S)
 
 
-def _downloaded_bytes(path: Path) -> int:
+def downloaded_bytes(path: Path) -> int:
+    """Return how much of a file is there, and will be continued."""
     total = 0
     for file in path.parent.glob(f"{path.name}*.part"):
         with suppress(FileNotFoundError):
