@@ -20,7 +20,7 @@ help: ## what there is
 PAGE := $(shell find web/src web/*.json web/build.mjs hatch_build.py -type f 2>/dev/null)
 
 .venv/run: .venv/python pyproject.toml $(PAGE)
-	@echo "installing Rondel and the runtimes of the embedded models ..."
+	@echo "installing Rondel and what runs embedded models: a minute or two ..."
 	@$(PIP) install -e '.[local,knowledge]'
 	@touch $@
 

@@ -35,10 +35,11 @@ class PageHook(BuildHookInterface):
             build(web, static)
         except (OSError, subprocess.CalledProcessError) as error:
             shutil.rmtree(static, ignore_errors=True)
+            said = f"The page was not built: {error}"
             if version != "editable":
-                raise
+                sys.exit(said)  # without a traceback, which would hide the sentence
             # Everything but the page works without it, and `rondel serve` says how to get it.
-            sys.stderr.write(f"The page was not built: {error}\n")
+            sys.stderr.write(f"{said}\n")
             return
         stamp.write_text(wanted, encoding="utf-8")
 
@@ -56,7 +57,11 @@ def sources_hash(web: Path) -> str:
 def build(web: Path, static: Path) -> None:
     node, npm = _node()
     run = _runner(web, node)
-    run(*npm, "ci", "--no-audit", "--no-fund", "--loglevel=error")
+    try:
+        run(*npm, "ci", "--no-audit", "--no-fund", "--loglevel=error")
+    except subprocess.CalledProcessError:
+        todo = "check the network, or set npm_config_registry to a registry that you can reach"
+        raise OSError(f"npm could not fetch its packages; {todo}") from None
     run(node, "build.mjs", str(static))
 
 

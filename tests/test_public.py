@@ -146,5 +146,5 @@ def test_importing_rondel_reads_no_file_and_no_environment_and_starts_nothing():
 
 
 def test_a_prefix_that_all_names_share_does_not_make_them_near():
-    assert nearest("/nonsense", ("/tokens", "/help")) == "; known are /help, /tokens"
+    assert nearest("/nonsense", ("/tokens", "/help")) == "; available: /help, /tokens"
     assert nearest("/token", ("/tokens", "/help")) == "; did you mean '/tokens'?"

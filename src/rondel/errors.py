@@ -241,7 +241,7 @@ def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
     if near := near_word(word, known):
         return f"; did you mean {near!r}?"
-    return f"; known are {', '.join(sorted(set(known)))}" if known else ""
+    return f"; available: {', '.join(sorted(set(known)))}" if known else ""
 
 
 def cut(value: object) -> str:

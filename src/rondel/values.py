@@ -568,4 +568,6 @@ class AgentResult(Value, frozen=True):
     """The sources that the output refers to as `[number]`."""
 
     def __str__(self) -> str:
+        if self.error and self.outcome is Outcome.WAITING:
+            return f"[{self.agent} is {self.error}]"
         return f"[{self.agent} failed: {self.error}]" if self.error else self.output

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rondel import ConfigError, NotTrusted, Project, TurnFailed
-from rondel.testing import Scripted, call
+from rondel.testing import MemoryStore, Scripted, call
 from tests.docs.runner import forget_modules
 
 FILES = {
@@ -54,6 +54,12 @@ async def test_another_agent_and_another_engine_may_be_given(folder: Path):
     async with project.open(engine=Scripted(call("roll"), call("roll"))) as app:
         with pytest.raises(TurnFailed, match="used its 1 round"):
             await app.conversation().ask("Roll!")
+
+
+async def test_a_test_keeps_its_conversations_out_of_the_project_s_store(folder: Path):
+    async with Project.load(folder, trust=True).open(engine=Scripted("Good day."), store=MemoryStore()) as app:
+        assert (await app.conversation().ask("Hi.")).output == "Good day."
+    assert not (folder / "talks.db").exists()
 
 
 def test_a_folder_that_is_not_trusted_is_refused_in_one_sentence_and_runs_nothing(folder: Path):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+import rondel.project.engines
 from rondel import Agent, App, __version__
+from rondel.cli._options import CommandGroup
 from rondel.cli._project import Opened
 from rondel.cli.chat import opening
 from rondel.cli.program import COMMANDS, program
@@ -40,6 +44,75 @@ def test_the_list_of_commands_has_each_command_s_own_short_help():
     for name, help in COMMANDS.items():
         command = program.get_command(context, name)
         assert (command is not None and command.get_short_help_str(200)) == help
+
+
+GROUPS = ("conversations", "discord", "jobs", "knowledge", "mcp", "model")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_has_whole_sentences_and_the_options_that_work_without_a_command(place: Place, group: str):
+    shown = place.rondel(group, "--help").out
+    assert "..." not in shown.partition("Commands:")[2]
+    context = program.make_context("rondel", [], resilient_parsing=True)
+    commands = program.get_command(context, group)
+    assert isinstance(commands, CommandGroup)
+    for option in commands.commands[commands.default].params:
+        if isinstance(option, click.Option):
+            assert option.opts[0] in shown
+
+
+def test_doctor_recommends_the_better_model_unless_the_other_one_was_chosen(place: Place):
+    pytest.importorskip("xllamacpp")
+    shown = " ".join(place.rondel("doctor").out.split())
+    assert "no model is downloaded; `rondel model pull qwen2.5-coder-1.5b` (1.1 GB)" in shown
+    place.write("rondel.toml", 'engine = "local:smollm2-135m"')
+    shown = " ".join(place.rondel("doctor").out.split())
+    assert "but it is not downloaded; `rondel model pull smollm2-135m` (98 MB)" in shown
+
+
+def test_doctor_says_that_the_store_cannot_be_created(place: Place):
+    place.env["RONDEL_STORE"] = os.environ["RONDEL_STORE"] = str(place.write("a-file", "") / "deeper" / "rondel.db")
+    shown = " ".join(place.rondel("doctor").out.split())
+    assert "✗ store" in shown
+    assert "cannot be created" in shown
+    assert "RONDEL_STORE" in shown
+
+
+def test_init_prints_a_command_that_a_shell_understands_and_asks_for_no_trust_that_is_there(place: Place):
+    place.distrusts()
+    made = place.rondel("init", "my trip")
+    assert "Next: `cd 'my trip' && rondel`" in made.err
+    again = place.rondel("init", "my trip")
+    assert "kept" in again.err
+    assert "rondel trust" not in again.err
+
+
+@pytest.mark.parametrize(("mark", "tool"), [("pipx_metadata.json", "pipx"), ("uv-receipt.toml", "uv tool")])
+def test_pip_is_not_recommended_where_another_tool_installed_rondel(
+    place: Place, monkeypatch: pytest.MonkeyPatch, mark: str, tool: str
+):
+    """Their environments are their own: what pip installs in a checkout, Rondel does not find."""
+    monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
+    before = place.rondel("hello").err
+    assert "pip install '.[local]'" in before
+    monkeypatch.setattr(sys, "prefix", str(place.folder))
+    (place.folder / mark).touch()
+    assert place.rondel("hello").err.removeprefix(before) == (
+        f"Instead of `pip install`, use `{tool} install --force`, which made this installation, "
+        "and name all extras that you need.\n"
+    )
+    assert f"`{tool} install --force`" in place.rondel("doctor").err
+
+
+def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_says_so(place: Place):
+    """The pages of the documentation show files in agents/; without a rondel.toml beside them there is no project."""
+    place.write("agents/host.md", "---\n---\nYou are a host.\n")
+    said = place.rondel("run", "host", "hello", "--engine", "echo")
+    assert said.code == 2
+    assert "there is no agent 'host'" in said.err
+    assert "agents/ is not read without a rondel.toml beside it; `rondel init` writes one" in said.err
+    place.write("rondel.toml", "")
+    assert place.rondel("run", "host", "hello", "--engine", "echo").out == "hello\n"
 
 
 @pytest.mark.parametrize(
@@ -310,9 +383,8 @@ def test_colour_is_for_terminals_and_NO_COLOR_is_obeyed(place: Place):
 
 def test_a_dumb_terminal_gets_plain_lines(place: Place):
     with place.terminal("--engine", "echo", TERM="dumb") as terminal:
-        terminal.wait_for("/help lists the commands")
-        terminal.type("**plain**")
-        terminal.wait_for("**plain**", count=2)
+        terminal.wait_for("Ctrl-D quits.\n›")
+        terminal.type("**plain**", until="› **plain**\n\n**plain**\n›")
         terminal.press("\x03")
         assert terminal.wait_end() == 0
     assert b"\x1b" not in terminal.raw

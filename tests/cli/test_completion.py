@@ -95,4 +95,4 @@ def test_a_line_that_cannot_be_completed_prints_nothing(place: Place, shell_env:
 
 def test_an_unknown_shell_is_named(place: Place):
     done = place.rondel("completion", "tcsh")
-    assert (done.code, done.err) == (2, "rondel: the shell 'tcsh' is not supported; known are bash, fish, zsh\n")
+    assert (done.code, done.err) == (2, "rondel: the shell 'tcsh' is not supported; available: bash, fish, zsh\n")

@@ -284,7 +284,7 @@ def test_the_command_opens_nothing_outside(place: Place):
     for name in ("../../../project/secret", "link", str(place.project / "secret.jsonl")):
         done = place.rondel("logs", name)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert "; known are gateway\n" in done.err
+        assert "; available: gateway\n" in done.err
     done = place.rondel("logs", "gatway")
     assert done.err == "rondel: there is no log 'gatway'; did you mean 'gateway'?\n"
 

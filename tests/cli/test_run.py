@@ -36,7 +36,7 @@ def test_a_turn_that_waits_says_what_for_and_gives_3(place: Place, server: Model
     server.calls("ask_user", "q", question="Which colour?")
     done = place.rondel("run", "rondel", "paint")
     assert (done.code, done.out) == (3, "")
-    assert "rondel asks: Which colour?\n`rondel resume " in done.err
+    assert "rondel asks: Which colour?\nRun `rondel resume " in done.err
 
 
 def test_ctrl_c_stops_the_turn_keeps_it_and_gives_130(place: Place, server: ModelServer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -30,6 +31,36 @@ def test_it_says_who_answers_and_why_and_streams_markdown(place: Place, server: 
         assert terminal.all_text.count("Some bold words") == 1
         terminal.press("\x04")
         assert terminal.wait_end() == 0
+
+
+def test_an_error_is_wrapped_between_words_and_no_command_in_it_is_split(place: Place):
+    """The terminal itself breaks lines anywhere: "`rondel conver", and on the next line "sations` lists them"."""
+    place.rondel("run", "rondel", "hello", "--engine", "echo")
+    with place.terminal("trace", "zzz", columns=54) as terminal:
+        assert terminal.wait_end() == 1
+    assert terminal.text.startswith("rondel: there is no conversation 'zzz';\n`rondel conversations` lists them\n")
+    assert place.spawn("trace", "zzz").err.count("\n") == 1
+
+
+def test_a_question_is_wrapped_between_words(place: Place):
+    with place.terminal("run", "rondel", "hello", "--engine", "local:qwen2.5-coder-1.5b", columns=60) as terminal:
+        terminal.wait_for("Apache-2.0)?\n[Y/n]")
+
+
+@pytest.mark.parametrize("word", ["exit", "quit"])
+def test_a_word_that_leaves_other_programs_leaves_the_chat_too(place: Place, word: str):
+    with place.chat("--engine", "echo") as terminal:
+        terminal.type(word)
+        assert terminal.wait_end() == 0
+    assert place.rondel("conversations").out == "No conversations yet.\n"
+
+
+def test_a_hint_says_how_to_type_the_command_that_an_error_names(place: Place):
+    """After `make run`, the shell does not find `rondel`."""
+    command = [sys.executable, str(Path(sys.executable).with_name("rondel")), "trace"]
+    env = place.env | {"PATH": "/usr/bin:/bin"}
+    with PtyScreen(command, cwd=place.project, env=env, columns=160, rows=24) as terminal:
+        terminal.wait_for("`rondel` starts one\n`rondel` is not on your PATH. In this shell: export PATH=")
 
 
 def test_ctrl_c_stops_the_turn_and_keeps_the_chat(place: Place, server: ModelServer):

@@ -140,6 +140,15 @@ def test_a_project_that_decides_what_needs_approval_says_so(place: Place, entry:
     assert "approval" not in place.rondel("trust").err
 
 
+def test_extensions_of_the_bot_are_among_the_python_that_would_run(place: Place):
+    """Trust 15: the question said "runs Python: nothing" for a bot whose extensions are files of the project."""
+    place.distrusts()
+    place.write("rondel.toml", '[discord]\nextensions = ["events"]\n')
+    place.write("events.py", EVIL)
+    assert "runs Python: events\n" in place.rondel("trust").err
+    assert not (place.project / "ran").exists()
+
+
 def test_whoever_says_no_runs_nothing(cloned: Place, server: ModelServer):
     """Trust 15: an empty line is a no."""
     with cloned.terminal("run", "helper", "hello", columns=160) as terminal:

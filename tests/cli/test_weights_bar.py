@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rondel.cli._weights import pull_with_bar
-from rondel.engines.local.weights import DEFAULT, Url, Weights, path_of
+from rondel.engines.local.weights import DEFAULT, Url, Weights, downloaded_bytes, path_of
 from tests.cli.conftest import Place
 
 CONTENT = b"weights " * 500_000
@@ -22,7 +24,7 @@ class Source:
     """Gives half of the content, then nothing until it may; after that all that is asked for."""
 
     def __init__(self) -> None:
-        self.half_sent, self.may_go_on = threading.Event(), threading.Event()
+        self.may_go_on = threading.Event()
         self.ranges: list[str] = []
         source = self
 
@@ -37,7 +39,6 @@ class Source:
                 self.end_headers()
                 try:
                     self.wfile.write(CONTENT[start : len(CONTENT) // 2])
-                    source.half_sent.set()
                     source.may_go_on.wait(20)
                     self.wfile.write(CONTENT[max(start, len(CONTENT) // 2) :])
                 except OSError:
@@ -79,11 +80,29 @@ async def test_a_fetch_that_is_broken_off_ends_at_once_and_keeps_what_has_come(
     weights = weights_at(source)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         fetching = group.create_task(pull_with_bar(weights))
-        await asyncio.to_thread(source.half_sent.wait, 20)
+        while not downloaded_bytes(path_of(weights)):  # what was sent may not have been written yet
+            await asyncio.sleep(0)
         fetching.cancel()
     assert "Partial download kept; run `rondel model pull tiny` to continue." in capsys.readouterr().err
     assert not path_of(weights).exists()
     assert path_of(weights).with_name("tiny.gguf.part").exists()
+
+
+async def test_a_fetch_that_is_broken_off_before_anything_came_does_not_say_that_something_is_kept(
+    place: Place, capsys: pytest.CaptureFixture[str]
+):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        weights = msgspec.structs.replace(
+            DEFAULT, addresses=(Url(f"http://127.0.0.1:{silent.getsockname()[1]}/tiny.gguf"),)
+        )
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            fetching = group.create_task(pull_with_bar(weights))
+            caller, _ = await asyncio.to_thread(silent.accept)
+            fetching.cancel()
+        caller.close()
+    assert f"Nothing was downloaded; run `rondel model pull {DEFAULT.name}` to try again." in capsys.readouterr().err
+    listed = await asyncio.to_thread(place.rondel, "model", "list")
+    assert "partly" not in listed.out
 
 
 def test_a_fetch_gives_the_file(place: Place, source: Source):

@@ -145,7 +145,7 @@ def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path)
     [
         ('engine = "echo"\nengin = 1', "rondel.toml:2: 'engin' is not known; did you mean 'engine'?"),
         ("[limits]\n\nround = 3", "rondel.toml:3: 'limits.round' is not known; did you mean 'rounds'?"),
-        ("[options]\noutput = {}", "rondel.toml:2: 'options.output' is not known; known are "),
+        ("[options]\noutput = {}", "rondel.toml:2: 'options.output' is not known; available: "),
         ('[limits]\nrounds = "many"', "rondel.toml:2: 'limits.rounds' must be a whole number, not 'many'"),
         ("[limits]\nrounds = true", "rondel.toml:2: 'limits.rounds' must be a whole number, not True"),
         ("[limits]\nrounds = -1", "rondel.toml:2: 'limits.rounds' is -1; a limit is 0 or more"),

@@ -126,9 +126,14 @@ def test_a_file_of_weights_is_an_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        (
+            "gpt-4",
+            "there is no engine 'gpt-4'; if it is a model, write its provider, too: provider:gpt-4; available: a",
+        ),
+        ("smollm2-135m", "there is no engine 'smollm2-135m'; did you mean 'local:smollm2-135m'?"),
         ("antropic:x", "there is no engine 'antropic:x'; did you mean 'anthropic'?"),
         ("local:smolm2", "there is no embedded model 'smolm2'; did you mean 'smollm2-135m'?"),
-        ("", "there is no engine ''; known are "),
+        ("", "there is no engine ''; available: "),
     ],
 )
 def test_an_unknown_name_gets_the_nearest(name: str, said: str) -> None:

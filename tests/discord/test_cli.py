@@ -22,7 +22,8 @@ TOKEN = base64.b64encode(b"123456789012345678").decode().rstrip("=") + ".x.y"
 def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n')
     typed = (
-        b"@bot hello there\n/ai chat message=psst private=true\n/as bob\n/ai usage\n/ai nonsense\n/go nowhere\n/quit\n"
+        b"@bot hello there\n/ai chat message=psst private=true\n/as bob\n/ai usage\n/ai nonsense\n/go nowhere\n"
+        b"/reply\n/file\n/edit\n/quit\n"
     )
     shown = place.spawn("discord", "--sandbox", stdin=typed)
     assert shown.code == 0, shown.err
@@ -33,6 +34,7 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
         "This needs the permission Manage Server.",
         "there is no command '/ai nonsense'",
         "there is no channel 'nowhere'; there are general, help, dm",
+        "something is missing: /reply TEXT\nsomething is missing: /file PATH TEXT\nsomething is missing: /edit TEXT\n",
     ):
         assert expected in shown.out
 

@@ -249,7 +249,7 @@ async def test_an_allowed_command_that_does_not_exist_is_reported(caplog: pytest
     told = [record.getMessage() for record in caplog.records if record.name == "rondel.discord"]
     typo, pattern = told
     assert typo == "`commands` allows 'tag creat', and there is no such slash command; did you mean 'tag create'?"
-    assert pattern.startswith("`commands` allows 'x*', and there is no such slash command; known are ai agent, ")
+    assert pattern.startswith("`commands` allows 'x*', and there is no such slash command; available: ai agent, ")
 
 
 async def test_a_prefix_command_of_the_bot_is_not_answered_by_the_model_as_well():

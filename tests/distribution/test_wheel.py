@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -32,6 +33,22 @@ def test_the_sdist_has_what_a_build_needs_and_the_wheel_every_file_of_the_packag
     ours = {f"rondel/{p.relative_to(source)}" for p in source.rglob("*") if p.is_file() and p.suffix != ".pyc"}
     with zipfile.ZipFile(installed.wheel) as archive:
         assert ours <= set(archive.namelist())
+
+
+def test_a_build_that_reaches_no_npm_registry_ends_with_a_sentence(tmp_path: Path):
+    """pip showed 40 lines of traceback, and nothing said that the page's packages come from npm."""
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "web", tmp_path / "web", ignore=shutil.ignore_patterns("node_modules"))
+    (tmp_path / "src" / "rondel").mkdir(parents=True)
+    shutil.copy(ROOT / "src" / "rondel" / "__init__.py", tmp_path / "src" / "rondel")
+    nowhere = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", str(tmp_path)]
+    done = subprocess.run(command, env=os.environ | nowhere, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0
+    assert "The page was not built: npm could not fetch its packages" in done.stderr
+    assert "set npm_config_registry" in done.stderr
+    assert "in initialize" not in done.stderr
 
 
 def test_the_metadata_is_complete(installed: Machine):

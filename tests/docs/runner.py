@@ -29,7 +29,7 @@ _PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$", re.M)
 _SET = re.compile(r"[A-Z_]+=\S*")
 _INSTALLS = (
     re.compile(re.escape('export PATH="$PWD/.venv/bin:$PATH"')),  # where `make run` puts the command
-    re.compile(r"(?:pip|pipx|uv tool) install '\.\[\w+\]'"),  # from a checkout; tests/distribution/ installs it
+    re.compile(r"(?:pip|pipx|uv tool) install '\.\[[\w,]+\]'"),  # from a checkout; tests/distribution/ installs it
 )
 VARIABLES = {"WORK_KEY": "secret", "TEAM": "blue"}  # What the examples of configuration take from the environment
 NEVER_RUN = (

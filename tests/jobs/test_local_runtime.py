@@ -225,7 +225,7 @@ async def test_a_kind_that_nobody_handles_is_refused_or_left_alone(caplog: pytes
     store = MemoryStore()
     await store.put_job(Job("strange", "schedule", "c"))
     async with running(store) as (runtime, _):
-        with pytest.raises(RondelError, match="no handler for jobs of kind 'job'; known are turn"):
+        with pytest.raises(RondelError, match="no handler for jobs of kind 'job'; available: turn"):
             await runtime.submit(Job("x", "job", "c"))
         assert await store.orphaned_jobs() == [Job("strange", "schedule", "c")]
     assert "job 'strange' was left alone: no handler for jobs of kind 'schedule'" in caplog.text

@@ -168,6 +168,40 @@ async def test_a_question_is_answered_once_and_only_while_it_is_open():
             await conversation.answer(question.id, "yes")
 
 
+def two_questions() -> Agent:
+    return Agent("host", template='{{ .Options "Red or white?" "red" "white" }} it is, {{ .AskUser "Your name?" }}.')
+
+
+async def test_answers_that_follow_each_other_at_once_each_bring_the_end_of_the_turn():
+    """The view of the second answer ended as the turn did after the first one: waiting for the second answer."""
+    async with App(two_questions()) as app:
+        conversation = app.conversation("c")
+        await events_of(await conversation.send("Good evening!"))
+        red, name = await conversation.questions()
+        await conversation.answer(red.id, "red")
+        result = await (await conversation.answer(name.id, "Ann")).result()
+        assert (result.outcome, result.output) == (Outcome.DONE, "red it is, Ann.")
+
+
+async def test_the_events_of_an_answer_are_those_of_the_turn_that_takes_it():
+    async with App(two_questions()) as app:
+        conversation = app.conversation("c")
+        await events_of(await conversation.send("Good evening!"))
+        red, name = await conversation.questions()
+        await conversation.answer(red.id, "red")
+        events = await events_of(await conversation.answer(name.id, "Ann"))
+    assert [event.outcome for event in of(TurnFinished, events)] == [Outcome.DONE]
+
+
+async def test_the_first_of_two_answers_alone_brings_a_turn_that_waits():
+    async with App(two_questions()) as app:
+        conversation = app.conversation("c")
+        await events_of(await conversation.send("Good evening!"))
+        result = await (await conversation.answer((await conversation.questions())[0].id, "red")).result()
+        assert result.outcome is Outcome.WAITING
+        assert str(result) == "[host is waiting for an answer: Your name?]"
+
+
 async def test_a_stop_closes_what_waits_for_an_answer():
     """T08: a cancel denies."""
     async with App(danger()) as app:

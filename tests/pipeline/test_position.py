@@ -200,7 +200,7 @@ def test_a_clock_without_its_target_warns():
         ({"zone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'; did you mean 'Europe/Athens'?"),
         ({"zone": "../etc"}, "there is no time zone '../etc'"),
         ({"precision": "minutes"}, "'minutes' is not a precision; did you mean 'minute'?"),
-        ({"position": "inside"}, "'inside' is not a position; known are after, before, child"),
+        ({"position": "inside"}, "'inside' is not a position; available: after, before, child"),
     ],
 )
 def test_a_clock_that_cannot_be_set_says_why(parameters: dict[str, Any], sentence: str):

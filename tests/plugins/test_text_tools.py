@@ -192,7 +192,7 @@ def test_a_pattern_can_be_added_and_removed_while_it_works():
     events = play(say_hello, agent)
     assert [result.result.text for result in of(CallFinished, events)] == [
         "sunny in Paris",
-        "no tool is named 'WEATHER'; known are weather",
+        "no tool is named 'WEATHER'; available: weather",
         "sunny in Rome",
     ]
     engine.check_done()

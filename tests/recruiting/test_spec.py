@@ -116,7 +116,7 @@ def test_an_agent_of_each_kind_is_read_with_all_its_keys(tmp_path: Path):
             "agents:\n  x:\n    alias: y\n  y: {alias: z}\n  z: {alias: x}",
             "a.yaml:3: agent 'x' is an alias that leads back to itself: x -> y -> z -> x; name another agent",
         ),
-        ("agents:\n  x:\n    prompt: a\n    job: [y]", "a.yaml:4: there is no agent 'y'; known are x"),
+        ("agents:\n  x:\n    prompt: a\n    job: [y]", "a.yaml:4: there is no agent 'y'; available: x"),
         (
             "agents:\n  x:\n    template: a\n    recruits:\n    - xx",
             "a.yaml:5: there is no agent 'xx'; did you mean 'x'?",
@@ -127,7 +127,7 @@ def test_an_agent_of_each_kind_is_read_with_all_its_keys(tmp_path: Path):
         ),
         (
             "agents:\n  x:\n    prompt: a\n    facts: {f: {type: text}}",
-            "a.yaml:4: 'text' is not a type; known are array",
+            "a.yaml:4: 'text' is not a type; available: array",
         ),
         (
             "agents:\n  x:\n    prompt: a\n    inputs: {f: {type: strng}}",
@@ -257,7 +257,7 @@ def test_every_listener_that_a_model_could_not_be_told_about_is_named_at_once(tm
     )
     assert said == (
         "a.yaml:4: agent 'boss' cannot listen to 'mute' (it has no description), 'blind' (it has no inputs), "
-        "'zebra' (there is no such agent; known are blind, boss, both, good, mute), "
+        "'zebra' (there is no such agent; available: blind, boss, both, good, mute), "
         "'both' (it has no description and inputs); listeners need a description and inputs"
     )
 

@@ -16,6 +16,8 @@ Names: TypeAlias = Callable[[], Mapping[str, str]]
 
 TYPO = 0.75
 """How alike a single word and a name must be, from 0 to 1, for it to be a typo. Other words are questions."""
+HELP_CHARS_MAX = 200
+"""Longer than the first sentence of any command: click would cut it off at the width of the terminal."""
 WHICH = "the conversation: its id, part of its id, or last"
 
 
@@ -23,8 +25,8 @@ class CommandGroup(click.Group):
     """Lists its commands in the order in which they are defined. Without a command, `default` runs."""
 
     def __init__(self, *args: Any, default: str = "list", **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._default = default
+        super().__init__(*args, subcommand_metavar="[COMMAND [ARGS]...]", **settings)
+        self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         has_command = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
@@ -32,10 +34,20 @@ class CommandGroup(click.Group):
             return super().parse_args(ctx, args)
         if late := next((word for word in args if word in self.commands), None):
             raise click.UsageError(f"options go after the command: {ctx.command_path} {late} ...")
-        return super().parse_args(ctx, [self._default, *args])
+        return super().parse_args(ctx, [self.default, *args])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(HELP_CHARS_MAX)) for name, one in self.commands.items()])
+        records = (
+            one.get_help_record(ctx) for one in self.commands[self.default].params if one.param_type_name == "option"
+        )
+        if options := [record for record in records if record]:
+            with formatter.section(f"Options of {self.default}, the default command"):
+                formatter.write_dl(options)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,8 +107,10 @@ conversation = string(
 key = string("--key", help="the name of a key in [gateway.keys]; by default, the first valid one")
 complete_agent = completes(lambda: names_of("agents"))
 complete_conversation = completes(lambda: names_of("conversations"))
-agent = click.argument("agent", default="", help="the agent to talk to", shell_complete=complete_agent)
-conversation_id = click.argument("id", default="last", help=WHICH, shell_complete=complete_conversation)
+agent = click.argument("agent", default="", help="the agent; by default, the project's", shell_complete=complete_agent)
+conversation_id = click.argument(
+    "id", default="last", help=f"{WHICH} (the default)", shell_complete=complete_conversation
+)
 
 
 def chat_options(command: F) -> F:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
 import sys
+import textwrap
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +22,9 @@ if TYPE_CHECKING:  # rich is slow to import, and most commands only write lines
     from ..surfaces.terminal.console import SafeConsole
 
 WIDTH_WITHOUT_TERMINAL = 120
+SPACE_INSIDE = "\0"
+INSTALLERS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool"}
+"""Tools that install programs, by the file that each leaves in the environment, where pip installs nothing."""
 
 
 def console(target: IO[str] | None = None) -> SafeConsole:
@@ -57,9 +62,34 @@ def path_hint() -> list[str]:
     return [f'`rondel` is not on your PATH. In this shell: export PATH={folder}:"$PATH"']
 
 
+def installer_hint(text: str) -> list[str]:
+    """Return what to type instead of the `pip install` in a text, if another tool installed Rondel."""
+    tools = [tool for mark, tool in INSTALLERS.items() if os.path.isfile(os.path.join(sys.prefix, mark))]
+    if not tools or "pip install '.[" not in text:
+        return []
+    command = f"`{tools[0]} install --force`"
+    return [
+        f"Instead of `pip install`, use {command}, which made this installation, and name all extras that you need."
+    ]
+
+
 def tell(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(wrapped(text) + "\n")
     sys.stderr.flush()
+
+
+def wrapped(text: str) -> str:
+    """Return a text for stderr. On a terminal, its lines are broken between words, and not inside a `command`."""
+    if not sys.stderr.isatty():
+        return text
+    width = os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH_WITHOUT_TERMINAL  # some say 0
+    whole = re.sub("`[^`\n]*`", lambda command: command[0].replace(" ", SPACE_INSIDE), text)
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    lines: list[str] = []
+    for line in whole.split("\n"):
+        wrapper.subsequent_indent = " " * (len(line) - len(line.lstrip(" ")))
+        lines.append(wrapper.fill(line))
+    return "\n".join(lines).replace(SPACE_INSIDE, " ")
 
 
 def can_ask() -> bool:
@@ -69,10 +99,11 @@ def can_ask() -> bool:
 
 def ask(question: str) -> str:
     """Return what the user types, in lower case. Ctrl-C ends the program at once, also inside an event loop."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # an event loop's own would wait for the answer
+    # First, so that a Ctrl-C right behind the question counts. An event loop's own handler would wait for the answer.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        sys.stderr.write(f"{wrapped(question)} ")
+        sys.stderr.flush()
         line = sys.stdin.readline()
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -88,5 +119,5 @@ def agrees(question: str, *, default: bool = False) -> bool:
     """Ask a question that is answered with yes or no. Without a terminal, the answer is no."""
     if not can_ask():
         return False
-    answer = ask(f"{question} {'[Y/n]' if default else '[y/N]'} ")
+    answer = ask(f"{question} {'[Y/n]' if default else '[y/N]'}")
     return answer in ("y", "yes") or (default and not answer)

@@ -148,6 +148,9 @@ class Sandbox:
 
     async def _command(self, line: str) -> None:
         word, _, rest = line[1:].partition(" ")
+        usage = next((name for name, _ in HELP if name.startswith(f"/{word} ")), "")
+        if usage and word != "ai" and not rest.strip():
+            raise LookupError(f"something is missing: {usage.partition(',')[0]}")
         match word:
             case "help" | "?":
                 table = Table.grid(padding=(0, 2))

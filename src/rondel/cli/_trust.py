@@ -65,8 +65,8 @@ def survey(config: Config) -> Survey:
     for plugin in (*config.plugins, *config.gateway.plugins):
         with collecting(mistakes):
             plugin.make(config.project)
-    if custom := config.gateway.routes.custom:
-        config.project.wanted[custom] = None
+    custom, extensions = config.gateway.routes.custom, config.discord.extensions if config.discord else ()
+    config.project.wanted.update(dict.fromkeys((*((custom,) if custom else ()), *extensions)))
     drafts = read_drafts(agent_paths(config), None, mistakes)
     bare = msgspec.structs.replace(config, plugins=(), mcp=(), telemetry=TelemetrySettings())
     agents = agents_of(drafts, bare, tuple(drafts), mistakes)

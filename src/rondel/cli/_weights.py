@@ -10,12 +10,21 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ..engine import Engine
-from ..engines.local.weights import DEFAULT, RECOMMENDED, Weights, is_present, path_of, pull, read_record
+from ..engines.local.weights import (
+    DEFAULT,
+    RECOMMENDED,
+    Weights,
+    downloaded_bytes,
+    is_present,
+    path_of,
+    pull,
+    read_record,
+)
 from ..errors import ConfigError
 from ..files.private import private_folder, state_folder, write_private
 from ..project.engines import NeedsWeights, Picked, best_present
 from ..surfaces.terminal.console import progress_bar
-from ._output import agrees, ask, can_ask, console, tell
+from ._output import agrees, ask, can_ask, console, path_hint, tell
 
 
 async def pull_with_bar(weights: Weights) -> str:
@@ -37,7 +46,11 @@ async def pull_with_bar(weights: Weights) -> str:
                 async for done, total, what in steps:
                     bar.update(task, completed=done, total=total or None, description=f"{title}: {what}")
     except asyncio.CancelledError:
-        tell(f"Partial download kept; run `rondel model pull {weights.name}` to continue.")
+        command = f"run `rondel model pull {weights.name}` to"
+        kept = downloaded_bytes(path_of(weights))
+        tell(f"Partial download kept; {command} continue." if kept else f"Nothing was downloaded; {command} try again.")
+        for line in path_hint():
+            tell(line)
         raise
     return str(path_of(weights))
 
@@ -92,13 +105,13 @@ async def _choose(picked: Picked) -> bool:
     if not can_ask():
         raise ConfigError(
             f"{picked.why}, and no model is downloaded; `rondel model pull {RECOMMENDED.name}` downloads one "
-            f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it runs"
+            f"({RECOMMENDED.size}), `rondel model pull {DEFAULT.name}` a tiny one ({DEFAULT.size}) to see that it works"
         )
     tell(f"{picked.why[0].upper()}{picked.why[1:]}. A model can run on this computer:")
     for number, weights in enumerate((RECOMMENDED, DEFAULT), 1):
         tell(f"  {number}  {_about(weights, '     ')}")
     choices = {"1": RECOMMENDED, "": RECOMMENDED, "y": RECOMMENDED, "yes": RECOMMENDED, "2": DEFAULT}
-    while (answer := ask("Download which one? [1]/2/n ")) not in choices:
+    while (answer := ask("Download which one? [1]/2/n")) not in choices:
         if answer in ("n", "no"):
             raise ConfigError(
                 "no model was downloaded; `rondel model pull` downloads one later, or set ANTHROPIC_API_KEY or "

@@ -29,7 +29,7 @@ from ..project.folder import open_store
 from ..project.settings import Config, EngineSettings
 from ..surfaces.terminal.listing import Listing
 from ._options import as_json
-from ._output import show, show_json
+from ._output import installer_hint, show, show_json, tell
 from ._trust import look_at_config, not_looked_at, survey
 
 Verdict: TypeAlias = Literal["ok", "missing", "broken", "note"]
@@ -61,6 +61,8 @@ def doctor(as_json: bool) -> int:
             said = f"{finding.text}; {finding.remedy}" if finding.remedy else finding.text
             made.add_row(Text(mark, style), finding.what, Text(said))
         show(made)
+        for hint in installer_hint(" ".join(f"{finding.text} {finding.remedy}" for finding in findings)):
+            tell(hint)
     return 0 if findings[-1].verdict == "ok" else 1
 
 
@@ -122,6 +124,9 @@ async def _store(config: Config) -> Finding:
     if path == MEMORY:
         return Finding("store", "note", "in memory: conversations are lost when the program ends")
     if (size_bytes := _size_of(path)) is None:
+        if folder := _blocking(path):
+            why = f"{path} cannot be created: {folder} is not a folder that you can write to"
+            return Finding("store", "broken", why, "set RONDEL_STORE to another path")
         return Finding("store", "ok", f"{path} will be created with the first conversation")
     try:
         async with aclosing(open_store(config)) as store:
@@ -130,6 +135,12 @@ async def _store(config: Config) -> Finding:
     except RondelError as error:
         return Finding("store", "broken", str(error))
     return Finding("store", "ok", f"{path}, {size_bytes / 1e6:.1f} MB")
+
+
+def _blocking(path: str) -> Path | None:
+    """Return the nearest folder above, unless something can be written there."""
+    folder = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    return None if folder.is_dir() and os.access(folder, os.W_OK) else folder
 
 
 def _size_of(path: str) -> int | None:
@@ -221,10 +232,8 @@ async def _answers(config: Config) -> Finding:
     except RondelError as error:
         return Finding("answers", "broken", str(error))
     await close(picked.engine)
-    text = f"{picked.name}: {picked.why}"
-    if picked.needs_pull:
-        name, size = picked.needs_pull.name, picked.needs_pull.size
-        return Finding(
-            "answers", "missing", f"{text}, but it is not downloaded", f"`rondel model pull {name}` ({size})"
-        )
-    return Finding("answers", "ok", text)
+    if (weights := picked.to_pull) is not None:
+        chosen = weights is picked.needs_pull
+        text = f"{picked}, but it is not downloaded" if chosen else f"{picked.why}, and no model is downloaded"
+        return Finding("answers", "missing", text, f"`rondel model pull {weights.name}` ({weights.size})")
+    return Finding("answers", "ok", str(picked))

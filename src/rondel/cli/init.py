@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -62,13 +63,14 @@ def init(folder: Path) -> None:
     """Create a starter project without changing existing files."""
     is_new = not any((folder / name).exists() for name in ("rondel.toml", "agents", "tools.py"))
     made = [name for name, text in FILES.items() if _write(folder / name, text)]
+    trusted = trust_list()
     if is_new:  # existing files may be someone else's: the user must review them first
-        trust_list().add(folder)
+        trusted.add(folder)
     for name in FILES:
         tell(f"  {'created' if name in made else 'kept   '}  {folder / name}")
-    if not is_new:
+    if not trusted.trusts(folder):
         tell("Some files already existed: review them, then run `rondel trust` in that folder.")
-    where = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    where = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     tell(f"\nNext: `{where}rondel` starts a chat with the helper; edit agents/helper.md to change it.")
 
 

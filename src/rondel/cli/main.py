@@ -87,6 +87,7 @@ def _complete(program: Any, instruction: str) -> int:
 def _explain(error: Exception) -> int:
     """Print one clear sentence on stderr, and with RONDEL_DEBUG=1 the traceback. Return the exit code."""
     from ..errors import ConfigError, NotTrusted, RondelError
+    from ._output import installer_hint, path_hint, tell
 
     if os.environ.get("RONDEL_DEBUG"):
         import traceback
@@ -96,12 +97,15 @@ def _explain(error: Exception) -> int:
     if isinstance(inner, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPTED if isinstance(inner, KeyboardInterrupt) else DONE
     if (sentence := _usage_sentence(inner)) is not None:
-        sys.stderr.write(f"rondel: {sentence}\n")
+        tell(f"rondel: {sentence}")
         return USAGE
     if isinstance(inner, RondelError):
-        sys.stderr.write(f"rondel: {inner}\n")
+        tell(f"rondel: {inner}")
+        hints = path_hint() if "`rondel" in str(inner) and sys.stderr.isatty() else []
+        for hint in (*hints, *installer_hint(str(inner))):
+            tell(hint)
         return NOT_TRUSTED if isinstance(inner, NotTrusted) else USAGE if isinstance(inner, ConfigError) else FAILED
-    sys.stderr.write(f"rondel: unexpected error: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)\n")
+    tell(f"rondel: unexpected error: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)")
     return FAILED
 
 

@@ -113,7 +113,7 @@ def call(name: str, tool: str, arguments: str) -> int:
 @mcp.command()
 @server_name
 def login(name: str) -> None:
-    """Log in to a server: prints a link, and waits until you have."""
+    """Log in to a server: print a link, and wait until it was used."""
     config = load_config()
     spec = _with_url(_find(config, name))
     module = _login_module()

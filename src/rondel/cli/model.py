@@ -15,6 +15,7 @@ from ..engines.local.weights import (
     EMBEDDERS,
     RECOMMENDED,
     Weights,
+    downloaded_bytes,
     every_model,
     find,
     is_present,
@@ -79,7 +80,7 @@ def _tool_format(weights: Weights) -> tuple[str, str]:
 
 
 def _state(weights: Weights) -> str:
-    return "yes" if is_present(weights) else "partly" if _part_of(weights) else "no"
+    return "yes" if is_present(weights) else "partly" if downloaded_bytes(path_of(weights)) else "no"
 
 
 @model.command()
@@ -144,12 +145,6 @@ def stop() -> None:
     """Unload the model in the background and free its memory."""
     stopped = asyncio.run(background.stop())
     tell("Stopped the background process." if stopped else "No model is loaded in the background.")
-
-
-def _part_of(weights: Weights) -> Path | None:
-    path = path_of(weights)
-    part = path.with_name(f"{path.name}.part")
-    return part if part.exists() else None
 
 
 def _described(weights: Weights) -> dict[str, object]:

@@ -291,7 +291,8 @@ async def _report(
         sys.stdout.flush()
     if outcome is Outcome.WAITING:
         for question in await conversation.questions():
-            tell(f"rondel: {opened.agent} asks: {question.text}\n`rondel resume {id}` answers it.")
+            tell(f"rondel: {opened.agent} asks: {question.text}")
+        tell(f"Run `rondel resume {id}` to answer.")
     elif outcome is Outcome.FAILED and finished is not None and finished.failure is not None:
         tell(f"rondel: {finished.failure.message}")
     elif outcome is Outcome.LIMITED and finished is not None:

@@ -23,6 +23,7 @@ from ..events import (
     Event,
     MessageQueued,
     Nested,
+    QuestionAnswered,
     Renamed,
     SettingChanged,
     TurnFinished,
@@ -274,7 +275,7 @@ class Conversation:
     async def answer(self, question: str, text: str, *, by: str = "") -> TurnView:
         """Answer an open question, and resume its turn."""
         journal = await self.app.journals.current(self.id)
-        view = TurnView(self, journal.watch(), journal.transcript.turn, goes_on=True)
+        view = TurnView(self, journal.watch(), journal.transcript.turn, goes_on=True, question=question)
         try:
             await self.app.turns.answer(self.id, Answer(question, text, by), agent=self._agent_in(journal))
         except BaseException:
@@ -349,13 +350,19 @@ class Conversation:
 
 
 class TurnView:
-    """A turn as its sender sees it: iterate over its events, or wait for its result."""
+    """A turn as its sender sees it: iterate over its events, or wait for its result.
 
-    def __init__(self, conversation: Conversation, watcher: Watcher, id: str, *, goes_on: bool = False) -> None:
+    `question` is what the sender answered: the turn may wait again for another answer before it takes this one.
+    """
+
+    def __init__(
+        self, conversation: Conversation, watcher: Watcher, id: str, *, goes_on: bool = False, question: str = ""
+    ) -> None:
         self.id = id
         self.conversation = conversation
         self._watcher = watcher
         self._goes_on = goes_on
+        self._question = question
         self._end = conversation.app.turns.end_of(id)
 
     async def result(self, *, check: bool = True) -> AgentResult:
@@ -370,11 +377,15 @@ class TurnView:
         return result
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        ours = self._goes_on
+        ours, question = self._goes_on, self._question
         with self._watcher:
             while True:
                 for event in await self._watcher.events():
+                    if type(event) is QuestionAnswered and event.answer.question_id == question:
+                        question = ""
                     if type(event) is TurnFinished and event.turn == self.id:
+                        if question and event.outcome is Outcome.WAITING:
+                            continue  # after an earlier answer; this one is queued
                         yield event
                         return
                     if type(event) is TurnStarted:

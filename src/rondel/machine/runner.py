@@ -60,7 +60,7 @@ class TurnRunner:
         self._stopped: set[str] = set()
         """Claimed turns that are to be stopped: as soon as they are open, or when they wait for an answer."""
         self._ends: dict[str, asyncio.Future[TurnEnd]] = {}
-        self._resuming: set[str] = set()  # turns whose resumption is queued here
+        self._resuming: set[str] = set()  # jobs that are queued here and resume a turn
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -96,8 +96,11 @@ class TurnRunner:
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
         submitted = await self._services.runtime.submit(job)
         if again and submitted:
-            self._resuming.add(turn)
+            self._resuming.add(job.id)
         return submitted
+
+    def _is_resumed(self, turn: str) -> bool:
+        return any(job.partition("#")[0] == turn for job in self._resuming)
 
     def who_answers(self, transcript: Transcript, named: str) -> str:
         """Return the named agent, else the conversation's current one, else the one that it started with."""
@@ -134,7 +137,7 @@ class TurnRunner:
         if self._claimed.get(conversation) == turn:
             self._stopped.add(turn)
             return True
-        if turn in self._resuming:
+        if self._is_resumed(turn):
             self._stopped.add(turn)  # as soon as it begins here; and if it runs in another process, there
             await self._services.runtime.signal(Signal("stop", {"turn": turn}, conversation))
             return True
@@ -213,7 +216,7 @@ class TurnRunner:
     async def run_job(self, job: Job) -> None:
         conversation, id = job.key, job.payload["turn"]
         self._claimed[conversation] = id
-        self._resuming.discard(id)
+        self._resuming.discard(job.id)
         try:
             await self._run(job, conversation, id)
         finally:
@@ -236,7 +239,8 @@ class TurnRunner:
         except Exception as error:
             self._fail(conversation, id, job.payload["agent"], error)
             raise
-        self._settle(id, turn.result(), turn.error)
+        if turn.outcome is not Outcome.WAITING or not self._is_resumed(id):  # else another answer is queued
+            self._settle(id, turn.result(), turn.error)
         await self._after_turn(turn)
         await self._stop_if_waiting(turn)
 

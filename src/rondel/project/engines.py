@@ -56,6 +56,9 @@ NOT_FOR_CHAT = (
 """Patterns of models that servers list but that cannot chat."""
 
 
+NOTHING_FOUND = "no engine, API key or local server found"
+
+
 class Picked(msgspec.Struct, frozen=True):
     """An engine and the reason for it. `needs_pull` are weights that must be fetched before it can answer."""
 
@@ -67,6 +70,13 @@ class Picked(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}"
+
+    @property
+    def to_pull(self) -> Weights | None:
+        """What to download before it can answer: the recommended model, unless another one was chosen."""
+        from ..engines.local.weights import RECOMMENDED
+
+        return RECOMMENDED if self.needs_pull is not None and self.why == NOTHING_FOUND else self.needs_pull
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------
@@ -392,9 +402,8 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
     if weights.size_bytes < RECOMMENDED.size_bytes:
         about = f"{weights.title} {weights.description}"
         hints = (f"{about}; `rondel model pull {RECOMMENDED.name}` ({RECOMMENDED.size}) downloads a better one",)
-    why = "no engine, API key or local server found"
     hints = (*hints, "set ANTHROPIC_API_KEY or OPENAI_API_KEY to use a hosted model")
-    return _picked(f"local:{weights.name}", why, config, env, hints)
+    return _picked(f"local:{weights.name}", NOTHING_FOUND, config, env, hints)
 
 
 def _picked(name: str, why: str, config: Config, env: Mapping[str, str], hints: tuple[str, ...] = ()) -> Picked:
@@ -418,7 +427,7 @@ async def default_engine() -> Engine:
 
 def refuse_download(picked: Picked) -> None:
     """Raise if the engine must be downloaded first: nothing is downloaded without consent."""
-    if (weights := picked.needs_pull) is not None:
+    if (weights := picked.to_pull) is not None:
         raise ConfigError(
             f"there is no engine, and the embedded model is not downloaded; run `rondel model pull {weights.name}` "
             f"({weights.size}), set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), or name an engine"

@@ -76,13 +76,19 @@ class Project(msgspec.Struct, frozen=True):
 
     @contextlib.asynccontextmanager
     async def open(
-        self, agent: str = "", *, engine: str | Engine | None = None, recover: bool = True
+        self,
+        agent: str = "",
+        *,
+        engine: str | Engine | None = None,
+        recover: bool = True,
+        store: Store | None = None,
     ) -> AsyncGenerator[App]:
         """Run the project's app while the block runs: `async with project.open() as app: ...`.
 
-        `agent` answers where none is named; else the configured one, or the first. `engine` replaces its engine.
+        `agent` answers where none is named; else the configured one, or the first. `engine` replaces its engine,
+        and answers for agents that have none of their own. `store` replaces the configured one, for example in a test.
         """
-        found = await assemble(self, agent, engine, recover=recover)
+        found = await assemble(self, agent, engine, recover=recover, store=store)
         if found.asks and found.picked is not None:
             refuse_download(found.picked)
         async with found.app as app:
@@ -100,7 +106,10 @@ class Project(msgspec.Struct, frozen=True):
     def agent_name(self, wanted: str) -> str:
         """Return the named agent, else the configured one, else the first one, else the built-in one."""
         if wanted and not self.knows(wanted):
-            raise ConfigError(f"there is no agent {wanted!r}{nearest(wanted, (*self.names, *names_for(wanted)))}")
+            hint = nearest(wanted, (*self.names, *names_for(wanted)))
+            if not self.config.project and Path("agents").is_dir():
+                hint += f"; agents/ is not read without a {FILE} beside it; `rondel init` writes one"
+            raise ConfigError(f"there is no agent {wanted!r}{hint}")
         return wanted or self.config.agent or self.names[0]
 
     def find(self, name: str) -> Agent | None:

@@ -113,7 +113,7 @@ class _Parser:
         if token in _CONSTANTS:
             return _CONSTANTS[token]
         known = ", ".join((*sorted(_FUNCTIONS), *_CONSTANTS))
-        raise ToolError(f"{token!r} is not known here; known are {known}")
+        raise ToolError(f"{token!r} is not known here; available: {known}")
 
     def _call(self, name: str) -> float:
         if not self._take("("):

@@ -227,7 +227,7 @@ function Meta({ talk, turn, isLast, onTrace }: { talk: Talk; turn: Turn; isLast:
       {turn.outcome === "limited" && <span class="warn">ended by a limit: {turn.reason}</span>}
       {turn.outcome === "failed" && <span class="bad">failed</span>}
       {usage && (usage.tokens_in || usage.tokens_out) ? <a href={`#/traces/${enc(talk.id)}?turn=${enc(turn.id)}`} title="See the prompt">{count(usage.tokens_in)} in · {count(usage.tokens_out)} out</a> : null}
-      {usage && <button class="plain tiny" onClick={() => void openCost()}>{cost || "cost"}</button>}
+      {usage && <button class="plain tiny" title="Show what it cost" onClick={() => void openCost()}>{cost || "Cost"}</button>}
       {turn.firstToken !== undefined && <span>first token {seconds(turn.firstToken)}</span>}
       {turn.seconds !== undefined && <span>{seconds(turn.seconds)}</span>}
       {(turn.model || turn.engine) && <button class="plain tiny cut" aria-expanded={isWhy} title="Why this model?" onClick={() => setWhy(!isWhy)}>{turn.model || turn.engine}</button>}

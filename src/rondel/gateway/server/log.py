@@ -298,7 +298,7 @@ def open_log(folder: Path, name: str) -> BinaryIO:
 
 def _listed(folder: Path, wanted: str) -> str:
     names = log_names(folder)
-    return nearest(wanted, names) if names else "; none is there yet"
+    return nearest(wanted, names) if names else "; there are no logs yet"
 
 
 def read_line(data: bytes) -> LogLine | None:

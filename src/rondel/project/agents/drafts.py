@@ -237,7 +237,10 @@ def _draft_of_markdown(path: Path, env: Mapping[str, str] | None, mistakes: Mist
     if document is None:
         if path.stem.lower() == "readme":
             return
-        raise ConfigError("has no front matter; start it with a line '---', keys, and a line '---'", path=str(path))
+        raise ConfigError(
+            "has no front matter; start it with two lines '---'; keys, such as description, go between them",
+            path=str(path),
+        )
     document = expand(document, env, strict=False, mistakes=mistakes)
     fields = dict(document.data)
     checker = Checker(document, mistakes)

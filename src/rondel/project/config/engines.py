@@ -47,7 +47,14 @@ def engine_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
         return "" if model in known else f"there is no embedded model {model!r}{nearest(model, known)}"
     if head in engines or head in PROVIDERS or head in BUILTIN_ENGINES:
         return ""
-    return f"there is no engine {name!r}{nearest(head, (*engines, *PROVIDERS, *BUILTIN_ENGINES))}"
+    hint = nearest(head, (*engines, *PROVIDERS, *BUILTIN_ENGINES))
+    if name and not model and "did you mean" not in hint:
+        from ...engines.local.weights import every_model
+
+        if any(weights.name == name for weights in every_model()):
+            return f"there is no engine {name!r}; did you mean 'local:{name}'?"
+        return f"there is no engine {name!r}; if it is a model, write its provider, too: provider:{name}{hint}"
+    return f"there is no engine {name!r}{hint}"
 
 
 def engine_mistakes(document: Document, config: Config, overrides: Mapping[str, str]) -> Iterator[ConfigError]:

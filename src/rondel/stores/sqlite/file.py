@@ -31,6 +31,7 @@ CHECKPOINT_PAGES = 1_000  # of the log, after which a connection that may wait m
 LOG_BYTES_MAX = 32 * 1024 * 1024
 """To what size the log is cut when it begins anew: it grows without end while some program reads an old state."""
 CHECK_EVERY_S = 0.001
+_ANOTHER_PATH = "give another path (on the command line, set RONDEL_STORE)"
 
 LEDGER = ("charges", "scopes", "days", "totals", "dimensions", "mark", "claims", "reservations")
 
@@ -343,7 +344,7 @@ def _create(path: Path) -> None:
     except OSError as error:
         raise StoreError(
             f"the database {path} cannot be opened for writing ({error.strerror}): "
-            "check the permissions of the file and its folder, or give another path"
+            f"check the permissions of the file and its folder, or {_ANOTHER_PATH}"
         ) from error
     if stat.S_ISDIR(mode):
         raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
@@ -431,7 +432,7 @@ def fault_of(error: Exception, path: Path) -> Exception:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreError(
                 f"the database {path} cannot be written ({error}): "
-                "check the permissions of the file and its folder, or give another path"
+                f"check the permissions of the file and its folder, or {_ANOTHER_PATH}"
             )
         case _:
             return StoreError(f"the database {path} could not do what was asked ({error}): run `rondel doctor`")

@@ -43,6 +43,8 @@ EARLIER_MESSAGES = 4
 LIVE_ROWS_MIN = 4
 PAGE_ROWS_LESS = 10  # how many rows of the screen a page of a long question leaves free
 STATUS_CHARS_MAX = 44
+LEAVING = ("exit", "quit")
+"""What people type to leave other programs. In a pipe it is a message, as any other line is."""
 STYLES = {"info": "dim", "warning": "yellow", "error": "red"}
 
 
@@ -137,6 +139,8 @@ class Terminal(Surface):
         text = line.strip()
         if (question := self.session.question) is not None and not is_command(text):
             await self._answer(question, text)
+        elif text in LEAVING and not self._reader.waits_for_rest:
+            self.quit()
         elif text:
             self._echo(text)
             await self.session.handle(text)

@@ -35,6 +35,7 @@ ESCAPE_S = 0.05  # how long to wait after Escape for the rest of a key sequence
 LINE_CHARS_MAX = 10_000_000
 """The longest line. A device may send one that never ends."""
 PROMPT = "\x1b[1;36m›\x1b[0m "
+PLAIN_PROMPT = "› "
 
 
 class Desk(Protocol):
@@ -82,6 +83,8 @@ class PlainReader:
 
     async def read(self) -> str:
         """Return the next line. Raises EOFError at the end."""
+        if self._source is not None and self._source.isatty() and self._target.isatty():
+            self.write(PLAIN_PROMPT)
         line = None if self._ended else await self._lines.get()
         if line is None:
             self._ended = True

@@ -17,7 +17,7 @@ from .catalog import (
     cache_folder,
     path_of,
 )
-from .pull import Progress, pull
+from .pull import Progress, downloaded_bytes, pull
 from .records import (
     card_of_file,
     check_unchanged,
@@ -44,6 +44,7 @@ __all__ = [
     "cache_folder",
     "card_of_file",
     "check_unchanged",
+    "downloaded_bytes",
     "every_model",
     "find",
     "is_present",

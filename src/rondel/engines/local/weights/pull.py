@@ -142,8 +142,13 @@ def _all_failed(
 ) -> EngineError:
     tried = "; ".join(f"{address.label}: {failed}" for address, failed in failures)
     unreachable = bool(failures) and all(failed.unreachable for _, failed in failures)
-    command = f"run `rondel model pull {weights.name}` to"
-    todo = f"Partial download kept; {command} continue" if kept_bytes else f"{command.capitalize()} try again"
+    command = f"`rondel model pull {weights.name}`"
+    if kept_bytes:
+        todo = f"Partial download kept; run {command} to continue"
+    elif unreachable:
+        todo = f"Check the network, then run {command} to try again"
+    else:
+        todo = f"Run {command} to try again"
     text = f"could not be downloaded ({tried}). {todo}, or put the file there by hand: {path}"
     return _error(weights, text, EngineUnreachable if unreachable else EngineError)
 
@@ -157,7 +162,7 @@ def _disk_errors(weights: Weights, path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:  # of the disk: errors of a connection are HttpErrors
-        text = f"could not be written to {str(path)!r}: {error}; make room there, or {_OTHER_DISK}"
+        text = f"could not be written to {str(path)!r}: {error.strerror or error}; make room there, or {_OTHER_DISK}"
         raise _error(weights, text) from error
 
 
@@ -183,7 +188,7 @@ async def _wait_for(lock: IO[bytes], weights: Weights, path: Path) -> AsyncGener
     """Take the lock. While another process holds it, yield how many bytes that process has downloaded."""
     seen, since = -1, time.monotonic()
     while not try_lock(lock.fileno()):
-        size = _downloaded_bytes(path)
+        size = downloaded_bytes(path)
         if size != seen:
             seen, since = size, time.monotonic()
         elif time.monotonic() - since > LOCK_SILENCE_S:
@@ -193,7 +198,8 @@ async def _wait_for(lock: IO[bytes], weights: Weights, path: Path) -> AsyncGener
         await sleep(LOCK_POLL_S)
 
 
-def _downloaded_bytes(path: Path) -> int:
+def downloaded_bytes(path: Path) -> int:
+    """Return how much of a file is there, and will be continued."""
     total = 0
     for file in path.parent.glob(f"{path.name}*.part"):
         with suppress(FileNotFoundError):

@@ -126,7 +126,9 @@ def _pip(arguments: Sequence[str]) -> bytes:
     said = done.stderr.decode(errors="replace")
     errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
     unreachable = re.search(r"retrying|connection|name resolution|timed out|unreachable", said, re.IGNORECASE)
-    raise AddressFailed(f"pip said: {' '.join(errors) or said.strip()[-300:]}", unreachable=unreachable is not None)
+    if unreachable:  # then pip says that it found no version, as if there were none
+        raise AddressFailed("it cannot be reached", unreachable=True)
+    raise AddressFailed(f"pip said: {' '.join(errors) or said.strip()[-300:]}")
 
 
 def _python_with_pip() -> str:
