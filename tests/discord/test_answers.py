@@ -6,10 +6,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 
+import discord
 import pytest
 
 from rondel import Agent, Prompt, RondelError, tool
 from rondel.discord import ChatReply, ReplyContext
+from rondel.surfaces.discord.outlet import Extras
 from rondel.surfaces.discord.pace import edit_wait_s
 from rondel.testing import Echo, Pause, call
 from rondel.values import Delta
@@ -160,9 +162,15 @@ async def test_hooks_change_what_is_asked_and_what_is_said():
         "Search."
         return "found"
 
+    @tool
+    async def look() -> str:
+        "Look."
+        return "seen"
+
     async with loopback() as world:
-        agents = [Agent("helper", engine=world.engine, tools=[search])]
-        async with world.running(call("mcp-search", query="x"), "Raw answer.", "Second.", agents=agents) as bot:
+        agents = [Agent("helper", engine=world.engine, tools=[search, look])]
+        steps = [call("look", "c1"), call("mcp-search", "c2", query="x"), "Raw answer.", "Second."]
+        async with world.running(*steps, agents=agents) as bot:
 
             def shout(messages):  # type: ignore[no-untyped-def]
                 from rondel.values import user
@@ -180,12 +188,25 @@ async def test_hooks_change_what_is_asked_and_what_is_said():
             await world.say("@bot hello")
             assert await world.answers() == ["Replaced."]
             assert world.engine.prompts[0].messages[-1].text == "ANN: HELLO"
+            assert [one.name for one in seen[0].calls] == ["look", "mcp-search"]
             assert [one.name for one in seen[0].mcp_calls] == ["mcp-search"]
+            assert (seen[0].text, seen[0].person.name, seen[0].channel.id) == ("Raw answer.", "Ann", world.general.id)
             assert seen[0].degraded_servers == ()
             await world.say("@bot more")
             assert (await world.answers(2))[-1] == "never"
             with pytest.raises(RondelError, match="did you mean 'reply'"):
                 bot.hooks.on("replay", replace)  # type: ignore[arg-type]
+
+
+async def test_what_a_reply_hook_adds_is_on_the_first_message_of_a_long_answer():
+    """A04: extras on the first chunk."""
+    async with loopback() as world, world.running("Short.") as bot:
+        embed = discord.Embed(title="Sources")
+        bot.hooks.on("reply", lambda context: ChatReply("word " * 900, Extras(embeds=(embed,))))
+        await world.say("@bot go")
+        await world.answers(3)
+        shown = world.discord.bot_messages(world.general)
+        assert [[one["title"] for one in message.get("embeds", ())] for message in shown] == [["Sources"], [], []]
 
 
 async def test_a_model_that_begins_with_the_bot_s_name_as_people_s_messages_do_says_only_the_rest():

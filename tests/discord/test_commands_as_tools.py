@@ -176,6 +176,7 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
         ("slow", {"colour": "green"}, "Option \"colour\" must be one of: red, blue; received 'green'"),
         ("weather", {"city": "Porto", "days": 9}, "option 'days' must be 1 to 5"),
         ("weather", {}, "'city' is missing"),
+        ("list_add", {"thing": "milk", "urgent": "perhaps"}, "option 'urgent' is 'perhaps'; it is true or false"),
         ("weather", {"town": "Porto"}, "option 'town' is not known"),
         ("here", {"channel": "nowhere", "role": "mods"}, "there is no channel 'nowhere' here"),
         ("adult", {}, "/adult works in age-restricted channels only"),
@@ -186,7 +187,8 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
 async def test_a_call_that_cannot_work_is_an_error_that_the_model_reads(
     name: str, arguments: dict[str, Any], expected: str
 ):
-    """B07: choices are enforced; a command that never replies ends with a time-out error."""
+    """B06, B07: rights and kinds of channels; choices are enforced; a command that never replies ends with a time-out
+    error."""
     async with loopback() as world:
         made = client(world, weather, tools)
         steps = [call(name, **arguments), "I could not."]

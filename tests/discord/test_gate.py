@@ -31,6 +31,19 @@ async def test_only_what_is_said_to_the_bot_is_answered():
         assert bot.deliveries == {}
 
 
+async def test_the_bot_does_not_answer_itself_although_it_answers_bots():
+    """A01: own messages ignored, in a channel in which every message is for the bot."""
+    async with (
+        loopback() as world,
+        world.running("a", "b", "never", answer_bots=True, whitelist=[world.general.id]),
+    ):
+        await world.say("hi")
+        assert await world.answers() == ["a"]
+        await world.say("and now?")
+        assert await world.answers(2) == ["a", "b"]
+        assert [prompt.messages[-1].text for prompt in world.engine.prompts] == ["Ann: hi", "Ann: and now?"]
+
+
 async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_time():
     """A01: restrict wins over whitelist; lists editable at run time, returned as copies."""
     async with loopback() as world:
@@ -42,10 +55,11 @@ async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_t
             await world.say("@bot not here any more")  # whitelisted, and outside of the restriction
             await world.say("@bot here", channel=other)
             assert await world.answers(channel=other) == ["two"]
+            for copy in (bot.gate.whitelist, bot.gate.restrict):
+                copy.append(1)
+            bot.gate.restrict_guilds.clear()
+            assert (bot.gate.whitelist, bot.gate.restrict) == ([world.general.id], [other.id])
             bot.gate.remove_restrict(str(other.id))
-            copy = bot.gate.whitelist
-            copy.append(1)
-            assert bot.gate.whitelist == [world.general.id]
             bot.gate.remove_whitelist(world.general.id)
             await world.say("without a mention")
             await world.say("@bot with one")

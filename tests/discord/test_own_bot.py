@@ -270,6 +270,7 @@ async def test_a_chat_hook_that_makes_a_new_message_keeps_the_commands():
             await world.say("@bot please", world.bob)
             assert await done(world) == ["Small is 1"]
             assert result(world).text == "Small is 1"
+            assert world.engine.prompts[0].messages[-1].text == "another text"
 
 
 @pytest.mark.parametrize("name", ["chat", "reply"])

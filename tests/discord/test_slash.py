@@ -10,7 +10,7 @@ import pytest
 from discord.ext import commands
 from PIL import Image
 
-from rondel import Agent, generate_image, tool
+from rondel import Agent, RondelError, generate_image, tool
 from rondel.contracts.ledger import Rule
 from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
@@ -132,6 +132,67 @@ async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
             assert (await ask(world, "ai model")).text == "scripted:test answers here."
 
 
+async def test_a_model_is_chosen_for_a_channel_and_is_kept():
+    """A11: /ai model. A12: kept and selected per channel."""
+    other = Scripted("From the other.", name="scripted:other")
+
+    def make(name: str) -> Scripted:
+        if name != "scripted:other":
+            raise RondelError(f"there is no engine {name!r}")
+        return other
+
+    async with loopback() as world:
+        quiet = world.discord.channel(world.guild, "quiet")
+        async with world.running("From the agent's own.", make_engine=make, context_messages=0):
+            refused = await ask(world, "ai model", world.bob, name="scripted:other")
+            assert refused.text == "This needs the permission Manage Channels."
+            assert (await ask(world, "ai model", name="scripted:none")).text == "there is no engine 'scripted:none'"
+            chosen = await ask(world, "ai model", name="scripted:other")
+            assert chosen.text == "scripted:other answers here from the next message on."
+            await world.say("@bot hi", channel=quiet)
+            assert await world.answers(channel=quiet) == ["From the agent's own."]
+        async with world.running("Again my own.", make_engine=make, context_messages=0):
+            assert (await ask(world, "ai model")).text == "scripted:other answers here."
+            await world.say("@bot hi")
+            assert await world.answers() == ["From the other."]
+            await ask(world, "ai model", name="default")
+            await world.say("@bot hi")
+            assert (await world.answers(2))[-1] == "Again my own."
+
+
+async def test_an_agent_is_chosen_by_those_who_may():
+    """A11: /ai agent."""
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine), Agent("poet", engine=Scripted("A poem."), description="Rhymes")]
+        async with world.running("Help.", agents=agents):
+            assert (await ask(world, "ai agent")).text == "Agents:\n▸ **helper**\n· **poet** Rhymes"
+            refused = await ask(world, "ai agent", world.bob, name="poet")
+            assert refused.text == "This needs the permission Manage Channels."
+            assert "did you mean 'poet'" in (await ask(world, "ai agent", name="pote")).text
+            await world.say("@bot hi")
+            assert await world.answers() == ["Help."]
+            assert (await ask(world, "ai agent", name="poet")).text == "poet answers here from the next message on."
+            await world.say("@bot hi")
+            assert (await world.answers(2))[-1] == "A poem."
+
+
+async def test_in_direct_messages_usage_is_one_s_own():
+    """A11: what a server or another person used is not shown there."""
+    async with loopback() as world:
+        steps = [say("To all.", usage=Usage(1_000, 10)), *(say(who, usage=Usage(7, 3)) for who in ("Ann's.", "Bob's."))]
+        async with world.running(*steps):
+            await world.say("@bot hi")
+            await world.answers()
+            for person in (world.ann, world.bob):
+                await world.say("hi", person, world.discord.dm(person))
+                await world.answers(channel=world.discord.dm(person))
+            (message,) = (await ask(world, "ai usage", world.bob, world.discord.dm(world.bob))).answers
+            shown = text_of(message).splitlines()
+            assert shown[0] == "### Usage of you by model, day"
+            assert shown[2] == "7 in · 3 out · 1 call"
+            assert shown[-1] == "-# Page 1 of 1 · 10 tokens in all"
+
+
 async def test_a_mode_of_the_configuration_wins_over_a_saved_one_of_the_same_name():
     """A12"""
     async with loopback() as world:
@@ -243,7 +304,7 @@ async def test_forget_me_finds_all_conversations_however_many_they_are():
 async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admins():
     """A11: each removable. A01: lists changed by an admin command."""
     async with loopback() as world:
-        async with world.running("Open.", slash=["channels"]) as bot:
+        async with world.running("Open.", "Mentioned.", slash=["channels"]) as bot:
             (group,) = world.discord.world.commands[0]
             assert [option["name"] for option in group["options"]] == ["channels"]
             refused = await ask(world, "ai channels", world.bob, action="open")
@@ -253,6 +314,11 @@ async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admin
             assert bot.gate.whitelist == [world.general.id]
             await world.say("no mention")
             assert await world.answers() == ["Open."]
+            closed = await ask(world, "ai channels", action="close")
+            assert "I answer every message in: no channel." in closed.text
+            await world.say("no mention")
+            await world.say("@bot a mention")
+            assert await world.answers(2) == ["Open.", "Mentioned."]
         world.discord.world.commands.clear()
         async with world.running(slash=[]):
             assert world.discord.world.commands == {}
