@@ -226,6 +226,13 @@ async def test_instructions_come_once_and_first():
             await world.answers(2)
             texts = [message.text for message in world.engine.prompts[-1].messages]
             assert texts == ["Be brief.", "Ann: one", "1", "Ann: two"]
+        async with world.running("3", agents=agents):  # with what was said around the mention
+            await world.say("@bot three")
+            await world.answers(3)
+            first, around, *rest = world.engine.prompts[-1].messages
+            assert (first.role, first.text) == ("system", "Be brief.")
+            assert around.text.startswith("Recent channel conversation")
+            assert [message.text for message in rest] == ["Ann: three"]
 
 
 @pytest.mark.parametrize(("rooms", "each"), [(4, 5), pytest.param(20, 10, marks=pytest.mark.slow)])
