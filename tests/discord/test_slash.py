@@ -367,14 +367,16 @@ async def test_imagine_attaches_a_picture_and_a_limit_is_a_friendly_answer():
 async def test_imagine_obeys_the_rules_of_the_place_and_counts_for_it():
     """A01, L05: who is not answered gets no pictures, and limits of a channel, a server or a role cover them."""
     async with loopback() as world:
+        members = world.discord.role(world.guild, "members", world.ann)
         rule = DiscordRule(person=world.bob.id, enabled=False)
         async with world.running(images=ScriptedImages(), rules_of_discord=[rule]):
             refused = await ask(world, "ai imagine", world.bob, prompt="a red fox")
             assert refused.text == "I do not answer in this channel."
             made = await ask(world, "ai imagine", prompt="a red fox")
             await world.discord.until(lambda: made.answers and made.answers[0]["attachments"])
-            for by, value in (("person", world.ann.id), ("channel", world.general.id), ("guild", world.guild.id)):
-                assert (await world.app.ledger.totals(by=by, value=str(value))).calls == 1, by
+            charged = {"person": world.ann, "role": members, "channel": world.general, "guild": world.guild}
+            for by, who in charged.items():
+                assert (await world.app.ledger.totals(by=by, value=str(who.id))).calls == 1, by
 
 
 async def test_nobody_lists_the_jobs_of_another_persons_own_conversation():
