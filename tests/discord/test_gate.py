@@ -138,21 +138,34 @@ async def test_an_agent_a_model_and_a_switch_for_each_server_channel_role_and_pe
     """A01: per guild, channel, role and user: agent, model, on or off; the last rule that matches wins."""
     async with loopback() as world:
         vip = world.discord.role(world.guild, "VIP", world.bob)
-        quiet = world.discord.channel(world.guild, "quiet")
-        poet = Scripted("A poem.")
-        agents = [Agent("helper", engine=world.engine), Agent("poet", engine=poet)]
+        quiet, lab = (world.discord.channel(world.guild, name) for name in ("quiet", "lab"))
+        elsewhere = world.discord.channel(world.discord.guild("Elsewhere", world.ann), "general")
+        poet, other = Scripted("A poem."), Scripted("From the lab.", name="scripted:lab")
+        agents = [
+            Agent("helper", engine=world.engine),
+            Agent("poet", engine=poet),
+            Agent("guest", engine=Scripted("A guest's.")),
+        ]
         rules = (
+            DiscordRule(agent="guest"),
             DiscordRule(guild=world.guild.id, agent="helper"),
             DiscordRule(channel=str(quiet.id), enabled=False),
+            DiscordRule(channel=lab.id, model="scripted:lab"),
             DiscordRule(role=vip.id, agent="poet"),
             DiscordRule(channel=quiet.id, person=world.bob.id, enabled=True),
         )
-        async with world.running("Help.", agents=agents, rules_of_discord=rules):
+        given = {"agents": agents, "rules_of_discord": rules, "make_engine": lambda name: other}
+        async with world.running("Help.", **given):
             await world.say("@bot hi", channel=quiet)  # switched off there
             await world.say("@bot hi")
             assert await world.answers() == ["Help."]
+            await world.say("@bot hi", channel=elsewhere)
+            assert await world.answers(channel=elsewhere) == ["A guest's."]
+            await world.say("@bot hi", channel=lab)
+            assert await world.answers(channel=lab) == ["From the lab."]
             await world.say("@bot hi", world.bob, quiet)
             assert await world.answers(channel=quiet) == ["A poem."]
+            assert world.discord.bot_messages(quiet)[0]["content"] == "A poem."
 
 
 async def test_lists_survive_a_restart_if_wished():
