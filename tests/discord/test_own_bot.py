@@ -317,6 +317,7 @@ async def test_an_answer_that_cannot_be_delivered_does_not_end_the_others(caplog
         ({"rules": [{"chanel": 1}]}, "'rules\\[0\\].chanel' is not known; did you mean 'channel'"),
         ({"slash": ["chat", "imagin"]}, "'/ai' has no subcommand 'imagin'; did you mean 'imagine'"),
         ({"edit_s": -1}, "it must be 0 or more"),
+        ({"modes": {"a": {"options": {"temperatur": 1}}}}, "'modes.a.options.temperatur' is not known; did you mean"),
         ({"whitlist": []}, "Discord has no setting 'whitlist'; did you mean 'whitelist'"),
     ],
 )

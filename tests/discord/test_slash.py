@@ -21,7 +21,7 @@ from rondel.testing.discord import Channel, Json, permission_bits, text_of
 from rondel.testing.png import draw_png
 from rondel.text.redaction import Redactor
 from rondel.tools.ask_user import ask_user
-from rondel.values import Media, Usage
+from rondel.values import Media, Options, Usage
 
 from .harness import World, loopback
 
@@ -104,8 +104,9 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
 async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
     """A12: named presets (model, instructions, options) that are kept and selected per channel."""
     async with loopback() as world:
-        mode = ModeSettings(instructions="Talk like a pirate.", options={"temperature": 0.9})
-        async with world.running("Arr.", "Hello.", modes={"pirate": mode}) as bot:
+        mode = ModeSettings(instructions="Talk like a pirate.", options=Options(temperature=0.9))
+        agents = [Agent("helper", engine=world.engine, options=Options(tokens_max=50))]
+        async with world.running("Arr.", "Hello.", agents=agents, modes={"pirate": mode}) as bot:
             refused = await ask(world, "ai mode", world.bob, name="pirate")
             assert refused.text == "This needs the permission Manage Channels."
             wrong = await ask(world, "ai mode", name="pirat")
@@ -116,6 +117,12 @@ async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
             prompt = world.engine.prompts[-1]
             assert prompt.messages[0].text == "Talk like a pirate."
             assert prompt.options.temperature == 0.9
+            assert prompt.options.tokens_max == 50  # what the mode does not set stays the agent's
+            with pytest.raises(RondelError, match=r"'options\.temperatur' is not known; did you mean 'temperature'"):
+                await bot.modes.save("wrong", ModeSettings(options={"temperatur": 1}))  # type: ignore[arg-type]
+            with pytest.raises(RondelError, match="no agent is named 'nobody'"):
+                await bot.modes.save("wrong", ModeSettings(agent="nobody"))
+            assert "wrong" not in bot.modes.all
             await bot.modes.save("poet", ModeSettings(instructions="Rhyme."))
             await ask(world, "ai mode", name="poet")
         async with world.running("Rhyme!", "Plain."):  # both are kept
