@@ -14,6 +14,7 @@ from rondel.discord import ChatReply, ReplyContext
 from rondel.surfaces.discord.outlet import Extras
 from rondel.surfaces.discord.pace import edit_wait_s
 from rondel.testing import Echo, Pause, call
+from rondel.testing.png import draw_png
 from rondel.values import Delta
 
 from .harness import loopback
@@ -133,6 +134,32 @@ async def test_an_edit_steers_a_running_answer_and_replaces_a_waiting_one_and_a_
             await world.discord.delete(waiting)
             await world.idle()
             assert second.closed
+
+
+@pytest.mark.parametrize("max_messages", [1_000, None])
+async def test_a_preview_that_discord_adds_to_a_link_is_not_an_edit(max_messages: int | None):
+    """Discord sends the same event for both; what was sent to the model differs from the text, here by an image."""
+    async with loopback() as world:
+        client = discord.Client(
+            intents=discord.Intents.all(),
+            connector=world.discord.connector(),
+            guild_ready_timeout=0.01,
+            max_messages=max_messages,
+        )
+        pause = Pause("It is ", "a cat.")
+        async with world.running(pause, "Next.", client=client, conversation="channel", context_messages=0) as bot:
+            files = {"cat.png": (draw_png("8x8"), "image/png")}
+            asked = await world.say("@bot what is https://example.org/cat ?", files=files)
+            await pause.reached.wait()
+            preview = {"embeds": [{"type": "link", "url": "https://example.org/cat", "title": "A cat"}]}
+            event = world.discord.world.as_event(asked) | preview
+            await world.discord.gateway.dispatch("MESSAGE_UPDATE", event, world.guild)
+            await world.say("@bot and now?")
+            while len(bot.deliveries) < 2:
+                await asyncio.sleep(0)
+            pause.release()
+            assert await world.answers(2) == ["It is a cat.", "Next."]
+            assert "edited" not in str(world.engine.prompts[-1].messages)
 
 
 async def test_a_channel_that_is_deleted_and_a_server_that_removes_the_bot_end_their_answers():
