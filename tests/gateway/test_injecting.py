@@ -233,7 +233,7 @@ def test_wrong_arguments_of_a_injected_call_are_told_to_the_model_and_not_to_the
     assert (heard.text, heard.calls) == ("Sorry.", ())
     ((id, result),) = asked(dialect, upstream.visits(name, 2)[1].body).results
     assert id == "l1"
-    assert "'a'" in result or "a" in result
+    assert result.removeprefix("Error: ") == "argument 'a': expected `int`, got `str`"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
