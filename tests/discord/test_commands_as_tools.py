@@ -146,6 +146,22 @@ async def test_no_command_is_offered_unless_it_is_allowed():
             assert not any(spec.name.startswith("ai") for spec in world.engine.prompts[-1].tools)
 
 
+async def test_no_command_is_offered_that_would_ask_the_model_again_or_needs_a_file():
+    """B06: although the list names them."""
+    async with loopback() as world:
+
+        def upload(tree: app_commands.CommandTree[Any]) -> None:
+            @tree.command(description="Takes a file")
+            async def upload(i: discord.Interaction, file: discord.Attachment) -> None:
+                await i.response.send_message(file.filename)
+
+        allowed = ["ai chat", "ai jobs", "upload", "weather"]
+        async with world.running("a", client=client(world, weather, upload), commands=allowed):
+            await world.say("@bot hi")
+            await world.answers()
+            assert sorted(spec.name for spec in world.engine.prompts[-1].tools) == ["ai_jobs", "weather"]
+
+
 async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_shown():
     """B06: permission bits; B07: typed options and member search through a genuine interaction."""
     async with loopback() as world:

@@ -59,6 +59,25 @@ async def test_the_surroundings_are_eight_messages_without_those_above_a_reply_i
             assert rest == [("user", "Bob: line 4"), ("user", "Ann: what do you think?")]
 
 
+async def test_where_every_message_is_for_the_bot_and_in_threads_nothing_around_it_is_sent():
+    """A02: only around a mention in a channel where people talk among themselves."""
+    async with loopback() as world:
+        opened = world.discord.channel(world.guild, "opened")
+        thread = await world.discord.start_thread(world.general, "topic", world.bob)
+        places = [opened, thread, world.discord.dm(world.ann)]
+        for place in places:
+            await world.say("said before", world.ann, place)
+        async with world.running(*"123", whitelist=[opened.id]):
+            for place in places:
+                await world.say("@bot now", world.ann, place)
+                await world.answers(channel=place)
+        assert [[message.text for message in prompt.messages] for prompt in world.engine.prompts] == [
+            ["Ann: now"],
+            ["Ann: now"],
+            ["now"],
+        ]
+
+
 async def test_a_reply_brings_the_messages_above_it_oldest_first():
     """A02: reply chain of depth 3, oldest first; the surroundings can be switched off."""
     async with loopback() as world, world.running("I see.", context_messages=0):
