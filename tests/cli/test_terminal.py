@@ -290,7 +290,6 @@ def test_what_a_model_or_a_tool_says_cannot_command_the_terminal(place: Place, s
         terminal.type("be evil", until="The end.")
         shown = terminal.raw[seen:]
         assert "red [bold]not markup[/bold]" in terminal.all_text
-    assert b"owned" not in shown.replace(b"]0;owned", b"") or b"\x1b]0;" not in shown
     assert b"\x1b]0;" not in shown
     assert b"\x1b[2J" not in shown
     assert "\u202e".encode() not in shown

@@ -231,6 +231,13 @@ def test_the_environment_can_trust_folders_and_what_is_below(cloned: Place):
     os.environ["RONDEL_TRUST"] = os.pathsep.join(("/nowhere", str(cloned.folder)))
     assert cloned.rondel("conversations").code == 2  # the transform in the file is wrong: it was loaded
     assert (cloned.project / "ran").exists()
+    with_link = cloned.folder.with_name(f"{cloned.folder.name}-with-link")
+    with_link.mkdir()
+    (with_link / "link").symlink_to(cloned.project)
+    os.environ["RONDEL_TRUST"] = str(with_link)
+    os.environ["RONDEL_CONFIG"] = str(with_link / "link" / "rondel.toml")
+    assert cloned.rondel("conversations").code == NOT_TRUSTED  # the link is in a trusted folder, the project is not
+    del os.environ["RONDEL_CONFIG"]
     os.environ["RONDEL_TRUST"] = "."
     assert "'.', which is not an absolute path" in cloned.rondel("conversations").err
     os.environ["RONDEL_TRUST"] = f"{cloned.project}-other"

@@ -6,12 +6,15 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 
+import discord
 import pytest
 
 from rondel import Agent, Prompt, RondelError, tool
 from rondel.discord import ChatReply, ReplyContext
+from rondel.surfaces.discord.outlet import Extras
 from rondel.surfaces.discord.pace import edit_wait_s
 from rondel.testing import Echo, Pause, call
+from rondel.testing.png import draw_png
 from rondel.values import Delta
 
 from .harness import loopback
@@ -133,6 +136,32 @@ async def test_an_edit_steers_a_running_answer_and_replaces_a_waiting_one_and_a_
             assert second.closed
 
 
+@pytest.mark.parametrize("max_messages", [1_000, None])
+async def test_a_preview_that_discord_adds_to_a_link_is_not_an_edit(max_messages: int | None):
+    """Discord sends the same event for both; what was sent to the model differs from the text, here by an image."""
+    async with loopback() as world:
+        client = discord.Client(
+            intents=discord.Intents.all(),
+            connector=world.discord.connector(),
+            guild_ready_timeout=0.01,
+            max_messages=max_messages,
+        )
+        pause = Pause("It is ", "a cat.")
+        async with world.running(pause, "Next.", client=client, conversation="channel", context_messages=0) as bot:
+            files = {"cat.png": (draw_png("8x8"), "image/png")}
+            asked = await world.say("@bot what is https://example.org/cat ?", files=files)
+            await pause.reached.wait()
+            preview = {"embeds": [{"type": "link", "url": "https://example.org/cat", "title": "A cat"}]}
+            event = world.discord.world.as_event(asked) | preview
+            await world.discord.gateway.dispatch("MESSAGE_UPDATE", event, world.guild)
+            await world.say("@bot and now?")
+            while len(bot.deliveries) < 2:
+                await asyncio.sleep(0)
+            pause.release()
+            assert await world.answers(2) == ["It is a cat.", "Next."]
+            assert "edited" not in str(world.engine.prompts[-1].messages)
+
+
 async def test_a_channel_that_is_deleted_and_a_server_that_removes_the_bot_end_their_answers():
     async with loopback() as world:
         other = world.discord.channel(world.guild, "other")
@@ -160,9 +189,15 @@ async def test_hooks_change_what_is_asked_and_what_is_said():
         "Search."
         return "found"
 
+    @tool
+    async def look() -> str:
+        "Look."
+        return "seen"
+
     async with loopback() as world:
-        agents = [Agent("helper", engine=world.engine, tools=[search])]
-        async with world.running(call("mcp-search", query="x"), "Raw answer.", "Second.", agents=agents) as bot:
+        agents = [Agent("helper", engine=world.engine, tools=[search, look])]
+        steps = [call("look", "c1"), call("mcp-search", "c2", query="x"), "Raw answer.", "Second."]
+        async with world.running(*steps, agents=agents) as bot:
 
             def shout(messages):  # type: ignore[no-untyped-def]
                 from rondel.values import user
@@ -180,12 +215,25 @@ async def test_hooks_change_what_is_asked_and_what_is_said():
             await world.say("@bot hello")
             assert await world.answers() == ["Replaced."]
             assert world.engine.prompts[0].messages[-1].text == "ANN: HELLO"
+            assert [one.name for one in seen[0].calls] == ["look", "mcp-search"]
             assert [one.name for one in seen[0].mcp_calls] == ["mcp-search"]
+            assert (seen[0].text, seen[0].person.name, seen[0].channel.id) == ("Raw answer.", "Ann", world.general.id)
             assert seen[0].degraded_servers == ()
             await world.say("@bot more")
             assert (await world.answers(2))[-1] == "never"
             with pytest.raises(RondelError, match="did you mean 'reply'"):
                 bot.hooks.on("replay", replace)  # type: ignore[arg-type]
+
+
+async def test_what_a_reply_hook_adds_is_on_the_first_message_of_a_long_answer():
+    """A04: extras on the first chunk."""
+    async with loopback() as world, world.running("Short.") as bot:
+        embed = discord.Embed(title="Sources")
+        bot.hooks.on("reply", lambda context: ChatReply("word " * 900, Extras(embeds=(embed,))))
+        await world.say("@bot go")
+        await world.answers(3)
+        shown = world.discord.bot_messages(world.general)
+        assert [[one["title"] for one in message.get("embeds", ())] for message in shown] == [["Sources"], [], []]
 
 
 async def test_a_model_that_begins_with_the_bot_s_name_as_people_s_messages_do_says_only_the_rest():
@@ -205,6 +253,13 @@ async def test_instructions_come_once_and_first():
             await world.answers(2)
             texts = [message.text for message in world.engine.prompts[-1].messages]
             assert texts == ["Be brief.", "Ann: one", "1", "Ann: two"]
+        async with world.running("3", agents=agents):  # with what was said around the mention
+            await world.say("@bot three")
+            await world.answers(3)
+            first, around, *rest = world.engine.prompts[-1].messages
+            assert (first.role, first.text) == ("system", "Be brief.")
+            assert (around.role, around.text[:27]) == ("system", "Recent channel conversation")
+            assert [message.text for message in rest] == ["Ann: three"]
 
 
 @pytest.mark.parametrize(("rooms", "each"), [(4, 5), pytest.param(20, 10, marks=pytest.mark.slow)])

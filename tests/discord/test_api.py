@@ -10,10 +10,10 @@ import pytest
 from discord.ext import commands
 
 from rondel import Agent, App, RondelError, tool
-from rondel.discord import ChatReply, RondelClient, attach
+from rondel.discord import ChatReply, DiscordBot, RondelClient, attach
 from rondel.engine import UnavailableEngine
 from rondel.surfaces.discord.mounting import settings_of
-from rondel.testing import Scripted, call
+from rondel.testing import Pause, Scripted, call
 from rondel.testing.discord import LoopbackDiscord
 from rondel.values import Person, user
 
@@ -124,11 +124,20 @@ async def test_shards_resume_and_a_dropped_connection_lose_no_message(shards: in
 
 async def test_a_stop_finishes_what_is_being_answered_and_hands_over_the_rest():
     async with loopback() as world:
-        async with world.running(lambda prompt: "Done.", drain_s=10):
-            await world.say("@bot go")
-            while not world.bot.deliveries:
+        pause = Pause("It begins ", "and it ends.")
+
+        async def release_late(bot: DiscordBot) -> None:
+            while not bot._is_stopping:  # pyright: ignore[reportPrivateUsage]
                 await asyncio.sleep(0)
-        assert [message["content"] for message in world.discord.bot_messages(world.general)] == ["Done."]
+            pause.release()
+
+        async with asyncio.TaskGroup() as group, world.running(pause, drain_s=10) as bot:
+            await world.say("@bot go")
+            await pause.reached.wait()
+            group.create_task(release_late(bot))
+        assert [message["content"] for message in world.discord.bot_messages(world.general)] == [
+            "It begins and it ends."
+        ]
         started = asyncio.Event()
 
         @tool(idempotent=True, timeout_s=0)

@@ -9,6 +9,7 @@ import pytest
 
 from rondel import Agent, RondelError, tool
 from rondel.contracts.clock import VirtualClock
+from rondel.contracts.ledger import Rule
 from rondel.surfaces.discord.pace import TYPING_REQUESTS_MAX
 from rondel.surfaces.discord.summary import first_sentences
 from rondel.testing import Pause, Scripted, call
@@ -61,12 +62,14 @@ async def test_a_slow_call_is_noticed_once_after_three_seconds():
             assert notice["content"] == (
                 "Hang tight, I'm working on the report command. I'll report back once it's ready."
             )
-            clock.advance(4)
-            await world.discord.until(lambda: len(world.discord.typed) == 2)
-            while clock.sleepers < 1:
-                await asyncio.sleep(0)
-            clock.advance(7)
-            await world.discord.until(lambda: len(world.discord.typed) == 3)
+            for count in (2, 3):
+                clock.advance(3.8 if count == 2 else 6.9)  # 6.9 s since the last one
+                await settle(world)
+                assert len(world.discord.typed) == count - 1
+                clock.advance(0.1)
+                await world.discord.until(lambda count=count: len(world.discord.typed) == count)
+                while clock.sleepers < 1:
+                    await asyncio.sleep(0)
             work.go.set()
             assert (await world.answers(2))[-1] == "Done."
             clock.advance(60)
@@ -76,7 +79,7 @@ async def test_a_slow_call_is_noticed_once_after_three_seconds():
 
 
 async def test_the_notice_can_be_switched_off_and_is_worded_by_visibility():
-    """B03: wording by visibility; off switch."""
+    """B03: wording by visibility; off switch. B05: private tasks are "a private request for X" to others."""
     clock = VirtualClock()
     async with loopback() as world:
         first, second = Work(), Work()
@@ -98,7 +101,6 @@ async def test_the_notice_can_be_switched_off_and_is_worded_by_visibility():
             clock.advance(3.5)
             await world.discord.until(lambda: "private request" in made.text)
             assert "I'm working on a private request for Ann." in made.text
-            # B05: others learn only that there is a private request
             assert bot.task_lines(world.general.id, world.bob.id) == ["Working on a private request for Ann."]
             (task,) = bot.active_tasks(world.general.id)
             assert (task.is_private, task.person.name, task.state) == (True, "Ann", "working")
@@ -109,6 +111,36 @@ async def test_the_notice_can_be_switched_off_and_is_worded_by_visibility():
             second.go.set()
             await world.idle()
             assert bot.active_tasks() == []
+
+
+async def test_of_several_slow_calls_in_one_answer_one_is_noticed():
+    """B03: one notice."""
+    clock, works = VirtualClock(), [Work(), Work()]
+    async with loopback() as world:
+
+        @tool(timeout_s=0)
+        async def report(number: int) -> str:
+            "Make a report."
+            works[number].started.set()
+            await works[number].go.wait()
+            return "42 rows"
+
+        agents = [Agent("helper", engine=world.engine, tools=[report])]
+        steps = [call("report", "c1", number=0), call("report", "c2", number=1), "Done."]
+        async with world.running(*steps, agents=agents, clock=clock) as bot:
+            await world.say("@bot report twice")
+            for number, work in enumerate(works):
+                await work.started.wait()
+                (delivery,) = bot.deliveries.values()
+                while not delivery.fold.running:
+                    await asyncio.sleep(0)
+                await settle(world)
+                clock.advance(3.1)
+                (notice,) = await world.discord.said(world.general)
+                await settle(world)
+                assert notice["content"].startswith("Hang tight"), number
+                work.go.set()
+            assert (await world.answers(2))[1:] == ["Done."]
 
 
 async def test_active_tasks_are_a_snapshot_of_each_channel():
@@ -167,28 +199,40 @@ async def test_a_job_that_ends_after_a_restart_is_reported_once():
             assert await world.answers(2) == ["I started it.", "**report** is done: 42 rows"]
 
 
-async def test_a_long_result_is_summed_up_by_a_cheap_model_or_shown_as_it_is():
-    """B09: at most two sentences, falls back to the raw text on a limit or an error."""
-    long = ("row " * 100).strip()
+LONG = ("row " * 100).strip()
+
+
+@pytest.mark.parametrize(
+    ("raw", "steps", "rules", "expected", "charged"),
+    [
+        (LONG, ["It has rows. Many of them. And more."], [], "It has rows. Many of them.", ["summary"]),
+        (LONG, [" "], [], LONG, ["summary"]),
+        (LONG, [RondelError("broken")], [], LONG, ["summary"]),
+        (LONG, [], [Rule({"kind": "summary"}, tokens=1, mode="block")], LONG, []),
+        ("42 rows", [], [], "42 rows", []),  # short enough as it is
+    ],
+    ids=["summed up", "nothing said", "error", "limit", "short"],
+)
+async def test_a_long_result_is_summed_up_by_a_cheap_model_or_shown_as_it_is(
+    raw: str, steps: list[Any], rules: list[Rule], expected: str, charged: list[str]
+):
+    """B09, L05: at most two sentences, falls back to the raw text on a limit or an error; the person is charged."""
+    cheap, work = Scripted(*steps, name="cheap:model"), Work(raw)
+    work.go.set()
     async with loopback() as world:
-        for engine, expected in (
-            (Scripted("It has rows. Many of them. And more.", name="cheap:model"), "It has rows. Many of them."),
-            (Scripted(RondelError("broken"), name="cheap:model"), long),
-        ):
-            work = Work(long)
-            work.go.set()
-            world.engine.add(call("report"), "Started.")
-            agents = [
-                Agent("helper", engine=world.engine, tools=[work.tool(background=True)]),
-                Agent("b", engine=engine),
+        agents = [
+            Agent("helper", engine=world.engine, tools=[work.tool(background=True)]),
+            Agent("b", engine=cheap),
+        ]
+        given: dict[str, Any] = {"agents": agents, "rules": rules, "make_engine": lambda _: cheap}
+        async with world.running(call("report"), "Started.", summary_engine="cheap:model", **given):
+            await world.say("@bot report")
+            assert (await world.answers(2))[-1] == f"**report** is done: {expected}"
+            assert len(cheap.prompts) == len(steps)
+            rows = await world.app.ledger.top(by="person+kind", window="lifetime")
+            assert sorted(row.value.split("\x1f") for row in rows) == [
+                [kind, str(world.ann.id)] for kind in ("chat", *charged)
             ]
-            count = len(world.discord.bot_messages(world.general))
-            async with world.running(
-                agents=agents, summary_engine="cheap:model", make_engine=lambda _, made=engine: made
-            ):
-                await world.say("@bot report")
-                shown = await world.answers(count + 2)
-                assert shown[-1] == f"**report** is done: {expected}"
     assert first_sentences("One. Two! Three?") == "One. Two!"
 
 

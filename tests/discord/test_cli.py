@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 
+import discord
 import pytest
 
 from rondel.errors import ConfigError
@@ -87,9 +89,13 @@ def test_the_invitation_asks_for_no_more_than_is_needed(place: Place, monkeypatc
     monkeypatch.setenv("DISCORD_TOKEN", TOKEN)
     link = place.rondel("discord", "invite").out.strip()
     assert link.startswith("https://discord.com/oauth2/authorize?client_id=123456789012345678")
-    permissions = int(link.partition("permissions=")[2].partition("&")[0])
-    assert permissions & (1 << 3) == 0  # not an administrator
-    assert permissions & (1 << 11)
+    (permissions,) = re.findall(r"[?&]permissions=(\d+)", link)
+    asked = [name for name, value in discord.Permissions(int(permissions)) if value]
+    assert sorted(asked) == [
+        *("attach_files", "create_public_threads", "embed_links", "read_message_history"),
+        *("read_messages", "send_messages", "send_messages_in_threads"),
+    ]
+    assert re.findall(r"[?&]scope=([^&]+)", link) == ["bot+applications.commands"]
 
 
 async def test_doctor_checks_the_token_the_intents_and_the_permissions():

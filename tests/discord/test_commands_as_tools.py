@@ -39,6 +39,13 @@ def weather(tree: app_commands.CommandTree[Any]) -> None:
         await i.response.send_message(f"{city}: sunny for {days} day(s), says {i.user.display_name} in {i.guild}")
 
 
+def moderation(tree: app_commands.CommandTree[Any]) -> None:
+    @tree.command(description="Only for those with a role")
+    @app_commands.checks.has_role("mods")
+    async def moderate(i: discord.Interaction) -> None:
+        await i.response.send_message("moderated")
+
+
 def tools(tree: app_commands.CommandTree[Any]) -> None:
     @tree.command(description="Ban somebody")
     @app_commands.default_permissions(ban_members=True)
@@ -139,6 +146,22 @@ async def test_no_command_is_offered_unless_it_is_allowed():
             assert not any(spec.name.startswith("ai") for spec in world.engine.prompts[-1].tools)
 
 
+async def test_no_command_is_offered_that_would_ask_the_model_again_or_needs_a_file():
+    """B06: although the list names them."""
+    async with loopback() as world:
+
+        def upload(tree: app_commands.CommandTree[Any]) -> None:
+            @tree.command(description="Takes a file")
+            async def upload(i: discord.Interaction, file: discord.Attachment) -> None:
+                await i.response.send_message(file.filename)
+
+        allowed = ["ai chat", "ai jobs", "upload", "weather"]
+        async with world.running("a", client=client(world, weather, upload), commands=allowed):
+            await world.say("@bot hi")
+            await world.answers()
+            assert sorted(spec.name for spec in world.engine.prompts[-1].tools) == ["ai_jobs", "weather"]
+
+
 async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_shown():
     """B06: permission bits; B07: typed options and member search through a genuine interaction."""
     async with loopback() as world:
@@ -173,9 +196,11 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
         ("broken", {}, "/broken failed: it broke"),
         ("form", {}, "/form opens a form, which only a person can fill in"),
         ("secret", {}, "/secret failed: You are missing Manage Server permission(s) to run this command."),
+        ("moderate", {}, "/moderate failed: Role 'mods' is required to run this command."),
         ("slow", {"colour": "green"}, "Option \"colour\" must be one of: red, blue; received 'green'"),
         ("weather", {"city": "Porto", "days": 9}, "option 'days' must be 1 to 5"),
         ("weather", {}, "'city' is missing"),
+        ("list_add", {"thing": "milk", "urgent": "perhaps"}, "option 'urgent' is 'perhaps'; it is true or false"),
         ("weather", {"town": "Porto"}, "option 'town' is not known"),
         ("here", {"channel": "nowhere", "role": "mods"}, "there is no channel 'nowhere' here"),
         ("adult", {}, "/adult works in age-restricted channels only"),
@@ -186,9 +211,10 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
 async def test_a_call_that_cannot_work_is_an_error_that_the_model_reads(
     name: str, arguments: dict[str, Any], expected: str
 ):
-    """B07: choices are enforced; a command that never replies ends with a time-out error."""
+    """B06, B07: rights and kinds of channels; choices are enforced; a command that never replies ends with a time-out
+    error."""
     async with loopback() as world:
-        made = client(world, weather, tools)
+        made = client(world, weather, tools, moderation)
         steps = [call(name, **arguments), "I could not."]
         async with world.running(*steps, client=made, commands=["*"], command_s=0.2):
             await world.say("@bot do it", world.bob)
@@ -200,7 +226,7 @@ async def test_a_call_that_cannot_work_is_an_error_that_the_model_reads(
 async def test_deferred_edited_and_followed_up_answers_and_groups_work():
     """B07"""
     async with loopback() as world:
-        role = world.discord.role(world.guild, "mods")
+        role = world.discord.role(world.guild, "mods", world.ann)
         steps = [
             call("slow", colour="red"),
             "Done.",
@@ -208,8 +234,10 @@ async def test_deferred_edited_and_followed_up_answers_and_groups_work():
             "Listed.",
             call("here", channel=f"<#{world.general.id}>", role="MODS"),
             "Here.",
+            call("moderate"),
+            "Done.",
         ]
-        async with world.running(*steps, client=client(world, tools), commands=["*"]):
+        async with world.running(*steps, client=client(world, tools, moderation), commands=["*"]):
             await world.say("@bot slow one")
             assert await world.answers(3) == ["red now", "and more", "Done."]
             assert results(world)[0].text == "red now\n\nand more"
@@ -217,6 +245,8 @@ async def test_deferred_edited_and_followed_up_answers_and_groups_work():
             assert (await world.answers(5))[3:] == ["added milk True", "Listed."]
             await world.say("@bot here")
             assert (await world.answers(7))[5:] == ["general mods TextChannel", "Here."]
+            await world.say("@bot moderate")
+            assert (await world.answers(9))[7:] == ["moderated", "Done."]
             assert role.id
 
 

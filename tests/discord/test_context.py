@@ -42,6 +42,42 @@ async def test_what_was_said_around_a_mention_comes_as_one_system_message_and_ne
             assert [role for role, _ in prompt] == ["system", "user", "assistant", "system", "user"]
 
 
+async def test_the_surroundings_are_eight_messages_without_those_above_a_reply_its_own_and_empty_ones():
+    """A02: excluding chain, own and empty; what is left out makes room for others."""
+    async with loopback() as world:
+        lines = []
+        for number in range(9):
+            lines.append(await world.say(f"line {number}", world.bob))
+            if number in (2, 5, 8):
+                world.discord.world.message(world.general, world.discord.world.bot, {"content": "my own"})
+                world.discord.world.message(world.general, world.bob, {"content": ""})  # a sticker, for example
+        async with world.running("I see."):
+            await world.say("@bot what do you think?", reply_to=lines[4])
+            await world.answers(4)
+            (_, around), *rest = said(world)
+            assert around.split("\n\n", 1)[1].splitlines() == [f"Bob: line {n}" for n in (0, 1, 2, 3, 5, 6, 7, 8)]
+            assert rest == [("user", "Bob: line 4"), ("user", "Ann: what do you think?")]
+
+
+async def test_where_every_message_is_for_the_bot_and_in_threads_nothing_around_it_is_sent():
+    """A02: only around a mention in a channel where people talk among themselves."""
+    async with loopback() as world:
+        opened = world.discord.channel(world.guild, "opened")
+        thread = await world.discord.start_thread(world.general, "topic", world.bob)
+        places = [opened, thread, world.discord.dm(world.ann)]
+        for place in places:
+            await world.say("said before", world.ann, place)
+        async with world.running(*"123", whitelist=[opened.id]):
+            for place in places:
+                await world.say("@bot now", world.ann, place)
+                await world.answers(channel=place)
+        assert [[message.text for message in prompt.messages] for prompt in world.engine.prompts] == [
+            ["Ann: now"],
+            ["Ann: now"],
+            ["now"],
+        ]
+
+
 async def test_a_reply_brings_the_messages_above_it_oldest_first():
     """A02: reply chain of depth 3, oldest first; the surroundings can be switched off."""
     async with loopback() as world, world.running("I see.", context_messages=0):

@@ -31,6 +31,19 @@ async def test_only_what_is_said_to_the_bot_is_answered():
         assert bot.deliveries == {}
 
 
+async def test_the_bot_does_not_answer_itself_although_it_answers_bots():
+    """A01: own messages ignored, in a channel in which every message is for the bot."""
+    async with (
+        loopback() as world,
+        world.running("a", "b", "never", answer_bots=True, whitelist=[world.general.id]),
+    ):
+        await world.say("hi")
+        assert await world.answers() == ["a"]
+        await world.say("and now?")
+        assert await world.answers(2) == ["a", "b"]
+        assert [prompt.messages[-1].text for prompt in world.engine.prompts] == ["Ann: hi", "Ann: and now?"]
+
+
 async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_time():
     """A01: restrict wins over whitelist; lists editable at run time, returned as copies."""
     async with loopback() as world:
@@ -42,10 +55,11 @@ async def test_restrict_wins_over_the_whitelist_and_both_can_be_changed_at_run_t
             await world.say("@bot not here any more")  # whitelisted, and outside of the restriction
             await world.say("@bot here", channel=other)
             assert await world.answers(channel=other) == ["two"]
+            for copy in (bot.gate.whitelist, bot.gate.restrict):
+                copy.append(1)
+            bot.gate.restrict_guilds.clear()
+            assert (bot.gate.whitelist, bot.gate.restrict) == ([world.general.id], [other.id])
             bot.gate.remove_restrict(str(other.id))
-            copy = bot.gate.whitelist
-            copy.append(1)
-            assert bot.gate.whitelist == [world.general.id]
             bot.gate.remove_whitelist(world.general.id)
             await world.say("without a mention")
             await world.say("@bot with one")
@@ -124,21 +138,34 @@ async def test_an_agent_a_model_and_a_switch_for_each_server_channel_role_and_pe
     """A01: per guild, channel, role and user: agent, model, on or off; the last rule that matches wins."""
     async with loopback() as world:
         vip = world.discord.role(world.guild, "VIP", world.bob)
-        quiet = world.discord.channel(world.guild, "quiet")
-        poet = Scripted("A poem.")
-        agents = [Agent("helper", engine=world.engine), Agent("poet", engine=poet)]
+        quiet, lab = (world.discord.channel(world.guild, name) for name in ("quiet", "lab"))
+        elsewhere = world.discord.channel(world.discord.guild("Elsewhere", world.ann), "general")
+        poet, other = Scripted("A poem."), Scripted("From the lab.", name="scripted:lab")
+        agents = [
+            Agent("helper", engine=world.engine),
+            Agent("poet", engine=poet),
+            Agent("guest", engine=Scripted("A guest's.")),
+        ]
         rules = (
+            DiscordRule(agent="guest"),
             DiscordRule(guild=world.guild.id, agent="helper"),
             DiscordRule(channel=str(quiet.id), enabled=False),
+            DiscordRule(channel=lab.id, model="scripted:lab"),
             DiscordRule(role=vip.id, agent="poet"),
             DiscordRule(channel=quiet.id, person=world.bob.id, enabled=True),
         )
-        async with world.running("Help.", agents=agents, rules_of_discord=rules):
+        given = {"agents": agents, "rules_of_discord": rules, "make_engine": lambda name: other}
+        async with world.running("Help.", **given):
             await world.say("@bot hi", channel=quiet)  # switched off there
             await world.say("@bot hi")
             assert await world.answers() == ["Help."]
+            await world.say("@bot hi", channel=elsewhere)
+            assert await world.answers(channel=elsewhere) == ["A guest's."]
+            await world.say("@bot hi", channel=lab)
+            assert await world.answers(channel=lab) == ["From the lab."]
             await world.say("@bot hi", world.bob, quiet)
             assert await world.answers(channel=quiet) == ["A poem."]
+            assert world.discord.bot_messages(quiet)[0]["content"] == "A poem."
 
 
 async def test_lists_survive_a_restart_if_wished():

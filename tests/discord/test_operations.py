@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 
 from rondel import Agent
@@ -32,6 +33,14 @@ async def test_a_rate_limit_delays_an_answer_and_neither_loses_nor_repeats_it():
             assert await world.answers() == ["It begins and it ends."]
             assert world.discord.limited == 3
             assert len(world.discord.sent("POST", "/messages")) == 3
+
+
+async def test_a_client_of_the_loopback_discord_can_reach_nothing_else():
+    async with loopback() as world, aiohttp.ClientSession(connector=world.discord.connector()) as session:
+        with pytest.raises(aiohttp.ClientConnectorDNSError):
+            await session.get("https://example.org/")
+        async with session.get("https://discord.com/api/v10/gateway") as answer:
+            assert answer.status == 401  # it is there, and wants a token
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/messages"), ("PATCH", "/messages/")])

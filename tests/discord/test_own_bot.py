@@ -270,6 +270,7 @@ async def test_a_chat_hook_that_makes_a_new_message_keeps_the_commands():
             await world.say("@bot please", world.bob)
             assert await done(world) == ["Small is 1"]
             assert result(world).text == "Small is 1"
+            assert world.engine.prompts[0].messages[-1].text == "another text"
 
 
 @pytest.mark.parametrize("name", ["chat", "reply"])
@@ -316,6 +317,7 @@ async def test_an_answer_that_cannot_be_delivered_does_not_end_the_others(caplog
         ({"rules": [{"chanel": 1}]}, "'rules\\[0\\].chanel' is not known; did you mean 'channel'"),
         ({"slash": ["chat", "imagin"]}, "'/ai' has no subcommand 'imagin'; did you mean 'imagine'"),
         ({"edit_s": -1}, "it must be 0 or more"),
+        ({"modes": {"a": {"options": {"temperatur": 1}}}}, "'modes.a.options.temperatur' is not known; did you mean"),
         ({"whitlist": []}, "Discord has no setting 'whitlist'; did you mean 'whitelist'"),
     ],
 )

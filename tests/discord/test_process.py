@@ -73,6 +73,47 @@ async def test_the_bot_runs_beside_the_gateway_waits_for_discord_and_stops_with_
         assert "Stopping the bot" in told
 
 
+async def test_the_bot_runs_by_itself(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    place.write("agents/helper.yaml", "agents:\n  helper:\n    prompt: You help.\n")
+    async with loopback() as world:
+        where = {"cwd": place.project, "env": place.env | {"DISCORD_TOKEN": world.discord.token}}
+        async with process(world, place.folder, "rondel", "discord", **where) as child:
+            await world.say("@bot hello")
+            (answer,) = await world.discord.said(world.general)
+            assert answer["content"] == "Ann: hello"
+            child.send_signal(signal.SIGTERM)
+            told = (await child.communicate())[1].decode()
+        assert child.returncode == 0, told
+
+
+async def test_doctor_says_what_is_wrong_with_a_bot_and_what_to_click(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n[discord]\n')
+    async with loopback() as world:
+        world.discord.gateway.privileged = 0
+        world.guild.everyone.permissions &= ~(1 << 15)
+        authority = place.folder / "authority.pem"
+        authority.write_bytes(world.discord.authority_pem)
+        command = (sys.executable, str(PROCESS), str(world.discord.port), str(authority), "rondel", "doctor")
+        child = await asyncio.create_subprocess_exec(
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=place.project,
+            env=place.env | {"DISCORD_TOKEN": world.discord.token, "COLUMNS": "400"},
+        )
+        told = " ".join((await child.communicate())[0].decode().split())
+        assert child.returncode == 0, told  # a model can answer
+        for expected in (
+            "the token is that of rondel",
+            "the intent Message Content is off",
+            "Privileged Gateway Intents",
+            "Community: the bot lacks Attach Files",
+            "give its role these permissions in Server Settings, Roles",
+        ):
+            assert expected in told
+        assert world.discord.token not in told
+
+
 async def kill_and_restart(folder: Path, at: int, *, answered: bool) -> None:
     """Ask, kill the bot with SIGKILL at its request number `at`, before or after Discord has done it; then start it
     again, and look at what people see."""

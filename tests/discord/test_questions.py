@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rondel import Agent, tool
+from rondel.events import QuestionAnswered
 from rondel.testing import VirtualClock, call
 from rondel.testing.discord import text_of
 from rondel.tools.ask_user import ask_user
@@ -37,7 +38,7 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             call("book", "c2", hotel="Lux"),
             "No.",
         ]
-        async with world.running(*steps, agents=agents(world), approvers=[boss.id]):
+        async with world.running(*steps, agents=agents(world), approvers=[boss.id]) as bot:
             await world.say("@bot book", world.bob)
             await world.discord.said(world.general, 2)
             await world.idle()
@@ -59,6 +60,10 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             await world.discord.click(eve, question, "No")  # has the role
             assert (await world.answers(5))[-1] == "No."
             assert done == ["Ritz"]
+            talks = [world.app.conversation(id) for id in await bot.records.conversations_of(str(world.bob.id))]
+            events = [entry.event for talk in talks for entry in await talk.entries()]
+            given = {(e.answer.text, e.answer.by) for e in events if isinstance(e, QuestionAnswered)}
+            assert given == {("yes", str(world.bob.id)), ("no", str(eve.id))}  # the transcript says who clicked
 
 
 async def test_clicks_that_come_twice_at_once_count_once():

@@ -10,7 +10,7 @@ import pytest
 from discord.ext import commands
 from PIL import Image
 
-from rondel import Agent, generate_image, tool
+from rondel import Agent, RondelError, generate_image, tool
 from rondel.contracts.ledger import Rule
 from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
@@ -21,7 +21,7 @@ from rondel.testing.discord import Channel, Json, permission_bits, text_of
 from rondel.testing.png import draw_png
 from rondel.text.redaction import Redactor
 from rondel.tools.ask_user import ask_user
-from rondel.values import Media, Usage
+from rondel.values import Media, Options, Usage
 
 from .harness import World, loopback
 
@@ -104,8 +104,9 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
 async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
     """A12: named presets (model, instructions, options) that are kept and selected per channel."""
     async with loopback() as world:
-        mode = ModeSettings(instructions="Talk like a pirate.", options={"temperature": 0.9})
-        async with world.running("Arr.", "Hello.", modes={"pirate": mode}) as bot:
+        mode = ModeSettings(instructions="Talk like a pirate.", options=Options(temperature=0.9))
+        agents = [Agent("helper", engine=world.engine, options=Options(tokens_max=50))]
+        async with world.running("Arr.", "Hello.", agents=agents, modes={"pirate": mode}) as bot:
             refused = await ask(world, "ai mode", world.bob, name="pirate")
             assert refused.text == "This needs the permission Manage Channels."
             wrong = await ask(world, "ai mode", name="pirat")
@@ -116,6 +117,12 @@ async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
             prompt = world.engine.prompts[-1]
             assert prompt.messages[0].text == "Talk like a pirate."
             assert prompt.options.temperature == 0.9
+            assert prompt.options.tokens_max == 50  # what the mode does not set stays the agent's
+            with pytest.raises(RondelError, match=r"'options\.temperatur' is not known; did you mean 'temperature'"):
+                await bot.modes.save("wrong", ModeSettings(options={"temperatur": 1}))  # type: ignore[arg-type]
+            with pytest.raises(RondelError, match="no agent is named 'nobody'"):
+                await bot.modes.save("wrong", ModeSettings(agent="nobody"))
+            assert "wrong" not in bot.modes.all
             await bot.modes.save("poet", ModeSettings(instructions="Rhyme."))
             await ask(world, "ai mode", name="poet")
         async with world.running("Rhyme!", "Plain."):  # both are kept
@@ -126,10 +133,69 @@ async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
             await ask(world, "ai mode", name="off")
             await world.say("@bot hi")
             await world.answers(3)
-            assert world.engine.prompts[-1].messages[0].role != "system" or "Rhyme" not in str(
-                world.engine.prompts[-1].messages[0].text
-            )
+            assert "Rhyme." not in [message.text for message in world.engine.prompts[-1].messages]
             assert (await ask(world, "ai model")).text == "scripted:test answers here."
+
+
+async def test_a_model_is_chosen_for_a_channel_and_is_kept():
+    """A11: /ai model. A12: kept and selected per channel."""
+    other = Scripted("From the other.", name="scripted:other")
+
+    def make(name: str) -> Scripted:
+        if name != "scripted:other":
+            raise RondelError(f"there is no engine {name!r}")
+        return other
+
+    async with loopback() as world:
+        quiet = world.discord.channel(world.guild, "quiet")
+        async with world.running("From the agent's own.", make_engine=make, context_messages=0):
+            refused = await ask(world, "ai model", world.bob, name="scripted:other")
+            assert refused.text == "This needs the permission Manage Channels."
+            assert (await ask(world, "ai model", name="scripted:none")).text == "there is no engine 'scripted:none'"
+            chosen = await ask(world, "ai model", name="scripted:other")
+            assert chosen.text == "scripted:other answers here from the next message on."
+            await world.say("@bot hi", channel=quiet)
+            assert await world.answers(channel=quiet) == ["From the agent's own."]
+        async with world.running("Again my own.", make_engine=make, context_messages=0):
+            assert (await ask(world, "ai model")).text == "scripted:other answers here."
+            await world.say("@bot hi")
+            assert await world.answers() == ["From the other."]
+            await ask(world, "ai model", name="default")
+            await world.say("@bot hi")
+            assert (await world.answers(2))[-1] == "Again my own."
+
+
+async def test_an_agent_is_chosen_by_those_who_may():
+    """A11: /ai agent."""
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine), Agent("poet", engine=Scripted("A poem."), description="Rhymes")]
+        async with world.running("Help.", agents=agents):
+            assert (await ask(world, "ai agent")).text == "Agents:\n▸ **helper**\n· **poet** Rhymes"
+            refused = await ask(world, "ai agent", world.bob, name="poet")
+            assert refused.text == "This needs the permission Manage Channels."
+            assert "did you mean 'poet'" in (await ask(world, "ai agent", name="pote")).text
+            await world.say("@bot hi")
+            assert await world.answers() == ["Help."]
+            assert (await ask(world, "ai agent", name="poet")).text == "poet answers here from the next message on."
+            await world.say("@bot hi")
+            assert (await world.answers(2))[-1] == "A poem."
+
+
+async def test_in_direct_messages_usage_is_one_s_own():
+    """A11: what a server or another person used is not shown there."""
+    async with loopback() as world:
+        steps = [say("To all.", usage=Usage(1_000, 10)), *(say(who, usage=Usage(7, 3)) for who in ("Ann's.", "Bob's."))]
+        async with world.running(*steps):
+            await world.say("@bot hi")
+            await world.answers()
+            for person in (world.ann, world.bob):
+                await world.say("hi", person, world.discord.dm(person))
+                await world.answers(channel=world.discord.dm(person))
+            (message,) = (await ask(world, "ai usage", world.bob, world.discord.dm(world.bob))).answers
+            shown = text_of(message).splitlines()
+            assert shown[0] == "### Usage of you by model, day"
+            assert shown[2] == "7 in · 3 out · 1 call"
+            assert shown[-1] == "-# Page 1 of 1 · 10 tokens in all"
 
 
 async def test_a_mode_of_the_configuration_wins_over_a_saved_one_of_the_same_name():
@@ -243,7 +309,7 @@ async def test_forget_me_finds_all_conversations_however_many_they_are():
 async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admins():
     """A11: each removable. A01: lists changed by an admin command."""
     async with loopback() as world:
-        async with world.running("Open.", slash=["channels"]) as bot:
+        async with world.running("Open.", "Mentioned.", slash=["channels"]) as bot:
             (group,) = world.discord.world.commands[0]
             assert [option["name"] for option in group["options"]] == ["channels"]
             refused = await ask(world, "ai channels", world.bob, action="open")
@@ -253,6 +319,11 @@ async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admin
             assert bot.gate.whitelist == [world.general.id]
             await world.say("no mention")
             assert await world.answers() == ["Open."]
+            closed = await ask(world, "ai channels", action="close")
+            assert "I answer every message in: no channel." in closed.text
+            await world.say("no mention")
+            await world.say("@bot a mention")
+            assert await world.answers(2) == ["Open.", "Mentioned."]
         world.discord.world.commands.clear()
         async with world.running(slash=[]):
             assert world.discord.world.commands == {}
@@ -301,14 +372,16 @@ async def test_imagine_attaches_a_picture_and_a_limit_is_a_friendly_answer():
 async def test_imagine_obeys_the_rules_of_the_place_and_counts_for_it():
     """A01, L05: who is not answered gets no pictures, and limits of a channel, a server or a role cover them."""
     async with loopback() as world:
+        members = world.discord.role(world.guild, "members", world.ann)
         rule = DiscordRule(person=world.bob.id, enabled=False)
         async with world.running(images=ScriptedImages(), rules_of_discord=[rule]):
             refused = await ask(world, "ai imagine", world.bob, prompt="a red fox")
             assert refused.text == "I do not answer in this channel."
             made = await ask(world, "ai imagine", prompt="a red fox")
             await world.discord.until(lambda: made.answers and made.answers[0]["attachments"])
-            for by, value in (("person", world.ann.id), ("channel", world.general.id), ("guild", world.guild.id)):
-                assert (await world.app.ledger.totals(by=by, value=str(value))).calls == 1, by
+            charged = {"person": world.ann, "role": members, "channel": world.general, "guild": world.guild}
+            for by, who in charged.items():
+                assert (await world.app.ledger.totals(by=by, value=str(who.id))).calls == 1, by
 
 
 async def test_nobody_lists_the_jobs_of_another_persons_own_conversation():

@@ -54,7 +54,7 @@ def test_every_invariant_names_tests_that_exist():
 
 
 def test_every_promise_of_the_security_page_names_tests_that_exist():
-    sections = ("Data", "Spending", "Who may do what", "Secrets", "Text that others wrote", "Exhaustion")
+    sections = ("Data", "Spending", "Who may do what", "Discord", "Secrets", "Text that others wrote", "Exhaustion")
     for section in sections:
         assert _check_proofs("docs/security.md", f"## {section}") > 2, section
 

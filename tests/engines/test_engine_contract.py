@@ -175,6 +175,7 @@ async def reply_of(engine: Engine) -> list[values.Delta]:
 
 
 async def test_an_engine_is_known_by_its_name_and_its_facts(case: Case) -> None:
+    """A06: info and features, the same for every engine and for the fake."""
     async with opened(case, "answers") as engine:
         assert isinstance(engine, Engine)
         name, facts = engine.name, engine.facts
@@ -194,6 +195,7 @@ async def test_what_is_shown_of_an_engine_cannot_be_called(case: Case) -> None:
 
 
 async def test_a_reply_has_a_start_whole_parts_and_an_end(case: Case) -> None:
+    """A06: chat; engines for three protocols, and a fake."""
     async with opened(case, "answers") as engine:
         deltas = await reply_of(engine)
     first, *parts, last = deltas

@@ -78,6 +78,7 @@ def test_a_key_may_use_what_its_patterns_name_and_nothing_that_answers_in_its_pl
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "chat.example"])
 def test_others_can_reach_the_gateway_only_with_keys_that_cannot_be_guessed(host: str) -> None:
+    """C04: without a key only loopback, never open on all addresses."""
     check_binding(host, KEYS)
     with pytest.raises(ConfigError, match="without a key the gateway listens on this machine only"):
         check_binding(host, {})

@@ -233,7 +233,7 @@ def test_wrong_arguments_of_a_injected_call_are_told_to_the_model_and_not_to_the
     assert (heard.text, heard.calls) == ("Sorry.", ())
     ((id, result),) = asked(dialect, upstream.visits(name, 2)[1].body).results
     assert id == "l1"
-    assert "'a'" in result or "a" in result
+    assert result.removeprefix("Error: ") == "argument 'a': expected `int`, got `str`"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -326,6 +326,34 @@ def test_a_model_that_sees_looks_for_one_that_does_not(caller: str, streams: boo
     assert "[Image #1]" in "".join(first.texts)
     assert "Black." in second.results[0][1]
     assert asked("anthropic", upstream.visits("eyes")[0].body).images == (PNG,)
+
+
+@pytest.mark.parametrize("streams", STREAMS)
+def test_a_new_image_in_a_tool_s_result_hands_the_whole_request_over(streams: bool, upstream: Upstream, helped: Served):
+    """I02: over HTTP; the other model is not asked, and the image moves behind the result, whose text is "read image
+    successfully"."""
+    upstream.plays(played("anthropic", says("A dot."), True), name="eyes")
+    seen = upstream.count("eyes")
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [image]}
+    fields = {
+        "max_tokens": 100,
+        "tools": [{"name": "Read", "input_schema": {"type": "object"}}],
+        "messages": [
+            {"role": "user", "content": "What is it?"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Read", "input": {}}]},
+            {"role": "user", "content": [result]},
+        ],
+    }
+    with Callers(helped.base_url, "ann-key-long-enough") as callers:
+        heard = callers.ask("anthropic", "c:blind", fields, streams=streams)
+    assert (heard.text, heard.calls) == ("A dot.", ())
+    (visit,) = upstream.visits("eyes", seen + 1)[seen:]
+    given = asked("anthropic", visit.body)
+    assert (given.images, given.texts) == ((PNG,), ("What is it?",))
+    assert "Read" in given.tools
+    assert "analyzeImage" not in given.tools
+    assert given.results == (("t1", "read image successfully"),)
 
 
 def test_the_headers_name_the_model_that_a_whole_request_was_handed_to(upstream: Upstream, helped: Served) -> None:

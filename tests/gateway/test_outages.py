@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import os
 from pathlib import Path
@@ -13,6 +15,8 @@ from rondel.contracts.clock import VirtualClock
 from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
 from rondel.gateway.routing.outages import BASE_S, ENTRIES_MAX, MAX_S, Candidate, Outages
 from rondel.testing import Echo
+from rondel.testing.png import draw_png
+from tests.engines.scripted_http import ScriptedServer, answer
 from tests.forked import run_rondel
 
 from .raw import error_of, post_of
@@ -28,6 +32,29 @@ def config(upstream: Upstream, dialect: str, name: str, more: str = "") -> str:
     down += "retry = {attempts = 3, base_s = 0.01}\n"
     routes = f'[gateway.routes]\ndefault = "down"\n[gateway.fallback]\ndefault = ["{SHORT[dialect]}:up-{dialect}"]\n'
     return more + routes + down + engines(upstream)
+
+
+@pytest.mark.parametrize("path", ["embeddings", "images/generations"])
+async def test_an_engine_that_does_not_chat_and_is_down_costs_one_request_too(path: str, tmp_path: Path) -> None:
+    """Trust 26: embedders and image engines have fallbacks as well."""
+    usage = {"input_tokens": 9, "output_tokens": 9, "prompt_tokens": 9, "total_tokens": 9}
+    made = {"embedding": [1, 0], "index": 0, "b64_json": base64.b64encode(draw_png("8x8")).decode()}
+    fine = answer(json.dumps({"model": "m", "data": [made], "usage": usage}))
+    scripts = [[answer("{}", 503, retry_after="60")], [fine], [fine]]
+    async with ScriptedServer(*scripts) as server:
+        routes = '[gateway.routes]\nembedding = "up:first"\n[gateway.fallback]\nembedding = ["up:spare"]\n'
+        images = '[images]\nengine = "up:first"\nfallback = ["up:spare"]\n'
+        up = f'[engines.up]\nbase_url = "{server.url}"\nretry = {{attempts = 1}}\n'
+
+        def ask() -> None:
+            with Served(tmp_path / "p", f'engine = "echo"\n{images}{routes}{up}') as served:
+                for _ in range(2):
+                    body = {"model": "any", "input": "x", "prompt": "x"}
+                    got = httpx2.post(f"{served.base_url}/v1/{path}", json=body, timeout=WAIT_S)
+                    assert got.status_code == 200, got.text
+
+        await asyncio.to_thread(ask)
+    assert [request.body["model"] for request in server.requests] == ["first", "spare", "spare"]
 
 
 @pytest.mark.parametrize("caller", DIALECTS)

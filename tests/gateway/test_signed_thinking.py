@@ -340,7 +340,9 @@ async def _fill_and_wait() -> None:
         restored = await process.restore("ann", "openai-chat", asked)
         assert [len(message.parts) for message in restored.messages] == [1, 1, 2, 2, 2]
         assert (await process.restore("bob", "openai-chat", asked)) is asked
-    clock.advance(signatures.KEPT_S + 1)
+    clock.advance(7 * 86_400 - 1)  # docs/security.md: seven days
+    assert await signatures.Signatures(store, clock).restore("ann", "openai-chat", asked) is not asked
+    clock.advance(2)
     assert await signatures.Signatures(store, clock).restore("ann", "openai-chat", asked) is asked
 
 

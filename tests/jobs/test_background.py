@@ -9,7 +9,7 @@ import pytest
 
 from rondel import Agent, RondelError, tool
 from rondel.errors import EngineOverloaded
-from rondel.events import DIGEST_LINE_CHARS_MAX, Digest, DurableEvent, JobFinished, JobMode, TurnStarted
+from rondel.events import Digest, DurableEvent, JobFinished, JobMode, TurnStarted
 from rondel.jobs.background import JOBS_AT_ONCE, JOBS_OPEN_MAX, read_jobs
 from rondel.question import NO, YES
 from rondel.stores.memory import MemoryStore
@@ -60,7 +60,9 @@ async def test_a_digest_has_its_fields_and_one_line_of_at_most_120_characters():
         assert digest.id == (await jobs_of(app))[0].id
         assert clock.now() - 5 <= digest.at <= clock.now()
         assert digest.line.startswith("story completed: a long story.")
-        assert len(digest.line) == DIGEST_LINE_CHARS_MAX
+        assert len(digest.line) == 120
+        assert digest.line.endswith("…")
+        assert len(digest.summary) == 200
 
 
 def test_a_line_of_a_digest_is_one_line_and_says_what_failed():

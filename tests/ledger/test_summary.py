@@ -44,6 +44,8 @@ async def test_a_page_has_from_1_to_500_rows(bench: Bench):
         assert len((await ledger.summary(limit=0)).rows) == len((await ledger.summary(limit=-5)).rows) == 1
         assert len((await ledger.summary()).rows) == 50
         assert len((await ledger.summary(limit=10**9)).rows) == 60
+        await fill(ledger, 9, 60)
+        assert len((await ledger.summary(limit=10**9)).rows) == 500
 
 
 async def test_a_summary_can_be_of_one_model_and_of_some_days(bench: Bench):

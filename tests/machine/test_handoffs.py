@@ -101,10 +101,12 @@ def test_a_message_in_the_users_place_beside_calls_follows_their_results():
 
 def test_a_reply_with_calls_that_is_thrown_away_calls_nothing():
     """Trust 9: `again` was dropped silently, too."""
-    agent, engine = scripted(call("look"), "Done.", tools=[look], plugins=[Next("again", times=1)])
+    steps = (call("look"), call("look"), "Done.")
+    limits = Limits(tree_calls=1)  # what was thrown away does not count
+    agent, engine = scripted(*steps, tools=[look], plugins=[Next("again", times=1)], limits=limits)
     events, output = a_turn(agent)
     assert output == "Done."
-    assert [event.next for event in of(RoundFinished, events)] == ["again", "human"]
+    assert [event.next for event in of(RoundFinished, events)] == ["again", "human", "human"]
     assert [message.role for message in engine.prompts[1].messages] == ["user"]
 
 

@@ -58,6 +58,29 @@ async def test_a_conversation_overrides_options_nodes_and_parameters_and_others_
     assert notes[-1] == "options.temperature is the agent's own again"
 
 
+async def test_a_conversation_overrides_the_model_until_it_is_the_agent_s_own_again(tmp_path: Path):
+    """P24: the agent's model; kept in the journal, and shown by the trace."""
+    own, other = Scripted("Mine.", "Mine again."), Scripted("Hers.", "Hers again.", name="scripted:other")
+    path = tmp_path / "s.db"
+    async with App(helper(own), store=SqliteStore(path), make_engine=lambda name: other) as app:
+        conversation = app.conversation("c")
+        await conversation.set("model", "scripted:other")
+        assert (await (await conversation.send("hi")).result()).output == "Hers."
+        assert (await (await app.conversation("else").send("hi")).result()).output == "Mine."
+    async with App(helper(own), store=SqliteStore(path), make_engine=lambda name: other) as app:
+        conversation = app.conversation("c")
+        assert (await (await conversation.send("hi")).result()).output == "Hers again."
+        await conversation.set("model", None)
+        assert (await (await conversation.send("hi")).result()).output == "Mine again."
+        trace = await read_trace(app.store, "c")
+    rounds = [(node.name, node.output) for _, node in trace.walk() if node.kind == "round"]
+    assert rounds == [
+        ("scripted:other", "Hers."),
+        ("scripted:other", "Hers again."),
+        ("scripted:test", "Mine again."),
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [

@@ -242,7 +242,8 @@ def test_what_another_agent_said_is_sent_as_assistant():
 
 def test_every_piece_knows_the_path_to_its_source():
     """P10: ids on the way, so that an insertion shifts no path; what a plugin inserts leads to its entry."""
-    tree = Node("system", "Be kind.", "system", (Node("tone", " Softly."), Node("rules", " Obey.")))
+    own = Node("mine", " Mine.", source=("somewhere", "else"))
+    tree = Node("system", "Be kind.", "system", (Node("tone", " Softly."), Node("rules", " Obey."), own))
     position = Position(target="rules", text=" Now!")
     position.entry = "shout"
     agent, engine = scripted("Yes.", prompt=(tree, Node(HISTORY)), plugins=[position])
@@ -254,6 +255,7 @@ def test_every_piece_knows_the_path_to_its_source():
         "tone": ("prompts", "system", "children", "tone"),
         "shout-rules": ("plugins", "shout"),
         "rules": ("prompts", "system", "children", "rules"),
+        "mine": ("somewhere", "else"),
         HISTORY: ("prompts", HISTORY),
     }
 

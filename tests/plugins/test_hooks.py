@@ -86,7 +86,7 @@ def test_a_lifespan_that_is_no_context_manager_is_refused_when_the_class_is_made
 
 @pytest.mark.parametrize("disguised", [False, True])
 def test_an_async_on_event_sees_every_event_in_order_and_the_turn_waits_for_it(disguised: bool):
-    """Also where a decorator hides that it is async."""
+    """Trust 8: it was never awaited; also where a decorator hides that it is async."""
     seen: list[Event] = []
 
     class Slow(Plugin):
@@ -130,6 +130,7 @@ def test_an_async_on_event_that_raises_is_reported_and_the_turn_goes_on():
 
 
 async def test_async_listeners_of_the_ledger_hear_every_charge_in_order(bench: Bench, caplog: pytest.LogCaptureFixture):
+    """Trust 8, L04: they were never awaited."""
     heard: list[int] = []
 
     async def late(recorded: Any) -> None:

@@ -61,6 +61,16 @@ async def test_the_newest_messages_within_the_share_of_the_window_are_kept():
     assert messages == 12
 
 
+@pytest.mark.parametrize(("tokens", "kept"), [(345, 3), (346, 2)])
+async def test_seventy_percent_of_the_window_is_the_limit_to_the_token(tokens: int, kept: int):
+    """P16: 70 %."""
+    engine = Scripted("y" * 4 * 345, "z", facts=ModelFacts(window_tokens=1_000))
+    async with talking(Agent("helper", engine=engine)) as conversation:
+        await (await conversation.send("x" * 4 * tokens)).result()
+        await (await conversation.send("w" * 4 * 10)).result()
+    assert len(engine.prompts[1].history) == kept
+
+
 async def test_a_given_window_and_share_count_and_instructions_and_tools_take_their_part():
     """P16: the given window beats the model's; what is fixed is taken off first."""
 

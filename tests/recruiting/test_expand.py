@@ -53,6 +53,15 @@ def test_inputs_are_handed_on_to_agents_that_are_recruited_without_an_input():
     assert results[-1].result.text == "In Paris: Paris on day 3 is mild. Rome is warm."
 
 
+def test_a_default_stands_in_for_an_empty_value_and_an_unknown_agent_has_no_inputs():
+    """S06: the default is for a value that is missing or empty; the definitions of a missing agent are a soft error."""
+    words = '{{ .Input "city" "nowhere" }}, {{ .Input "day" "some day" }}, {{ .Inputs "nobody" }}'
+    form = Agent("form", template=words, inputs={"city": {"description": "a city"}, "day": {"description": "a day"}})
+    helper, _ = scripted(call("form", city="", day="Monday"), say("ok"), tools=["form"])
+    (finished,) = of(CallFinished, play(events_after("go"), helper, form))
+    assert finished.result.text == "nowhere, Monday, [error: no agent is named 'nobody']"
+
+
 def test_inputs_are_a_block_that_no_value_can_end():
     """S06: .Inputs are the values as a block, .Inputs "agent" the definitions of an agent."""
     agent = Agent(

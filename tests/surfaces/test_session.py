@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rondel import Agent, App, Command, Plugin, RondelError
+from rondel import Agent, App, Command, Plugin, Prompt, RondelError, tool
 from rondel.contracts.command import Chat, Choices, Clip, Document, Draft, Outline, Output, Table
 from rondel.contracts.surface import Surface
 from rondel.events import QuestionAnswered
@@ -62,6 +62,12 @@ async def count(chat: Chat, rest: str) -> Output:
     return f"{chat.person.id} typed {len(rest.split())} words"
 
 
+@tool(background=True)
+async def report() -> str:
+    "Make a report."
+    return "it has 42 rows"
+
+
 class Counting(Plugin):
     commands = [Command("words", "count words", count), Command("help", "never called", count)]
 
@@ -77,7 +83,7 @@ class Bench:
         agent = Agent(
             "helper",
             engine=Scripted(*steps),  # type: ignore[arg-type]
-            tools=[ask_user, calculate],
+            tools=[ask_user, calculate, report],
             plugins=[Counting()],
             description="Helps.",
         )
@@ -176,6 +182,25 @@ async def test_the_history_of_a_conversation_is_shown_when_it_is_opened(bench: B
         await chat.type("/resume c")
         assert chat.text.count("A long time ago.") == before + 1
         assert chat.text.endswith("Nothing was interrupted; type a message to continue.")
+
+
+async def test_what_a_model_reads_of_a_background_job_is_not_shown(bench: Bench):
+    """B01: neither as it happens nor in the history."""
+    told: list[str] = []
+
+    def answer(prompt: Prompt) -> str:
+        told.append(str(prompt.messages))
+        return "As I said."
+
+    async with bench(call("report"), "It has begun.", answer) as chat:
+        await chat.type("report, please")
+        await chat.session.app.drain()
+        await chat.type("and?")
+        assert "report completed: it has 42 rows" in told[0]
+        await chat.type("/new")
+        await chat.type("/resume c")
+        assert chat.text.count("As I said.") == 2
+        assert "Note of the system" not in chat.text
 
 
 async def test_help_lists_shared_commands_the_surface_s_own_the_plugins_and_its_tips(bench: Bench):

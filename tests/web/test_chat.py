@@ -341,3 +341,30 @@ async def test_two_tabs_that_send_at_once_both_get_their_answer(browser: Browser
                 for text in ("from tab 0", "from tab 1", "First answer."):
                     await expect(column).to_contain_text(text)
                 await expect(tab.locator(".bubble")).to_have_count(3)
+
+
+@pytest.mark.parametrize("mode", ["background", "inline"])
+async def test_the_end_of_a_background_job_is_a_note_and_no_message_of_the_person(browser: Browser, mode: Any):
+    """B01: what the model reads of it is not for people, neither as it happens nor when the page is loaded again."""
+    go = asyncio.Event()
+
+    @tool(background=mode)
+    async def report() -> str:
+        "Make a report."
+        await go.wait()
+        return "it has 42 rows"
+
+    model = Scripted(call("report"), "It has begun.", "As I said.")
+    async with site(Agent("a", engine=model, tools=[report])) as made, visit(browser, made) as page:
+        await send(page, "Report!")
+        await sees(page, "It has begun.")
+        go.set()
+        await expect(page.get_by_text("Background job done: it has 42 rows")).to_be_visible()
+        if mode == "background":
+            await send(page, "And?")
+        await sees(page, "As I said.")
+        said = ["Report!", "And?"] if mode == "background" else ["Report!"]
+        await expect(page.locator(".bubble")).to_have_text(said)
+        await page.reload()
+        await sees(page, "As I said.")
+        await expect(page.locator(".bubble")).to_have_text(said)

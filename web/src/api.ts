@@ -19,7 +19,7 @@ export interface Part {
   citations?: Citation[];
 }
 export interface Citation { url?: string; title?: string; quote?: string; path?: string; line?: number; page?: number; number?: number }
-export interface Message { role: string; parts?: Part[]; id?: string; author?: string }
+export interface Message { role: string; parts?: Part[]; id?: string; author?: string; shown?: boolean }
 export interface Event { type: string; [key: string]: any }
 export interface Entry { seq: number; at: number; event: Event }
 export interface AgentInfo {

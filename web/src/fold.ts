@@ -58,7 +58,7 @@ export function applyEntry(c: Conversation, entry: Entry): void {
       break;
     }
     case "message_queued":
-      if (!event.quiet) turn.items.push({ kind: "user", key, message: event.message as Message, queued: true });
+      if (!event.quiet && event.message.shown !== false) turn.items.push({ kind: "user", key, message: event.message as Message, queued: true });
       break;
     case "inbox_taken":
       for (const item of turn.items) if (item.kind === "user" && (event.ids as string[]).includes(item.message.id ?? "")) item.queued = false;
@@ -176,6 +176,7 @@ function startTurn(c: Conversation, event: Event, at: number): Turn {
 }
 
 function addMessage(c: Conversation, turn: Turn, message: Message, key: string): void {
+  if (message.shown === false) return; // for the model only, such as the result of a job, which has its own note
   if (message.role === "user") {
     if ((message.author ?? "").startsWith("plugin:")) note(turn, key, "info", textOf(message.parts));
     else turn.items.push({ kind: "user", key, message, queued: false });

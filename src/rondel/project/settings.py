@@ -304,7 +304,7 @@ class ModeSettings(Value, frozen=True):
     agent: str = ""
     model: str = ""
     instructions: str = ""
-    options: dict[str, Any] = {}
+    options: Options = Options()
 
 
 class DiscordSettings(_Discreet, frozen=True):

@@ -235,7 +235,8 @@ class Session:
         self._watching = self._group.create_task(self._watch(watcher))
         transcript = await conversation.transcript()
         open_calls = [one.call for one in transcript.calls.values()]
-        self._surface.show_history(() if same else transcript.messages, open_calls)
+        earlier = () if same else [message for message in transcript.messages if message.shown]
+        self._surface.show_history(earlier, open_calls)
         if transcript.questions:
             self._ask(transcript.questions[0])
         elif resumes:

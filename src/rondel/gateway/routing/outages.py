@@ -59,21 +59,25 @@ class Outages:
         self._known: OrderedDict[str, Outage] = OrderedDict()
 
     def order(self, candidates: list[Candidate]) -> tuple[list[Candidate], tuple[str, ...]]:
-        """Return the candidates with those last that are down, and a warning for each of these. An engine whose pause
-        is over is asked, and stays down for other requests meanwhile."""
-        if not self._known or len(candidates) < 2:
+        """Return the candidates with those last that are down, and a warning for each of these."""
+        down = self.down_among([candidate.account for candidate in candidates])
+        if not down:
             return candidates, ()
+        return sorted(candidates, key=lambda candidate: candidate.account in down), tuple(down.values())
+
+    def down_among(self, accounts: Sequence[str]) -> dict[str, str]:
+        """Return those that are down, each with a warning; none if all are, because one must be asked. An engine whose
+        pause is over is asked, and stays down for other requests meanwhile."""
+        if not self._known or len(accounts) < 2:
+            return {}
         now = self._now()
-        down = [(candidate, outage) for candidate in candidates if (outage := self._down(candidate.account, now))]
-        if not down or len(down) == len(candidates):
-            return candidates, ()
-        late = [candidate for candidate, _ in down]
-        told = tuple(
-            f"{candidate.account!r} was not asked: it was {outage.why} ({outage.failures} in a row) and is tried again "
+        down = {
+            account: f"{account!r} was not asked: it was {outage.why} ({outage.failures} in a row) and is tried again "
             f"in {outage.until - now:.0f} s"
-            for candidate, outage in down
-        )
-        return [*(candidate for candidate in candidates if candidate not in late), *late], told
+            for account in accounts
+            if (outage := self._down(account, now))
+        }
+        return {} if down.keys() >= set(accounts) else down
 
     def failed(self, account: str, error: EngineError) -> None:
         """Record a failure before the first token. Failures caused by the prompt or the key are ignored."""

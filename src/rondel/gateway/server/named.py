@@ -66,11 +66,14 @@ class NamedEngines(Generic[E]):
         self, request: Request, record: Record, permit: Permit, call: Callable[[str, E], Awaitable[R]]
     ) -> tuple[str, R]:
         """Call engines until one answers; return its name and its answer. Raises Refused or an EngineError."""
-        names = self.names(request)
-        if not permit.allows(names[0]):
-            raise Refused(403, f"the key {request.key!r} may not use {names[0]!r}; ask the person who gave it to you")
+        wanted, *_ = named = self.names(request)
+        if not permit.allows(wanted):
+            raise Refused(403, f"the key {request.key!r} may not use {wanted!r}; ask the person who gave it to you")
+        names = [name for name in named if permit.allows(name)]
+        down = self._outages.down_among(names)
+        record.warnings += tuple(down.values())
         failure: EngineError | None = None
-        for name in (name for name in names if permit.allows(name)):
+        for name in sorted(names, key=down.__contains__):
             record.engine = name
             record.attempts += 1
             try:

@@ -514,7 +514,11 @@ class DiscordBot:
 
     async def report(self, delivery: Delivery, digest: Digest) -> str:
         """Return what people read of a job that is over."""
-        summary = await summarize(self.app, self.settings.summary_engine, digest, delivery.pending.scope)
+        pending, person = delivery.pending, delivery.pending.person
+        scope = msgspec.structs.replace(
+            pending.scope, person=person.id, roles=person.roles, conversation=pending.conversation, agent=pending.agent
+        )
+        summary = await summarize(self.app, self.settings.summary_engine, digest, scope)
         return f"**{digest.name}** {'is done' if digest.success else 'has failed'}: {summary}"
 
     async def tell_denied(self, pending: Pending, why: str) -> None:

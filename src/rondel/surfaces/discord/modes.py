@@ -12,10 +12,13 @@ import msgspec
 from ...app.app import App
 from ...errors import RondelError, nearest
 from ...project.settings import DiscordSettings, ModeSettings
+from ...text.document import Checker, Document
 from ...values import Options
 from .gate import Chosen
 
 NAMESPACE = "discord.modes"
+
+_UNSET = Options()
 
 
 class Modes:
@@ -39,7 +42,7 @@ class Modes:
 
     async def save(self, name: str, mode: ModeSettings) -> None:
         """Keep a mode; it survives a restart."""
-        _options(mode.options)
+        mode = Checker(Document("", {})).build(ModeSettings, msgspec.json.decode(msgspec.json.encode(mode)))
         if mode.agent:
             self._app.registry.resolve(mode.agent)
         self._modes[name] = mode
@@ -68,8 +71,8 @@ class Modes:
             changes["prompt"] = mode.instructions
         if mode.model:
             changes["engine"] = mode.model
-        if mode.options:
-            changes["options"] = _options(mode.options)
+        if mode.options != _UNSET:
+            changes["options"] = _merged(base.options, mode.options)
         self._count += 1
         suffix = "" if self._count == 1 or not registry.knows_agent(f"{base.name}-{chosen.mode}") else f"-{self._count}"
         made = f"{base.name}-{chosen.mode}{suffix}"
@@ -90,8 +93,7 @@ class Modes:
         return registry.agent(self._default).name
 
 
-def _options(given: dict[str, Any]) -> Options:
-    try:
-        return msgspec.convert(given, Options)
-    except msgspec.ValidationError as error:
-        raise RondelError(f"the options of a mode are wrong: {error}") from None
+def _merged(base: Options, over: Options) -> Options:
+    """Return the agent's options with those that a mode sets."""
+    given = {name: getattr(over, name) for name in Options.__struct_fields__}
+    return msgspec.structs.replace(base, **{k: v for k, v in given.items() if v != getattr(_UNSET, k)})

@@ -191,11 +191,19 @@ async def sync(tree: app_commands.CommandTree[Any]) -> None:
         log.error("the slash commands cannot be registered: %s", error)
 
 
+def _has_new_text(event: discord.RawMessageUpdateEvent) -> bool:
+    """Whether a person has edited the text. Discord sends the same event when it adds the preview of a link."""
+    if event.cached_message is not None:
+        return event.cached_message.content != event.message.content
+    return event.message.edited_at is not None
+
+
 def listen(bot: DiscordBot) -> None:
     """Hear the client's events, besides the handlers that it has."""
 
     async def on_raw_message_edit(event: discord.RawMessageUpdateEvent) -> None:
-        await bot.on_message_edit(event.message)
+        if _has_new_text(event):
+            await bot.on_message_edit(event.message)
 
     async def on_raw_message_delete(event: discord.RawMessageDeleteEvent) -> None:
         await bot.on_message_delete(event.message_id)
