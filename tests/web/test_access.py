@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import httpx2
 import pytest
 
 from rondel import Agent, tool
+from rondel.gateway.relay.record import Record
 from rondel.project.settings import KeySettings
 from rondel.surfaces.web.observe import LISTED_MAX
 from rondel.surfaces.web.people import COOKIE, SESSIONS_MAX, WRONG_MAX
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Scripted, call
 from rondel.text.schedule import parse
-from tests.web.served import WAIT_S, site
+from rondel.tools.ask_user import ask_user
+from tests.web.served import WAIT_S, read_events, site
 
 KEYS = {
     "ann-laptop": KeySettings(key="ann-secret", person="ann"),
@@ -256,6 +259,37 @@ async def test_a_key_that_was_revoked_or_changed_ends_its_stream(
             assert [name async for name, _ in events]  # what was stored, then the end
 
 
+async def test_a_revoked_key_ends_its_stream_of_requests_although_they_never_pause(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rondel.surfaces.web.observe.PING_S", 0.05)
+    async with (
+        site(Agent("a", engine=Scripted()), keys=KEYS) as made,
+        asyncio.timeout(WAIT_S),
+        made.client.stream("GET", "/api/requests/events", headers=ROOT) as answer,
+    ):
+        lines = answer.aiter_lines()
+        await anext(lines)  # it watches
+        made.set_keys({"bob": KEYS["bob"]})
+        made.records.add(Record("first", 0.0, "openai-chat"))
+        count = 0
+        async for _ in read_events(lines):
+            made.records.add(Record("next", 0.0, "openai-chat"))
+            count += 1
+        assert count
+
+
+async def test_a_stranger_cannot_fill_memory_with_a_log_in():
+    async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
+        answer = await made.client.post("/api/session", json={"key": "k" * 20_000})
+        assert (answer.status_code, answer.json()["error"]) == (413, "the body is larger than 16 KB; send less")
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            for _ in range(1_000):
+                yield b" " * 1_000
+
+        named = {"content-type": "application/json"}
+        assert (await made.client.post("/api/session", content=pieces(), headers=named)).status_code == 413
+
+
 async def test_the_page_and_its_files_have_a_strict_policy():
     async with site(Agent("a", engine=Scripted())) as made:
         answer = await made.client.get("/", headers={"accept": "text/html"})
@@ -318,6 +352,40 @@ async def test_no_door_leads_to_an_agent_or_a_model_that_a_key_may_not_use():
             assert answer.status_code == 403, path
         assert (await made.client.get(f"/api/conversations/{id}", headers=GUEST)).status_code == 200
     assert big.prompts == []
+
+
+@pytest.mark.parametrize("door", ["a2a", "a2a-answer", "agui", "agui-answer"])
+async def test_no_protocol_leads_to_the_engine_that_another_key_has_chosen(door: str):
+    """A person may have several keys. A conversation keeps its engine, and each key is checked against it."""
+    keys = {
+        "full": KeySettings(key="full-secret", person="ann"),
+        "guest": KeySettings(key="guest-secret", person="ann", models=("agent:helper", "small")),
+    }
+    full = {"authorization": "Bearer full-secret"}
+    asks = call("ask_user", question="Which?") if "answer" in door else "Fine."
+    big, small = Scripted(asks, *["Fine."] * 3, name="big"), Scripted(name="small")
+    agent = Agent("helper", engine=small, tools=[ask_user])
+    made_engines = {"big": big, "small": small}
+    async with site(agent, keys=keys, make_engine=made_engines.__getitem__) as made:
+        id = await made.start("helper", headers=full)
+        await made.json("POST", f"/api/conversations/{id}/engine", {"engine": "big"}, headers=full)
+        turn = (await made.json("POST", f"/api/conversations/{id}/messages", {"text": "Hi"}, headers=full))["turn"]
+        await made.ended(id, turn, headers=full)
+        asked = len(big.prompts)
+        message: dict[str, object] = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "More"}]}
+        message |= {"taskId": f"{id}~{turn}"} if "answer" in door else {"contextId": id}
+        rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+        run: dict[str, object] = {"threadId": id, "runId": "1", "messages": []}
+        if door == "agui-answer":
+            (question,) = await made.json("GET", f"/api/conversations/{id}/questions", headers=full)
+            resolved = {"interruptId": question["id"], "status": "resolved", "payload": {"answer": "This"}}
+            run |= {"resume": [resolved]}
+        else:
+            run |= {"messages": [{"id": "1", "role": "user", "content": "More"}]}
+        path, body = ("/a2a/helper", rpc) if door.startswith("a2a") else ("/agui/helper", run)
+        answer = await made.client.post(path, json=body, headers={**GUEST, "a2a-version": "1.0"})
+        assert "may not use 'big'" in answer.text
+        assert len(big.prompts) == asked
 
 
 async def test_what_is_said_through_any_door_counts_for_the_key():

@@ -31,7 +31,18 @@ from .models import Offer
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Caller, Gate, People
-from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
+from .route import (
+    BODY_BYTES_MAX,
+    STRANGERS_BYTES_MAX,
+    Call,
+    Nothing,
+    Problem,
+    Route,
+    encode,
+    read_body,
+    read_query,
+    respond,
+)
 from .work import Works
 
 log = logging.getLogger("rondel.web")
@@ -162,7 +173,8 @@ class WebApp:
                 if route.rights == "admin" and ADMIN not in caller.person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
-            body = Nothing() if route.reads_body else await read_body(request, route.body)
+            bytes_max = STRANGERS_BYTES_MAX if route.rights == "public" else BODY_BYTES_MAX
+            body = Nothing() if route.reads_body else await read_body(request, route.body, bytes_max)
             call = Call[Any, Any](self.app, self, request, caller, body, query)
             return respond(await route.handler(call))
         except RondelError as error:
