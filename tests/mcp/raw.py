@@ -93,7 +93,7 @@ def call(id: object, name: str, arguments: dict[str, object], meta: dict[str, ob
         case "huge":
             result(id, "x" * (50 << 20))
         case "flood":
-            threading.Thread(target=flood, args=(meta.get("progressToken"),), daemon=True).start()
+            threading.Thread(target=flood, args=(meta.get("progressToken"), arguments.get("how")), daemon=True).start()
         case "twice":
             result(id, "first")
             result(id, "second")
@@ -122,8 +122,10 @@ def garbage(id: object, how: object) -> None:
         send({"jsonrpc": "2.0", "id": id, "result": {"content": "not a list", "isError": 7}})
 
 
-def flood(token: object) -> None:
+def flood(token: object, how: object) -> None:
     step = 0
+    while how == "lines":
+        sys.stdout.write("\nstill working" * 5_000)
     while True:
         step += 1
         params = {"progressToken": token, "progress": step, "message": "more"}
