@@ -392,7 +392,7 @@ class DiscordBot:
         conversation = self.app.conversation(id, agent=agent)
         await self.use_engine(conversation, chosen.model)
         words = text if place.is_dm or is_private else f"{tidy_name(person.display_name).replace(':', ' ')}: {text}"
-        where = {"discord": {"channel": place.channel, "message": interaction.id, "person": person.id}}
+        where = {"discord": {"channel": place.channel, "message": interaction.id}}
         content = user(words, id=f"discord-{interaction.id}", author=str(person.id), opaque=where)
         names = ((person.id, person.display_name, person.name),)
         gathered = await self._with_hooks(Gathered(content, (), names))

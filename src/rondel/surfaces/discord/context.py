@@ -118,7 +118,7 @@ class Gatherer:
         parts: list[Text | Media] = [Text(words)]
         for attachment in message.attachments[:10]:
             parts.append(await self._attached(attachment, sum(isinstance(part, Media) for part in parts)))
-        where = {"channel": message.channel.id, "message": message.id, "person": message.author.id}
+        where = {"channel": message.channel.id, "message": message.id}
         author = str(message.author.id)
         return Message("user", tuple(parts), id=message_id(message.id), author=author, opaque={KEY: where})
 
@@ -190,7 +190,7 @@ def edited(content: Message, text: str) -> Message:
 
 
 def origin_of(messages: Sequence[Message]) -> dict[str, Any]:
-    """Return where the newest message from Discord was written: ids of its channel, the message and the person."""
+    """Return where the newest message from Discord was written: the ids of its channel and of the message."""
     for message in reversed(messages):
         if "channel" in (where := message.opaque.get(KEY, {})):
             return where
