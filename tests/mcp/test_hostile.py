@@ -13,7 +13,7 @@ from rondel.events import Outcome
 from rondel.mcp import stdio
 from rondel.mcp.remote import checked_tool
 from rondel.testing import call, say
-from rondel.values import ToolResult
+from rondel.values import Media, ToolResult
 
 from .helpers import agent_with, links_of, model_of, outcome, raw, results, tell
 
@@ -88,6 +88,17 @@ async def test_a_result_of_many_parts_is_cut_as_one_is() -> None:
     (result,) = model_of(agent).prompts[1].messages[-1].parts
     assert isinstance(result, ToolResult)
     assert len(result.parts) <= 1_001
+
+
+async def test_a_picture_is_what_its_bytes_are() -> None:
+    """A provider refuses a prompt with a picture that is none, and every later one of the conversation."""
+    agent = agent_with(raw(), steps=[call("mcp-raw-garbage", how="pictures"), say("ok")])
+    async with App(agent) as app:
+        await tell(app)
+    (result,) = model_of(agent).prompts[1].messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert [part.mime for part in result.parts if isinstance(part, Media)] == ["image/png"]
+    assert result.text.count("[image left out: it is none of PNG, JPEG, GIF and WebP]") == 3
 
 
 async def test_tools_with_impossible_schemas_are_left_out_and_named() -> None:

@@ -12,6 +12,7 @@ import aiohttp
 import discord
 import msgspec
 
+from ...files.media import image_type
 from ...text.attached import decoded, fenced
 from ...values import Media, Message, Text, Value, system
 from .cards import text_of
@@ -151,7 +152,10 @@ class Gatherer:
             log.info("attachment %s cannot be read: %s", attachment.id, error)
             return named
         if is_image:
-            return Media("image", kind, data=data, name=tidy_name(attachment.filename))
+            # The sender chose the type that Discord tells. A provider refuses a picture that is none, and every later
+            # prompt of the conversation with it.
+            mime = image_type(data)
+            return Media("image", mime, data=data, name=tidy_name(attachment.filename)) if mime else named
         text = decoded(data)
         return named if text is None else Text("\n\n" + fenced(f"Attached: {tidy_name(attachment.filename)}", text))
 
