@@ -190,6 +190,32 @@ async def test_only_a_known_proxy_says_where_a_log_in_comes_from(proxies: tuple[
         assert ("Secure" in other.headers.get("set-cookie", "")) == bool(proxies)
 
 
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["2001:db8:1:1::{n:x}"],
+        ["2001:db8::2", "2001:DB8::2", "2001:0db8:0::2", "[2001:db8:0:0::2]:{n}"],
+        ["::ffff:198.51.100.7", "198.51.100.7"],
+    ],
+)
+async def test_one_caller_has_one_address_however_it_is_written(addresses: list[str]):
+    """A caller with IPv6 has a whole network of addresses."""
+    async with site(Agent("a", engine=Scripted()), keys=KEYS, proxies=("127.0.0.1",)) as made:
+        found: list[int] = []
+        for n in range(WRONG_MAX + 1):
+            headers = {"x-forwarded-for": addresses[n % len(addresses)].format(n=n)}
+            found.append((await made.client.post("/api/session", json={"key": "guess"}, headers=headers)).status_code)
+        assert found == [401] * WRONG_MAX + [429]
+
+
+async def test_only_an_admin_reads_where_the_engine_was_set():
+    about = {"hints": ("set it in /home/root/rondel.toml",)}
+    async with site(Agent("a", engine=Scripted()), keys=KEYS, about=about) as made:
+        assert (await made.json("GET", "/api/me", headers=ROOT))["hints"] == list(about["hints"])
+        me = await made.json("GET", "/api/me", headers=ANN)
+        assert (me["engine_why"], me["hints"]) == ("the owner of this server chose it", [])
+
+
 async def test_what_a_proxy_passes_on_as_an_address_is_bounded():
     async with site(Agent("a", engine=Scripted()), keys=KEYS, proxies=("127.0.0.1",)) as made:
         for n in range(WRONG_MAX + 1):
