@@ -17,6 +17,7 @@ from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Scripted, call
 from rondel.text.schedule import parse
 from rondel.tools.ask_user import ask_user
+from rondel.values import Person
 from tests.web.served import WAIT_S, read_events, site
 
 KEYS = {
@@ -241,6 +242,16 @@ async def test_the_sessions_of_one_key_lock_no_one_out():
         assert [await me(cookie) for cookie in (anns, *bobs[:3], bobs[-1], newest)] == [200, 401, 401, 200, 200, 200]
         (mine,) = await made.json("GET", "/api/sessions", headers=anns)
         assert mine["key"] == "ann-laptop"
+
+
+async def test_the_new_conversations_of_one_person_cost_no_one_else_theirs():
+    async with site(Agent("a", engine=Scripted("Hello.")), keys=KEYS) as made:
+        anns = await made.start(headers=ANN)
+        bobs = [await made.start(headers=BOB) for _ in range(3)]
+        for n in range(20_000):  # as `POST /api/conversations` does
+            made.web.add_new(f"new-{n}", Person("bob"), "a")
+        assert (await made.client.get(f"/api/conversations/{bobs[0]}", headers=BOB)).status_code == 404
+        await made.say(anns, "Hello", headers=ANN)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ from .work import Works
 log = logging.getLogger("rondel.web")
 
 SAID_CHARS_MAX = 500
-NEW_MAX = 10_000  # conversations that were created and have no message yet
+NEW_MAX = 1_000  # conversations of a person that were created and have no message yet
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
     *conversations.ROUTES,
@@ -102,7 +102,8 @@ class WebApp:
         self.people = People(app.store, app.clock)
         self.feeds = Feeds(app.clock)
         self.works = Works(app.clock)
-        self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
+        self._new: dict[str, OrderedDict[str, str]] = {}
+        """The agents of conversations without a message, by person: nobody can use up the room of others."""
         self.busy_threads: set[str] = set()
         """The conversations in which a run of a protocol is about to start or is under way."""
         self._page = PageFiles()
@@ -130,18 +131,20 @@ class WebApp:
     # --- conversations without a message ------------------------------------------------------------------------------
 
     def add_new(self, id: str, person: Person, agent: str) -> None:
-        self._new[id] = (person.id, agent)
-        while len(self._new) > NEW_MAX:
-            self._new.popitem(last=False)
+        own = self._new.setdefault(person.id, OrderedDict())
+        own[id] = agent
+        while len(own) > NEW_MAX:
+            own.popitem(last=False)
 
     def is_new(self, id: str, person: Person) -> bool:
-        return self._new.get(id, ("", ""))[0] == person.id and id in self._new
+        return id in self._new.get(person.id, ())
 
     def new_agent(self, id: str) -> str:
-        return self._new.get(id, ("", ""))[1]
+        return next((own[id] for own in self._new.values() if id in own), "")
 
     def forget_new(self, id: str) -> None:
-        self._new.pop(id, None)
+        for own in self._new.values():
+            own.pop(id, None)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
