@@ -179,6 +179,19 @@ def text_of(parts: Iterable[Part]) -> str:
     return "".join([part.text for part in parts if type(part) is Text])
 
 
+def size_of(parts: Iterable[Part]) -> int:
+    """Return how much memory texts and files need, roughly: their characters and bytes."""
+    size = 0
+    for part in parts:
+        if isinstance(part, Text):
+            size += len(part.text)
+        elif isinstance(part, Media):
+            size += len(part.data)
+        elif isinstance(part, ToolResult):
+            size += size_of(part.parts)
+    return size
+
+
 def system(text: str, **fields: Any) -> Message:
     """Return a system message."""
     return Message("system", (Text(text),), **fields)

@@ -167,6 +167,10 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
             "[gateway.keys.a]\nkey = 'x'\n[gateway.keys.b]\nkey = 'x'",
             "4: the keys 'a' and 'b' are the same; change one",
         ),
+        (
+            "[gateway.keys.user]\nkey = 'x'",
+            "1: the key 'user' has the name of the person at this machine, and would show their conversations; ",
+        ),
         ("gateway = 3", "1: 'gateway' must be a table of keys and values, not 3"),
     ],
 )

@@ -314,5 +314,13 @@ def test_an_endless_answer_is_cut() -> None:
 def test_the_models_that_can_talk_are_found_in_either_list() -> None:
     assert chat_models(b'{"data": [{"id": "bge-m3"}, {"id": "llama"}], "object": "list"}') == ["llama"]
     assert chat_models(b'{"models": [{"name": "qwen3:8b"}, {"name": "nomic-embed-text"}]}') == ["qwen3:8b"]
-    for nonsense in (b"", b"<html>", b"[]", b'{"data": 3}', b'{"data": [{"id": 3}]}', b"\xff"):
+    for nonsense in (
+        b"",
+        b"<html>",
+        b"[]",
+        b'{"data": 3}',
+        b'{"data": [{"id": 3}]}',
+        b"\xff",
+        b'{"a":' + b"[" * 100_000,
+    ):
         assert chat_models(nonsense) == []

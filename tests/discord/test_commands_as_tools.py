@@ -11,10 +11,13 @@ import discord
 import pytest
 from discord import app_commands
 
+from rondel import Agent
+from rondel.contracts.clock import VirtualClock
 from rondel.discord import RondelClient
 from rondel.surfaces.discord.captured import describe
 from rondel.testing import call
 from rondel.testing.discord import permission_bits
+from rondel.tools.schedule import schedule
 from rondel.values import ToolResult
 
 from .harness import World, loopback
@@ -186,6 +189,33 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
             shown = await world.answers(5)
             assert shown[3] == "Porto: sunny for 2 day(s), says Bob in Community"
             assert mods.name == "mods"
+
+
+async def test_a_scheduled_command_has_the_rights_of_the_person_who_scheduled_it():
+    """Whoever spoke last in the channel has nothing to do with it."""
+    clock = VirtualClock()
+    async with loopback() as world:
+        eve = world.discord.person("eve_x", "Eve")
+        await world.discord.join(world.guild, eve)
+        steps = [
+            call("schedule", say="Ban Eve.", at="in 20m"),
+            "Later.",
+            "Hello, Ann.",
+            call("ban", who="Eve"),
+            "I could not.",
+        ]
+        agents = [Agent("helper", engine=world.engine, tools=[schedule])]
+        made, general = client(world, tools), [world.general.id]
+        async with world.running(*steps, agents=agents, clock=clock, client=made, commands=["*"], whitelist=general):
+            await world.say("ban Eve in 20 minutes", world.bob)
+            assert await world.answers() == ["Later."]
+            await world.say("good morning")  # Ann owns the server
+            assert await world.answers(2) == ["Later.", "Hello, Ann."]
+            clock.advance(21 * 60)
+            while len(world.engine.prompts) < len(steps):
+                await asyncio.sleep(0.001)
+            assert "Bob does not have permission to use /ban" in results(world)[-1].text
+            assert not any("banned" in text for text in await world.answers(2))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rondel import Agent
+from rondel.surfaces.discord.bot import MENTIONED_MAX
 from rondel.surfaces.discord.context import AROUND_CHARS_MAX, IMAGE_BYTES_MAX, IMAGES_MAX, TEXT_BYTES_MAX
 from rondel.testing import Scripted
 from rondel.values import Media, ModelFacts
@@ -109,6 +110,19 @@ async def test_names_go_in_and_mentions_come_out():
             assert world.discord.world.pings[answer_id] == set()
 
 
+async def test_so_many_names_of_an_answer_are_looked_up():
+    """A model that writes thousands of names must not hold up the bot in a server with thousands of members."""
+    async with loopback() as world:
+        for name in ("zoe", "late"):
+            await world.discord.join(world.guild, world.discord.person(name))
+        names = " ".join(f"@n{number}" for number in range(MENTIONED_MAX))
+        async with world.running(f"@zoe {names} @late", context_messages=0):
+            await world.say("@bot whom do you know?")
+            (shown,) = await world.answers()
+            assert shown.startswith("<@")
+            assert shown.endswith(f"{names} @late")
+
+
 async def test_images_are_seen_texts_are_read_and_other_files_are_named():
     """A09: image attachments only become image parts, when the engine sees."""
     files = {
@@ -116,6 +130,7 @@ async def test_images_are_seen_texts_are_read_and_other_files_are_named():
         "notes.txt": (b"remember the milk", "text/plain"),
         "song.mp3": (b"\0\1\2", "audio/mpeg"),
         "data.bin": (b"\0\1\2\3", "application/octet-stream"),
+        "lie.png": (b"not a picture at all", "image/png"),
     }
     async with loopback() as world:
         async with world.running("A cat.", "Blind.", context_messages=0):
@@ -127,6 +142,7 @@ async def test_images_are_seen_texts_are_read_and_other_files_are_named():
             assert "remember the milk" in text
             assert "[Attached: song.mp3, audio/mpeg, 3 bytes]" in text
             assert "[Attached: data.bin, application/octet-stream, 4 bytes]" in text
+            assert "[Attached: lie.png, image/png, 20 bytes]" in text
         blind = Scripted("Blind.", facts=ModelFacts(images=False))
         async with world.running(agents=[Agent("helper", engine=blind)], context_messages=0):
             await world.say("@bot look again", files=files)

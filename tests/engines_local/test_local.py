@@ -590,6 +590,12 @@ def test_a_call_that_is_cut_off_is_broken_and_says_how_it_came() -> None:
     assert (call.name, call.arguments, call.broken) == ("add", {}, '{"a": 1, "b')
 
 
+def test_a_call_whose_arguments_are_nested_without_end_is_broken() -> None:
+    deep = '{"a": ' + "[" * 10_000 + "]" * 10_000 + "}"
+    (call,) = read(['{"tool": "add", "arguments": ' + deep + "}"]).message.calls
+    assert (call.name, call.arguments, call.broken) == ("add", {}, deep)
+
+
 def test_words_that_are_cut_off_are_kept() -> None:
     assert read(['{"say": "The weather is fi'], cut=True).text == "The weather is fi"
     assert read(['{"sa'], cut=True).text == ""

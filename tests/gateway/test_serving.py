@@ -243,6 +243,9 @@ async def test_who_wants_another_protocol_is_answered_in_this_one():
             assert (await caller.ask(data))[1] == b"POST /v1/x a=b hello"
         assert (await caller.answer())[1] == b"POST /v1/x a=b hello"
         assert (await caller.ask(web_socket))[1] == b"GET /  "
+        old = await served.call()
+        head, _ = await old.ask(web_socket.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert "connection: close" in head.lower(), "a caller of HTTP/1.0 waits for the end of the connection"
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
 import time
+import warnings
+import zlib
 
 import pytest
 from PIL import Image
@@ -94,6 +97,16 @@ def test_a_broken_or_huge_picture_is_not_shown() -> None:
     assert picture_for(whole[:-40], "sixel") is None
     assert picture_for(b"\x89PNG\r\n\x1a\n" + b"\0" * 100, "sixel") is None
     assert picture_for(png(Image.new("1", (10_000, 10_000))), "sixel") is None
+
+
+def test_nothing_is_printed_about_a_picture_that_is_not_quite_right() -> None:
+    whole = png(Image.new("RGB", (30, 30), "red"))
+    about = b"acTL" + bytes(8)  # an animation of no pictures, of which Pillow warns
+    wrong = whole[:33] + struct.pack(">I", 8) + about + struct.pack(">I", zlib.crc32(about)) + whole[33:]
+    with warnings.catch_warnings(record=True) as printed:
+        warnings.simplefilter("always")
+        assert picture_for(wrong, "sixel") is not None
+    assert not printed
 
 
 @pytest.mark.parametrize(("term", "protocol"), [("foot", "sixel"), ("mlterm-256color", "sixel"), ("xterm", "")])

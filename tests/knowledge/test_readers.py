@@ -127,7 +127,7 @@ def bomb() -> bytes:
     return buffer.getvalue()
 
 
-def zipped(**members: str) -> bytes:
+def zipped(**members: str | bytes) -> bytes:
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, text in members.items():
@@ -204,6 +204,7 @@ LAUGHS = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>'
         ("a.docx", b"PK\3\4 broken", "is not a Word document"),
         ("a.docx", zipped(a_txt="x"), "but not a Word document"),
         ("a.docx", zipped(word__document_xml=LAUGHS), "has a document type"),
+        ("a.docx", zipped(word__document_xml=LAUGHS.encode("utf-16")), "has a document type"),
         ("a.docx", zipped(word__document_xml="<a><b></a>"), "is not a Word document"),
         ("a.json", b'{"a": ', "is not JSON"),
         ("a.json", b"[" * 100_000, "(is not JSON|nested too deeply)"),
@@ -215,6 +216,28 @@ LAUGHS = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>'
 def test_a_file_that_cannot_be_read_is_one_sentence(name: str, data: bytes, said: str) -> None:
     with pytest.raises(Unreadable, match=said):
         read(data, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", b"[" + b"1," * 1_000 + b"1]"),
+        ("a.json", b"[" + b"[]," * 1_000 + b"[]]"),
+        ("a.json", b'{"a": [' + b"1," * 1_000 + b"1]}"),
+        ("a.jsonl", b"1\n" * 1_001),
+    ],
+)
+def test_all_values_of_a_document_are_counted(name: str, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.knowledge.readers.json_text.VALUES_MAX", 1_000)
+    with pytest.raises(Unreadable, match="has more than 1,000 values"):
+        read(data, name)
+
+
+def test_a_huge_python_file_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.knowledge.readers.code.PARSED_CHARS_MAX", 40)
+    assert [found[1] for found in sections(b"def a(): pass\n", "a.py")] == [("a",)]
+    decorated = b"@b\ndef a(): pass\n" + b"x = 1\n" * 9  # its first line would belong to the function
+    assert sections(decorated, "a.py")[0][:2] == ("@b", ())
 
 
 def test_an_installed_reader_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

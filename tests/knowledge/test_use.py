@@ -198,22 +198,25 @@ async def test_a_search_is_filtered_by_path_and_tag(tmp_path: Path) -> None:
 
 def test_a_model_can_put_what_was_found_in_order(tmp_path: Path) -> None:
     docs = {f"{number}.md": f"Kettle number {number}." for number in range(4)}
-    judge = Scripted('{"order": [3, 9, 1]}', "no idea", name="judge:small")
+    deep = '{"why": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    judge = Scripted('{"order": [3, 9, 1]}', "no idea", deep, name="judge:small")
     agent, _engine = scripted(
         call("search_knowledge", query="kettle"),
         call("search_knowledge", query="kettles"),
+        call("search_knowledge", query="the kettle"),
         "ok",
         tools=[search_knowledge],
     )
     events = play(
         turn_after("hi"), agent, knowledge=knowledge(tmp_path, docs, rerank="judge:small"), make_engine=lambda _: judge
     )
-    first, second = (event.result.text for event in of(CallFinished, events))
+    first, second, third = (event.result.text for event in of(CallFinished, events))
     order = [line.split("documents/")[1][0] for line in first.splitlines() if "documents/" in line]
     asked = judge.prompts[0].messages[-1].text
     seen = [line.split("number ")[1][0] for line in asked.splitlines() if "number " in line]
     assert order == [seen[2], seen[0], seen[1], seen[3]]
     assert "Kettle number" in second
+    assert "Kettle number" in third
     assert f"[1]\n> {seen[0]}.md\n> Kettle number {seen[0]}." in asked
 
 

@@ -67,6 +67,7 @@ async def test_each_service_is_asked_in_its_own_way(provider: str) -> None:
         (answer("<html>JSON is off</html>", content_type="text/html"), "answered with a web page instead of JSON"),
         (answer("[1, 2]"), "not a list of results"),
         (answer("{"), "not a list of results"),
+        (answer("[" * 100_000 + "]" * 100_000), "not a list of results"),
         (answer('{"results": [{"title": "x"}]}'), "not a list of results"),
         (answer("no", 401), r"refused the key \(status 401\)"),
         (answer("secret-key-9", 500), "answered with status 500"),

@@ -93,7 +93,7 @@ def call(id: object, name: str, arguments: dict[str, object], meta: dict[str, ob
         case "huge":
             result(id, "x" * (50 << 20))
         case "flood":
-            threading.Thread(target=flood, args=(meta.get("progressToken"),), daemon=True).start()
+            threading.Thread(target=flood, args=(meta.get("progressToken"), arguments.get("how")), daemon=True).start()
         case "twice":
             result(id, "first")
             result(id, "second")
@@ -114,16 +114,23 @@ def garbage(id: object, how: object) -> None:
         send({"jsonrpc": "2.0", "id": id, "error": "no"})
     elif how == "half":  # of an emoji, as programs in JavaScript send that cut a text
         result(id, "smile \ud83d")
+    elif how == "pictures":
+        data = {"image/png": "AAAA", "image/svg+xml": "PHN2Zy8+", "image/gif": "iVBORw0KGgoAAAAA"}
+        pictures = [{"type": "image", "data": one, "mimeType": mime} for mime, one in data.items()]
+        blob = {"type": "resource", "resource": {"uri": "file:///x.png", "blob": "AAAA", "mimeType": "image/png"}}
+        send({"jsonrpc": "2.0", "id": id, "result": {"content": [*pictures, blob]}})
     elif how == "parts":
-        image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+        image = {"type": "image", "data": "iVBORw0KGgoAAAAA", "mimeType": "image/png"}
         text = {"type": "text", "text": f"{'y' * 50}\n\n[... cut: the result had 9 characters, the first 9 are shown]"}
         send({"jsonrpc": "2.0", "id": id, "result": {"content": [*[text] * 900, *[image] * 1_000, *[text] * 1_000]}})
     else:
         send({"jsonrpc": "2.0", "id": id, "result": {"content": "not a list", "isError": 7}})
 
 
-def flood(token: object) -> None:
+def flood(token: object, how: object) -> None:
     step = 0
+    while how == "lines":
+        sys.stdout.write("\nstill working" * 5_000)
     while True:
         step += 1
         params = {"progressToken": token, "progress": step, "message": "more"}

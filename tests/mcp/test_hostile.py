@@ -13,7 +13,7 @@ from rondel.events import Outcome
 from rondel.mcp import stdio
 from rondel.mcp.remote import checked_tool
 from rondel.testing import call, say
-from rondel.values import ToolResult
+from rondel.values import Media, ToolResult
 
 from .helpers import agent_with, links_of, model_of, outcome, raw, results, tell
 
@@ -33,17 +33,18 @@ def test_a_line_without_end_is_not_kept() -> None:
     lines = stdio.Lines()
     tracemalloc.start()
     for _ in range(200):
-        assert lines.feed(b"x" * (1 << 20)) == []
+        assert list(lines.feed(b"x" * (1 << 20))) == []
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * stdio.MESSAGE_BYTES_MAX
 
 
 @pytest.mark.slow
-async def test_a_flood_slows_the_server_down_and_not_us(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["messages", "lines"])
+async def test_a_flood_slows_the_server_down_and_not_us(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call ends at its limit; the server that goes on flooding is disconnected, and comes back."""
     monkeypatch.setattr(stdio, "FLOOD_S", 0.3)
-    steps = [call("mcp-raw-flood"), call("mcp-raw-echo", text="back"), say("ok")]
+    steps = [call("mcp-raw-flood", how=how), call("mcp-raw-echo", text="back"), say("ok")]
     agent = agent_with(raw(timeout_s=10.0), steps=steps)
     async with App(agent) as app:
         began = time.process_time()
@@ -87,6 +88,17 @@ async def test_a_result_of_many_parts_is_cut_as_one_is() -> None:
     (result,) = model_of(agent).prompts[1].messages[-1].parts
     assert isinstance(result, ToolResult)
     assert len(result.parts) <= 1_001
+
+
+async def test_a_picture_is_what_its_bytes_are() -> None:
+    """A provider refuses a prompt with a picture that is none, and every later one of the conversation."""
+    agent = agent_with(raw(), steps=[call("mcp-raw-garbage", how="pictures"), say("ok")])
+    async with App(agent) as app:
+        await tell(app)
+    (result,) = model_of(agent).prompts[1].messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert [part.mime for part in result.parts if isinstance(part, Media)] == ["image/png"]
+    assert result.text.count("[image left out: it is none of PNG, JPEG, GIF and WebP]") == 3
 
 
 async def test_tools_with_impossible_schemas_are_left_out_and_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -187,12 +188,23 @@ def test_pages_of_any_kind_are_read_as_well_as_they_can_be(data: bytes, said: st
 
 
 @pytest.mark.parametrize(
-    "data", [b"<p>" + b"<a" * 200_000, b"<p>" + b"<!--" * 200_000, b"<svg>" * 200_000 + b"</p>" * 200_000]
+    "data", [b"<p>" + b"<a" * 100_000, b"<p>" + b"<!--" * 200_000, b"<svg>" * 200_000 + b"</p>" * 200_000]
 )
 def test_a_page_that_is_made_to_be_read_slowly_is_given_up(data: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.libraries.web.SECONDS_MAX", 0.1)
     with pytest.raises(ToolError, match=r"the page took more than 0\.1 seconds to read"):
         read_page(b"<html>" + data)
+
+
+@pytest.mark.parametrize(
+    "tag", [b"<a " + b"x=1 " * 500_000 + b">", b"<a" * 1_000_000 + b">", b"<img src=" + b"A" * 999_999 + b">"]
+)
+def test_a_tag_without_end_costs_no_memory(tag: bytes):
+    tracemalloc.start()
+    assert read_page(b"<html><p>before" + tag + b"<p>after").text == "before\nafter"
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000_000
 
 
 def test_comments_before_a_page_cost_no_time():

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import httpx2
 import pytest
 
 from rondel import Agent, tool
+from rondel.gateway.relay.record import Record
 from rondel.project.settings import KeySettings
 from rondel.surfaces.web.observe import LISTED_MAX
 from rondel.surfaces.web.people import COOKIE, SESSIONS_MAX, WRONG_MAX
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Scripted, call
 from rondel.text.schedule import parse
-from tests.web.served import WAIT_S, site
+from rondel.tools.ask_user import ask_user
+from rondel.values import Person
+from tests.web.served import WAIT_S, read_events, site
 
 KEYS = {
     "ann-laptop": KeySettings(key="ann-secret", person="ann"),
@@ -187,6 +191,32 @@ async def test_only_a_known_proxy_says_where_a_log_in_comes_from(proxies: tuple[
         assert ("Secure" in other.headers.get("set-cookie", "")) == bool(proxies)
 
 
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["2001:db8:1:1::{n:x}"],
+        ["2001:db8::2", "2001:DB8::2", "2001:0db8:0::2", "[2001:db8:0:0::2]:{n}"],
+        ["::ffff:198.51.100.7", "198.51.100.7"],
+    ],
+)
+async def test_one_caller_has_one_address_however_it_is_written(addresses: list[str]):
+    """A caller with IPv6 has a whole network of addresses."""
+    async with site(Agent("a", engine=Scripted()), keys=KEYS, proxies=("127.0.0.1",)) as made:
+        found: list[int] = []
+        for n in range(WRONG_MAX + 1):
+            headers = {"x-forwarded-for": addresses[n % len(addresses)].format(n=n)}
+            found.append((await made.client.post("/api/session", json={"key": "guess"}, headers=headers)).status_code)
+        assert found == [401] * WRONG_MAX + [429]
+
+
+async def test_only_an_admin_reads_where_the_engine_was_set():
+    about = {"hints": ("set it in /home/root/rondel.toml",)}
+    async with site(Agent("a", engine=Scripted()), keys=KEYS, about=about) as made:
+        assert (await made.json("GET", "/api/me", headers=ROOT))["hints"] == list(about["hints"])
+        me = await made.json("GET", "/api/me", headers=ANN)
+        assert (me["engine_why"], me["hints"]) == ("the owner of this server chose it", [])
+
+
 async def test_what_a_proxy_passes_on_as_an_address_is_bounded():
     async with site(Agent("a", engine=Scripted()), keys=KEYS, proxies=("127.0.0.1",)) as made:
         for n in range(WRONG_MAX + 1):
@@ -212,6 +242,16 @@ async def test_the_sessions_of_one_key_lock_no_one_out():
         assert [await me(cookie) for cookie in (anns, *bobs[:3], bobs[-1], newest)] == [200, 401, 401, 200, 200, 200]
         (mine,) = await made.json("GET", "/api/sessions", headers=anns)
         assert mine["key"] == "ann-laptop"
+
+
+async def test_the_new_conversations_of_one_person_cost_no_one_else_theirs():
+    async with site(Agent("a", engine=Scripted("Hello.")), keys=KEYS) as made:
+        anns = await made.start(headers=ANN)
+        bobs = [await made.start(headers=BOB) for _ in range(3)]
+        for n in range(20_000):  # as `POST /api/conversations` does
+            made.web.add_new(f"new-{n}", Person("bob"), "a")
+        assert (await made.client.get(f"/api/conversations/{bobs[0]}", headers=BOB)).status_code == 404
+        await made.say(anns, "Hello", headers=ANN)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +294,37 @@ async def test_a_key_that_was_revoked_or_changed_ends_its_stream(
             await anext(events)
             made.set_keys({"bob": KEYS["bob"], **changed})
             assert [name async for name, _ in events]  # what was stored, then the end
+
+
+async def test_a_revoked_key_ends_its_stream_of_requests_although_they_never_pause(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rondel.surfaces.web.observe.PING_S", 0.05)
+    async with (
+        site(Agent("a", engine=Scripted()), keys=KEYS) as made,
+        asyncio.timeout(WAIT_S),
+        made.client.stream("GET", "/api/requests/events", headers=ROOT) as answer,
+    ):
+        lines = answer.aiter_lines()
+        await anext(lines)  # it watches
+        made.set_keys({"bob": KEYS["bob"]})
+        made.records.add(Record("first", 0.0, "openai-chat"))
+        count = 0
+        async for _ in read_events(lines):
+            made.records.add(Record("next", 0.0, "openai-chat"))
+            count += 1
+        assert count
+
+
+async def test_a_stranger_cannot_fill_memory_with_a_log_in():
+    async with site(Agent("a", engine=Scripted()), keys=KEYS) as made:
+        answer = await made.client.post("/api/session", json={"key": "k" * 20_000})
+        assert (answer.status_code, answer.json()["error"]) == (413, "the body is larger than 16 KB; send less")
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            for _ in range(1_000):
+                yield b" " * 1_000
+
+        named = {"content-type": "application/json"}
+        assert (await made.client.post("/api/session", content=pieces(), headers=named)).status_code == 413
 
 
 async def test_the_page_and_its_files_have_a_strict_policy():
@@ -318,6 +389,40 @@ async def test_no_door_leads_to_an_agent_or_a_model_that_a_key_may_not_use():
             assert answer.status_code == 403, path
         assert (await made.client.get(f"/api/conversations/{id}", headers=GUEST)).status_code == 200
     assert big.prompts == []
+
+
+@pytest.mark.parametrize("door", ["a2a", "a2a-answer", "agui", "agui-answer"])
+async def test_no_protocol_leads_to_the_engine_that_another_key_has_chosen(door: str):
+    """A person may have several keys. A conversation keeps its engine, and each key is checked against it."""
+    keys = {
+        "full": KeySettings(key="full-secret", person="ann"),
+        "guest": KeySettings(key="guest-secret", person="ann", models=("agent:helper", "small")),
+    }
+    full = {"authorization": "Bearer full-secret"}
+    asks = call("ask_user", question="Which?") if "answer" in door else "Fine."
+    big, small = Scripted(asks, *["Fine."] * 3, name="big"), Scripted(name="small")
+    agent = Agent("helper", engine=small, tools=[ask_user])
+    made_engines = {"big": big, "small": small}
+    async with site(agent, keys=keys, make_engine=made_engines.__getitem__) as made:
+        id = await made.start("helper", headers=full)
+        await made.json("POST", f"/api/conversations/{id}/engine", {"engine": "big"}, headers=full)
+        turn = (await made.json("POST", f"/api/conversations/{id}/messages", {"text": "Hi"}, headers=full))["turn"]
+        await made.ended(id, turn, headers=full)
+        asked = len(big.prompts)
+        message: dict[str, object] = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "More"}]}
+        message |= {"taskId": f"{id}~{turn}"} if "answer" in door else {"contextId": id}
+        rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+        run: dict[str, object] = {"threadId": id, "runId": "1", "messages": []}
+        if door == "agui-answer":
+            (question,) = await made.json("GET", f"/api/conversations/{id}/questions", headers=full)
+            resolved = {"interruptId": question["id"], "status": "resolved", "payload": {"answer": "This"}}
+            run |= {"resume": [resolved]}
+        else:
+            run |= {"messages": [{"id": "1", "role": "user", "content": "More"}]}
+        path, body = ("/a2a/helper", rpc) if door.startswith("a2a") else ("/agui/helper", run)
+        answer = await made.client.post(path, json=body, headers={**GUEST, "a2a-version": "1.0"})
+        assert "may not use 'big'" in answer.text
+        assert len(big.prompts) == asked
 
 
 async def test_what_is_said_through_any_door_counts_for_the_key():

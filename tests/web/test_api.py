@@ -134,6 +134,29 @@ async def test_a_client_that_reconnects_at_random_gets_every_entry_once():
         assert seen[-1] == (await made.json("GET", f"/api/conversations/{id}/entries"))["seq"]
 
 
+async def test_clients_that_come_at_the_same_moment_each_get_every_entry(tmp_path: Path):
+    store = SqliteStore(tmp_path / "rondel.db")
+    async with site(Agent("a", engine=Scripted("Hi.", "Hi again.")), store=store) as made:
+        id = await made.start()
+        await made.say(id, "Hello")
+        await made.say(id, "Hello again")
+        last = (await made.json("GET", f"/api/conversations/{id}/entries"))["seq"]
+
+        async def entries() -> list[int]:
+            seen: list[int] = []
+            async with contextlib.aclosing(made.events(id)) as events:
+                async for name, data in events:
+                    seen += [data["seq"]] if name == "entry" else []
+                    if len(seen) == last:
+                        return seen
+            return seen
+
+        for _ in range(5):
+            made.web.feeds.close_all()
+            async with asyncio.timeout(WAIT_S):
+                assert await asyncio.gather(*(entries() for _ in range(5))) == [list(range(1, last + 1))] * 5
+
+
 async def test_who_comes_late_sees_what_was_said_so_far_of_a_reply():
     """The first watcher, and a second one that joins later."""
     pause = Pause("The beginning, ", "and the end.")

@@ -125,7 +125,7 @@ def is_gateway(host: str, port: int) -> bool:
     status, body = _get(host, port, "/health", "")
     try:
         said: Any = json.loads(body) if status == 200 else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(said, dict) and {"status", "version"} <= set(cast("dict[str, Any]", said))
 

@@ -40,7 +40,7 @@ async def reranked(engine: Engine, query: str, passages: Sequence[Passage]) -> l
     try:
         text = (await ask(engine, Prompt.of(system(_INSTRUCTIONS), user(question), options=options))).text
         order = msgspec.json.decode(text[text.find("{") : text.rfind("}") + 1], type=_Order).order
-    except (EngineError, msgspec.DecodeError) as error:
+    except (EngineError, msgspec.DecodeError, RecursionError) as error:
         log.warning("passages were not reranked: %s", error)
         return list(passages)
     first = [number - 1 for number in dict.fromkeys(order) if 1 <= number <= len(passages)]

@@ -19,12 +19,15 @@ T = TypeVar("T")
 Change: TypeAlias = Callable[[Journal], Awaitable[T]]
 
 JOURNALS_MAX = 1_000  # journals that stay open beside those in use; an older one is read again when it is needed
+SIZE_MAX = 256_000_000  # of all of them together: a conversation may have many pictures and files
 
 
 class Journals:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._open: OrderedDict[str, Journal] = OrderedDict()
+        self._sizes: dict[str, int] = {}  # of open journals, when they were last weighed
+        self._size = 0
         # Closed here but still referenced elsewhere. A conversation must never have two journals in one app: each
         # would append at its own position.
         self._alive: WeakValueDictionary[str, Journal] = WeakValueDictionary()
@@ -42,7 +45,7 @@ class Journals:
     def create(self, conversation: str) -> None:
         """Open the journal of a conversation whose id was just made: the store has nothing to read."""
         self._open[conversation] = Journal(conversation, self._services.store, self._services.clock)
-        self._close_idle()
+        self._close_idle(conversation)
 
     async def open(self, conversation: str) -> Journal:
         """Return the journal of a conversation, read from the store if it is not open."""
@@ -52,6 +55,7 @@ class Journals:
             return journal
         if journal is None and (journal := self._alive.pop(conversation, None)) is not None and not journal.broken:
             self._open[conversation] = journal
+            self.weigh(conversation)
             return journal
         if (opening := self._opening.get(conversation)) is not None:
             return await opening
@@ -68,7 +72,7 @@ class Journals:
             raise
         finally:
             del self._opening[conversation]
-        self._close_idle()
+        self.weigh(conversation)
         return fresh
 
     async def current(self, conversation: str) -> Journal:
@@ -87,7 +91,7 @@ class Journals:
         If another process works on the conversation, `change` is called again when that one has finished.
         """
         try:
-            return await change(await self.current(conversation))
+            return await self._changed(conversation, change)
         except StoreConflict:
             if self._is_running(conversation):
                 raise  # this process had the claim and has lost it
@@ -95,6 +99,11 @@ class Journals:
         self._changes[id] = change, done
         await self._services.runtime.submit(Job(id, "write", conversation))
         return await done
+
+    async def _changed(self, conversation: str, change: Change[T]) -> T:
+        result = await change(await self.current(conversation))
+        self.weigh(conversation)
+        return result
 
     def is_change(self, job: str) -> bool:
         return job in self._changes
@@ -104,7 +113,7 @@ class Journals:
         if change is None or done is None:
             return  # the process that wanted it is gone
         try:
-            result = None if done.done() else await change(await self.current(job.key))
+            result = None if done.done() else await self._changed(job.key, change)
             if not done.done():  # else the task that wanted it was cancelled
                 done.set_result(result)
         except Exception as error:
@@ -120,17 +129,34 @@ class Journals:
     def close(self, conversation: str) -> None:
         """Close a journal that is neither watched nor in use. A turn that waits for a person, perhaps for days, is in
         the store and need not be in memory, too."""
-        journal = self._open.get(conversation)
-        if journal is not None and not journal.is_watched and not self._is_running(conversation):
-            self._alive[conversation] = self._open.pop(conversation)
+        if conversation in self._open:
+            self._close(conversation)
 
-    def _close_idle(self) -> None:
-        for _ in range(min(4, len(self._open) - JOURNALS_MAX)):
-            conversation, journal = self._open.popitem(last=False)
-            if journal.is_watched or self._is_running(conversation):
-                self._open[conversation] = journal  # in use, so it moves to the newest
-            else:
-                self._alive[conversation] = journal
+    def weigh(self, conversation: str) -> None:
+        """Note how large a conversation has become, and close others if all of them are too large or too many."""
+        if (journal := self._open.get(conversation)) is not None:
+            size = journal.transcript.size
+            self._size += size - self._sizes.get(conversation, 0)
+            self._sizes[conversation] = size
+        self._close_idle(conversation)
+
+    def _close_idle(self, newest: str) -> None:
+        looked_at = 0
+        while self._size > SIZE_MAX or (len(self._open) > JOURNALS_MAX and looked_at < 4):
+            oldest = next(iter(self._open))
+            if oldest == newest or not self._close(oldest):
+                self._open.move_to_end(oldest)
+            looked_at += 1
+            if looked_at >= len(self._open):
+                return  # all others are in use
+
+    def _close(self, conversation: str) -> bool:
+        journal = self._open[conversation]
+        if journal.is_watched or self._is_running(conversation):
+            return False
+        self._alive[conversation] = self._open.pop(conversation)
+        self._size -= self._sizes.pop(conversation, 0)
+        return True
 
     def _is_running(self, conversation: str) -> bool:
         return self._services.turns.running(conversation) is not None

@@ -10,12 +10,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ..values import Message
+from ..values import Message, size_of
 
 T = TypeVar("T")
 
 HISTORIES_MAX = 256
 MESSAGES_MAX = 100_000
+SIZE_MAX = 64_000_000  # of the texts and files in all of them: a history may have many pictures
 
 
 class PrefixCache(Generic[T]):
@@ -33,24 +34,34 @@ class PrefixCache(Generic[T]):
         whole: Callable[[Message, Message], bool] = lambda before, after: False,
     ) -> None:
         self._empty, self._add, self._whole = empty, add, whole
-        self._known: OrderedDict[int, tuple[tuple[Message, ...], T]] = OrderedDict()
-        self._messages = 0
+        self._known: OrderedDict[int, tuple[tuple[Message, ...], T, int]] = OrderedDict()
+        """By the id of the first message: the messages, their value and their size."""
+        self._messages = self._size = 0
 
     def of(self, messages: tuple[Message, ...]) -> T:
         # The cached tuple keeps its messages alive, so the id of the first one cannot be reused while it is a key.
         key = id(messages[0]) if messages else 0
-        known, value = self._known.pop(key, ((), self._empty))
+        known, value, size = self._known.pop(key, ((), self._empty, 0))
         self._messages -= len(known)
+        self._size -= size
         if not self._extends(messages, known):
-            known, value = (), self._empty
+            known, value, size = (), self._empty, 0
         if len(messages) > len(known):
-            value = self._add(value, messages[len(known) :])
-        self._known[key] = messages, value
+            new = messages[len(known) :]
+            value = self._add(value, new)
+            size += sum([size_of(message.parts) for message in new])
+        self._known[key] = messages, value, size
         self._messages += len(messages)
-        while len(self._known) > HISTORIES_MAX or (self._messages > MESSAGES_MAX and len(self._known) > 1):
-            _, (forgotten, _) = self._known.popitem(last=False)
+        self._size += size
+        while len(self._known) > HISTORIES_MAX or (self._is_full and len(self._known) > 1):
+            _, (forgotten, _, size) = self._known.popitem(last=False)
             self._messages -= len(forgotten)
+            self._size -= size
         return value
+
+    @property
+    def _is_full(self) -> bool:
+        return self._messages > MESSAGES_MAX or self._size > SIZE_MAX
 
     def _extends(self, messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
         """Whether the messages begin with those that are known, and can be cut after them."""

@@ -317,6 +317,7 @@ class TurnRunner:
             self._services.journals.close(conversation)
             return
         spoken_to = (await self._services.journals.open(conversation)).transcript.is_spoken_to
+        self._services.journals.weigh(conversation)
         if turn.outcome in (Outcome.DONE, Outcome.LIMITED) and spoken_to:
             await self.start(conversation, turn.agent.name)  # a message arrived just as the turn ended
 

@@ -57,6 +57,7 @@ from ..values import (
     ToolResult,
     Usage,
     Value,
+    size_of,
 )
 from .repetition import Repetition
 
@@ -133,13 +134,14 @@ class Transcript:
         *("continuations", "current_agent", "engine", "facts", "failure", "handing_off", "handoffs", "ids"),
         *("inbox", "inputs", "jobs", "limit", "messages", "offered", "old_facts", "outcome", "output"),
         *("owed", "person", "ran", "reason", "repetition", "rerolls", "rounds", "scope", "settings"),
-        *("sources", "starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds"),
+        *("size", "sources", "starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds"),
         *("turn_usage", "turns_done", "turns_learned", "undone", "usage"),
     )
 
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         # Fields that nearly always stay empty share one empty value: they are replaced and never changed.
         self.messages: list[Message] = []
+        self.size = 0  # of all texts and files that were ever said
         self._fleeting: dict[int, int] = {}
         """The index of each message that models get for some rounds only, or not as it is, and the rounds before it."""
         self.rounds = 0
@@ -308,6 +310,7 @@ class Transcript:
         if message.duration is not None or message.role == "error":
             self._fleeting[len(self.messages)] = self.rounds
         self.messages.append(message)
+        self.size += size_of(message.parts)
         self._note_sources(message.parts)
         if message.role != "error":
             self.owed = message.role != "assistant"
@@ -327,6 +330,7 @@ class Transcript:
             if message.duration is not None or message.role == "error":
                 self._fleeting[index] = self.rounds
         self.messages.extend(event.messages)
+        self.size += sum(size_of(message.parts) for message in event.messages)
         self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
         self.owed = event.owed
 

@@ -9,6 +9,7 @@ import mcp_types as types
 import msgspec
 
 from ..contracts.source import QUOTE_CHARS_MAX
+from ..files.media import IMAGE_KINDS, image_type
 from ..tool import NoResult
 from ..values import Citation, Media, Text, ToolResult
 
@@ -73,6 +74,10 @@ def _media(kind: str, mime: str, data: str) -> Text | Media:
         decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         return Text(f"[{kind} left out: its data is not base64]")
-    if not decoded or len(mime) > MIME_CHARS_MAX or not mime.startswith(f"{kind}/"):
-        return Text(f"[{kind} left out: it has no data, or a type that does not fit]")
-    return Media("image" if kind == "image" else "audio", mime, decoded)
+    if kind == "image":
+        # By its bytes: a provider refuses a picture of another type, and every later prompt with it.
+        found = image_type(decoded)
+        return Media("image", found, decoded) if found else Text(f"[image left out: it is none of {IMAGE_KINDS}]")
+    if not decoded or len(mime) > MIME_CHARS_MAX or not mime.startswith("audio/"):
+        return Text("[audio left out: it has no data, or a type that does not fit]")
+    return Media("audio", mime, decoded)

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 
 import anyio
 import mcp_types as types
@@ -28,7 +28,8 @@ from .spec import ServerSpec
 MESSAGE_BYTES_MAX = 16 << 20
 CHUNK_BYTES = 1 << 16
 STDERR_CHARS = 2_000  # of what it said last, for the reason when it fails
-BURST, PER_S = 2_000, 500  # messages at once, and messages per second after that
+BURST, PER_S = 2_000, 500  # messages or other lines at once, and how many per second after that
+UNUSED_S = 0.01  # the pause after each chunk that is read only to be forgotten
 FLOOD_S = 20.0  # a server that sends more than that for so long is disconnected
 TOO_LARGE = -32_001
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
@@ -113,7 +114,10 @@ class StdioTransport:
             while chunk := await process.stdout.read(CHUNK_BYTES):
                 for message in lines.feed(chunk):
                     await pace.wait()
-                    await incoming.send(SessionMessage(message))
+                    if message is not None:
+                        await incoming.send(SessionMessage(message))
+                if lines.is_too_long:
+                    await asyncio.sleep(UNUSED_S)
             self.reason = await self._exit_reason(process)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
@@ -140,7 +144,9 @@ class StdioTransport:
         assert process.stderr is not None
         with contextlib.suppress(OSError):
             while chunk := await process.stderr.read(CHUNK_BYTES):
-                self._said = (self._said + chunk.decode("utf-8", "replace"))[-STDERR_CHARS:]
+                self._said = (self._said + chunk[-STDERR_CHARS:].decode("utf-8", "replace"))[-STDERR_CHARS:]
+                if len(chunk) == CHUNK_BYTES:
+                    await asyncio.sleep(UNUSED_S)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -161,26 +167,27 @@ class StdioTransport:
 
 
 class Lines:
-    """Cuts bytes into lines and decodes each as a message. What is too long or not a message is left out."""
+    """Cuts bytes into lines and decodes each as a message. What is too long or not a message is None."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
         self._head = b""  # of a line that is too long, to find out which call it answers
 
-    def feed(self, chunk: bytes) -> list[types.JSONRPCMessage]:
-        found: list[types.JSONRPCMessage] = []
+    @property
+    def is_too_long(self) -> bool:
+        return self._size > MESSAGE_BYTES_MAX
+
+    def feed(self, chunk: bytes) -> Iterator[types.JSONRPCMessage | None]:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._add(end)
-            if (message := self._take()) is not None:
-                found.append(message)
+            yield self._take()
         self._add(rest)
-        return found
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size <= MESSAGE_BYTES_MAX:
+        if not self.is_too_long:
             self._pieces.append(piece)
             return
         if not self._head:

@@ -449,7 +449,7 @@ def chat_models(body: bytes) -> list[str]:
     """Return the chat models in a server's list; empty if the answer is not such a list."""
     try:
         answer = msgspec.json.decode(body, type=_Models)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     names = [model.id or model.name for model in (*answer.data, *answer.models)]
     unique = dict.fromkeys(name for name in names if name)

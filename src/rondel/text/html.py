@@ -15,6 +15,11 @@ _BLOCK = frozenset(
         *("table", "tr", "ul"),
     )
 )
+_TAG = re.compile("</?[a-zA-Z]")
+
+PIECE_CHARS = 1 << 16
+TAG_CHARS_MAX = 1 << 18
+"""A longer tag is left out, such as one with a picture in it: the parser needs 200 bytes for each of its characters."""
 
 
 class TooSlow(ValueError):
@@ -35,6 +40,17 @@ class HtmlText(HTMLParser):
         self._hidden: list[str] = []  # the open elements whose text is not shown
         self._titles: list[str] = []  # the pieces of the first one
         self._in_title = False
+        self._skips_tag = False
+
+    def feed(self, data: str) -> None:
+        for start in range(0, len(data), PIECE_CHARS):
+            piece = data[start : start + PIECE_CHARS]
+            if self._skips_tag:
+                _, end, piece = piece.partition(">")
+                self._skips_tag = not end
+            super().feed(piece)
+            if len(self.rawdata) > TAG_CHARS_MAX and _TAG.match(self.rawdata):  # it has not ended yet
+                self.rawdata, self._skips_tag = "", True
 
     def updatepos(self, i: int, j: int) -> int:
         """Called by the parser after each piece, whatever it is."""

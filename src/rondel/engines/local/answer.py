@@ -35,7 +35,7 @@ def text_in(delta: Json) -> str:
 def finished_call(call: ToolCall, raw: str) -> ToolCall:
     try:
         return msgspec.structs.replace(call, arguments=msgspec.json.decode(raw, type=dict[str, Any]))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return msgspec.structs.replace(call, broken=raw)
 
 

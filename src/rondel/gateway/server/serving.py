@@ -255,7 +255,8 @@ class Connection(HttpToolsProtocol):
         if self.parser.get_method() == b"CONNECT":
             raise HttpParserError
         kept = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in (b"connection", b"upgrade")]
-        asked = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, b"".join(kept))
+        version = self.parser.get_http_version().encode()
+        asked = b"%b %b HTTP/%b\r\n%b\r\n" % (self.parser.get_method(), self.url, version, b"".join(kept))
         self.parser = HttpRequestParser(self)
         return asked + rest
 

@@ -19,12 +19,13 @@ _DEFINITION = re.compile(
     re.I,
 )
 _C_FUNCTION = re.compile(r"[A-Za-z_][\w\s*&:<>,~]*?\b([A-Za-z_]\w*)\s*\([^;]*$")
+PARSED_CHARS_MAX = 2_000_000  # Python's own parser needs 200 bytes for each character
 _LONG_LINES = 60  # a class that is longer is split into its methods
 
 
 def read(data: bytes, name: str) -> Document:
     text = decoded(data)
-    if name.endswith((".py", ".pyi")):
+    if name.endswith((".py", ".pyi")) and len(text) <= PARSED_CHARS_MAX:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about escapes and the like in the code of others

@@ -52,7 +52,8 @@ def _member(archive: ZipFile, name: str, *, required: bool = True) -> bytes:
 
 
 def _xml(data: bytes) -> ElementTree.Element:
-    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
+    plain = data.replace(b"\0", b"")  # of UTF-16
+    if b"<!DOCTYPE" in plain or b"<!ENTITY" in plain:
         raise Unreadable("has a document type in its XML, which no word processor writes")
     try:
         return ElementTree.fromstring(data)

@@ -72,7 +72,7 @@ class ServiceSearch:
             raise self._failed("answered with a web page instead of JSON; check `url`, and that JSON is on there")
         try:
             found = self._adapter.results(msgspec.json.decode(data))
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError):
             raise self._failed("answered with something that is not a list of results") from None
         return [_safe(passage) for passage in found if passage.where.startswith(("http://", "https://"))][:limit]
 

@@ -17,6 +17,7 @@ from .engines import canonical_engine, engine_problem
 from .entries import plugin_entries
 
 PATH: KeyPath = ("gateway",)
+LOCAL_PERSON = "user"  # the id of the person in the terminal
 IMAGE = "image"  # the plugin that is on if there is a route for images
 SAME = ("", "default")  # values of a route that mean the default route
 
@@ -152,6 +153,12 @@ def _mistakes_of_keys(document: Document, keys: Mapping[str, KeySettings]) -> It
             yield document.error(path, f"the key {name!r} is empty; give it a `key` that cannot be guessed")
         elif seen.setdefault(key.key, name) != name:
             yield document.error((*path, "key"), f"the keys {seen[key.key]!r} and {name!r} are the same; change one")
+        if name == LOCAL_PERSON and not key.person:
+            message = (
+                f"the key {name!r} has the name of the person at this machine, and would show their conversations; "
+                f"rename it, or set person = {name!r} if it is theirs"
+            )
+            yield document.error(path, message)
         if key.expires and not _is_moment(key.expires):
             message = f"{key.expires!r} is not a date; write it as 2030-01-31"
             yield document.error((*path, "expires"), message)

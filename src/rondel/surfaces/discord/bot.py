@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import re
 from collections import OrderedDict
@@ -50,6 +51,7 @@ SEEN_MAX = 10_000
 LOOK_S = 0.02
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
+MENTIONED_MAX = 100  # names in one answer that are looked up
 
 
 class ActiveTask(Value, frozen=True):
@@ -388,7 +390,7 @@ class DiscordBot:
         conversation = self.app.conversation(id, agent=agent)
         await self.use_engine(conversation, chosen.model)
         words = text if place.is_dm or is_private else f"{tidy_name(person.display_name).replace(':', ' ')}: {text}"
-        where = {"discord": {"channel": place.channel, "message": interaction.id, "person": person.id}}
+        where = {"discord": {"channel": place.channel, "message": interaction.id}}
         content = user(words, id=f"discord-{interaction.id}", author=str(person.id), opaque=where)
         names = ((person.id, person.display_name, person.name),)
         gathered = await self._with_hooks(Gathered(content, (), names))
@@ -508,8 +510,13 @@ class DiscordBot:
         guild = getattr(channel, "guild", None)
         if guild is None or "@" not in text:
             return text
-        found = {name: guild.get_member_named(name) for name in set(MENTIONED.findall(text))}
-        members = [(one.id, one.display_name, one.name) for one in found.values() if one is not None]
+        wanted = set(itertools.islice(dict.fromkeys(MENTIONED.findall(text)), MENTIONED_MAX))
+        # One look at each member: a server has thousands, and a model may write thousands of names.
+        members = [
+            (one.id, one.display_name, one.name)
+            for one in (guild.members if wanted else ())
+            if one.name in wanted or one.display_name in wanted or one.global_name in wanted
+        ]
         return Names(members).restore(text) if members else text
 
     async def report(self, delivery: Delivery, digest: Digest) -> str:

@@ -26,6 +26,7 @@ from ...machine.turn import Turn
 from ...plugin import Plugin
 from ...prompt import Prompt
 from ...tool import CallContext, Tool
+from ...values import Person
 from .captured import CapturedAnswers
 from .context import origin_of
 from .mentions import tidy_name
@@ -128,7 +129,7 @@ class CommandBridge(Plugin):
         if channel is None:
             raise ToolError(f"/{name} works in Discord only")
         guild: discord.Guild | None = getattr(channel, "guild", None)
-        person = await _speaker(self._bot.client, guild, where["person"])
+        person = await _speaker(self._bot.client, guild, context.turn.person)
         guild_id = guild.id if guild is not None and guild.id in variants else 0
         if (command := variants.get(guild_id)) is None:
             raise ToolError(f"/{name} is a command of another server")
@@ -220,7 +221,14 @@ def check_rights(command: AnyCommand, person: discord.User | discord.Member, cha
             raise ToolError(f"{tidy_name(person.display_name)} does not have permission to use /{name}")
 
 
-async def _speaker(client: discord.Client, guild: discord.Guild | None, id: int) -> discord.User | discord.Member:
+async def _speaker(
+    client: discord.Client, guild: discord.Guild | None, person: Person
+) -> discord.User | discord.Member:
+    """Return the person for whom the turn runs. It need not be the one who spoke last: a schedule or a job that is over
+    starts a turn of the person who made it."""
+    if person.origin != "discord":
+        raise ToolError("commands run for a person of Discord only, and this turn has none")
+    id = int(person.id)
     try:
         if guild is None:
             return client.get_user(id) or await client.fetch_user(id)

@@ -12,6 +12,7 @@ import aiohttp
 import discord
 import msgspec
 
+from ...files.media import image_type
 from ...text.attached import decoded, fenced
 from ...values import Media, Message, Text, Value, system
 from .cards import text_of
@@ -118,7 +119,7 @@ class Gatherer:
         parts: list[Text | Media] = [Text(words)]
         for attachment in message.attachments[:10]:
             parts.append(await self._attached(attachment, sum(isinstance(part, Media) for part in parts)))
-        where = {"channel": message.channel.id, "message": message.id, "person": message.author.id}
+        where = {"channel": message.channel.id, "message": message.id}
         author = str(message.author.id)
         return Message("user", tuple(parts), id=message_id(message.id), author=author, opaque={KEY: where})
 
@@ -151,7 +152,10 @@ class Gatherer:
             log.info("attachment %s cannot be read: %s", attachment.id, error)
             return named
         if is_image:
-            return Media("image", kind, data=data, name=tidy_name(attachment.filename))
+            # The sender chose the type that Discord tells. A provider refuses a picture that is none, and every later
+            # prompt of the conversation with it.
+            mime = image_type(data)
+            return Media("image", mime, data=data, name=tidy_name(attachment.filename)) if mime else named
         text = decoded(data)
         return named if text is None else Text("\n\n" + fenced(f"Attached: {tidy_name(attachment.filename)}", text))
 
@@ -190,7 +194,7 @@ def edited(content: Message, text: str) -> Message:
 
 
 def origin_of(messages: Sequence[Message]) -> dict[str, Any]:
-    """Return where the newest message from Discord was written: ids of its channel, the message and the person."""
+    """Return where the newest message from Discord was written: the ids of its channel and of the message."""
     for message in reversed(messages):
         if "channel" in (where := message.opaque.get(KEY, {})):
             return where

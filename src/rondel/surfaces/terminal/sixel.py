@@ -100,12 +100,12 @@ def to_sixels(data: bytes, room: tuple[int, int]) -> str:
         return ""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is smaller
+            warnings.simplefilter("ignore")  # of a picture's faults, which Pillow would print; the limits are below
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
-        if opened.width * opened.height > PIXELS_MAX:
-            return ""
-        opened.draft("RGB", room)
-        image = opened.convert("RGBA")
+            if opened.width * opened.height > PIXELS_MAX:
+                return ""
+            opened.draft("RGB", room)
+            image = opened.convert("RGBA")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return ""
     image.thumbnail(room)

@@ -21,7 +21,15 @@ from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from ...values import Media, Message, Text
 from .a2a_tasks import INPUT_REQUIRED, SUBMITTED, WORKING, Task, Wire, task_id, tasks_of
-from .conversations import ADDRESS_CHARS_MAX, ID_CHARS_MAX, Attachment, find_id, read_parts, take_up
+from .conversations import (
+    ADDRESS_CHARS_MAX,
+    ID_CHARS_MAX,
+    Attachment,
+    check_chosen_engine,
+    find_id,
+    read_parts,
+    take_up,
+)
 from .feed import PING
 from .route import Call, Nothing, Open, Problem, Route, encode, event_stream, read_body
 
@@ -335,6 +343,7 @@ async def _begin(call: Call[Any, Any], agent: str, params: SendParams) -> Begun:
     message = Message("user", _parts(given), id=given.message_id)
     if given.context_id:
         conversation = call.app.conversation((await _context(call, given.context_id)).id, agent=agent)
+        check_chosen_engine(call, await conversation.transcript())
         await take_up(call, conversation)
         tasks = await _tasks(call, conversation.id)
         if known := next((turn for turn, task in tasks.items() if given.message_id in task.messages), None):
@@ -354,6 +363,7 @@ async def _continue(call: Call[Any, Any], given: GivenMessage) -> Begun:
         raise A2AError(PARAMS, f"the task {given.task_id!r} is not in the context {given.context_id[:80]!r}")
     task = await _task(call, conversation, turn)
     call.check_agent(task.agent or conversation.agent)
+    check_chosen_engine(call, await conversation.transcript())
     if task.is_over:
         raise A2AError(UNSUPPORTED, f"the task {task.id!r} has ended; leave taskId out to begin another in its context")
     if task.state != INPUT_REQUIRED:

@@ -28,6 +28,7 @@ from .conversations import (
     ID_CHARS_MAX,
     TEXT_CHARS_MAX,
     Attachment,
+    check_chosen_engine,
     find_id,
     give_history,
     read_parts,
@@ -177,6 +178,9 @@ async def _run(call: Call[RunInput, Nothing], conversation: Conversation) -> Asy
         return
     if is_running:
         raise _Refused("busy", "a run is going on in this thread; wait for its end, or run without a new message")
+    check_chosen_engine(call, transcript)
+    if new.message is None and transcript.starting_agent:  # continues a turn, perhaps of another agent than the path's
+        call.check_agent(transcript.starting_agent)
     busy.add(conversation.id)
     try:
         if new.undone:

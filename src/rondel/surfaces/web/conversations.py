@@ -17,6 +17,7 @@ from ...events import Entry, HistoryGiven
 from ...files.media import image_type, type_by_content
 from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Journal
+from ...machine.transcript import Transcript
 from ...machine.turn import caller_conversation
 from ...question import Question
 from ...text.attached import decoded
@@ -164,9 +165,14 @@ async def find_to_talk(call: Call[Any, Any]) -> Conversation:
     conversation = await find(call)
     transcript = await conversation.transcript()
     call.check_agent(transcript.starting_agent or conversation.agent)
+    check_chosen_engine(call, transcript)
+    return conversation
+
+
+def check_chosen_engine(call: Call[Any, Any], transcript: Transcript) -> None:
+    """Raise if the caller's key may not use the engine that was chosen for this conversation."""
     if transcript.engine:
         call.check_engine(transcript.engine)
-    return conversation
 
 
 def _missing(id: str) -> Problem:

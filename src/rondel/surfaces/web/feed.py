@@ -167,13 +167,7 @@ class Feeds:
     async def stream(
         self, conversation: Conversation, after: int, is_allowed: Callable[[], Any]
     ) -> AsyncGenerator[bytes]:
-        feed = self._open.get(conversation.id)
-        if feed is None:
-            feed = self._open[conversation.id] = Feed(conversation, self._clock)
-            watcher = await conversation.watch()
-            assert self.group is not None
-            feed.begin(watcher.seq)
-            feed.task = self.group.create_task(feed.run(watcher))
+        feed = self._open.get(conversation.id) or await self._begin(conversation)
         feed.clients += 1
         try:
             async with contextlib.aclosing(feed.stream(after, is_allowed)) as pieces:
@@ -183,6 +177,17 @@ class Feeds:
             feed.clients -= 1
             if feed.clients == 0:
                 self.close(conversation.id)
+
+    async def _begin(self, conversation: Conversation) -> Feed:
+        watcher = await conversation.watch()
+        if (feed := self._open.get(conversation.id)) is not None:  # another client was faster
+            watcher.close()
+            return feed
+        assert self.group is not None
+        feed = self._open[conversation.id] = Feed(conversation, self._clock)
+        feed.begin(watcher.seq)
+        feed.task = self.group.create_task(feed.run(watcher))
+        return feed
 
     async def batches(self, watcher: Watcher, is_allowed: Callable[[], Any]) -> AsyncGenerator[list[tuple[int, Event]]]:
         """Yield what a watcher sees, for streams that are not the same for everyone; an empty list when it is time for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any, Literal, TypeVar
 
@@ -327,16 +328,20 @@ async def _records(call: Call[Any, Any]) -> AsyncGenerator[bytes]:
             queue.put_nowait(b"event: request\ndata: %b\n\n" % encode(record_of(record)))
 
     unwatch = call.web.records.watch(put)
+    loop = asyncio.get_running_loop()
+    checked = loop.time()
     try:
         yield FIRST
         while True:
-            try:
+            piece = PING
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S):
-                    yield await queue.get()
-            except TimeoutError:
+                    piece = await queue.get()
+            if loop.time() - checked >= PING_S:  # also while requests arrive all the time
                 if not await call.is_still_allowed():
                     return
-                yield PING
+                checked = loop.time()
+            yield piece
     finally:
         unwatch()
 

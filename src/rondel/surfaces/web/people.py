@@ -9,6 +9,7 @@ import hashlib
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ SESSIONS_MAX = 1_000  # of all people; if there are more, the key with the most 
 WRONG_MAX, WRONG_S = 10, 60.0  # how many wrong keys an address may try to log in with in this time
 ADDRESSES_MAX = 1_000  # addresses whose wrong keys are remembered
 ADDRESS_CHARS_MAX = 64  # a proxy may pass on anything as an address
+IPV6_BITS = 64  # of an address: what a provider gives to one customer
 LOCAL = Person("user", roles=("admin",))
 """The person at this machine, the same as in the terminal."""
 ADMIN = "admin"
@@ -98,7 +100,7 @@ class People:
 
         Wrong keys slow down only the address that they come from, so that a stranger cannot lock people out.
         """
-        address = address[:ADDRESS_CHARS_MAX]
+        address = _source(address)
         now, wrong = self._clock.now(), self._wrong.get(address, ())
         if len(wrong) == WRONG_MAX and now - wrong[0] < WRONG_S:
             wait = WRONG_S - (now - wrong[0])
@@ -161,6 +163,17 @@ class People:
         except Exception:
             return False
         return True
+
+
+def _source(address: str) -> str:
+    """Return what counts as one address, however it is written: of IPv6 a network, because one caller has all of it."""
+    try:
+        found = ip_address(address[:ADDRESS_CHARS_MAX])
+    except ValueError:
+        return address[:ADDRESS_CHARS_MAX]
+    if isinstance(found, IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or IPv6Network((int(found), IPV6_BITS), strict=False))
 
 
 def _hash(secret: str) -> str:

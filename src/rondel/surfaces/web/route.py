@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .server import WebApp
 
 BODY_BYTES_MAX = 48_000_000  # attachments come in the body, in Base64
+STRANGERS_BYTES_MAX = 16_000  # of a body that is read before its sender is known
 QUERY_CHARS_MAX = 4_000
 NAME_CHARS_MAX = 512  # of an agent, or of an engine with its model
 
@@ -149,20 +150,20 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     return _convert(dict(request.query_params), kind, "the query", strict=False)
 
 
-async def read_body(request: Request, kind: type[B]) -> B:
+async def read_body(request: Request, kind: type[B], bytes_max: int = BODY_BYTES_MAX) -> B:
     """Read and check the JSON body."""
     if kind is Nothing:
         return kind()
-    too_large = Problem(413, f"the body is larger than {BODY_BYTES_MAX // 1_000_000} MB; send less")
+    too_large = Problem(413, f"the body is larger than {bytes_max // 1_000:,} KB; send less")
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > BODY_BYTES_MAX:
+    if length.isdigit() and int(length) > bytes_max:
         raise too_large
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, "the body must be JSON: send it with content-type application/json")
     pieces, size = list[bytes](), 0
     async for piece in request.stream():
         size += len(piece)
-        if size > BODY_BYTES_MAX:
+        if size > bytes_max:
             raise too_large
         pieces.append(piece)
     try:

@@ -31,13 +31,24 @@ from .models import Offer
 from .openapi import description
 from .page import PageFiles
 from .people import ADMIN, Caller, Gate, People
-from .route import Call, Nothing, Problem, Route, encode, read_body, read_query, respond
+from .route import (
+    BODY_BYTES_MAX,
+    STRANGERS_BYTES_MAX,
+    Call,
+    Nothing,
+    Problem,
+    Route,
+    encode,
+    read_body,
+    read_query,
+    respond,
+)
 from .work import Works
 
 log = logging.getLogger("rondel.web")
 
 SAID_CHARS_MAX = 500
-NEW_MAX = 10_000  # conversations that were created and have no message yet
+NEW_MAX = 1_000  # conversations of a person that were created and have no message yet
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
     *conversations.ROUTES,
@@ -91,7 +102,8 @@ class WebApp:
         self.people = People(app.store, app.clock)
         self.feeds = Feeds(app.clock)
         self.works = Works(app.clock)
-        self._new: OrderedDict[str, tuple[str, str]] = OrderedDict()  # conversation: its person and agent
+        self._new: dict[str, OrderedDict[str, str]] = {}
+        """The agents of conversations without a message, by person: nobody can use up the room of others."""
         self.busy_threads: set[str] = set()
         """The conversations in which a run of a protocol is about to start or is under way."""
         self._page = PageFiles()
@@ -119,18 +131,20 @@ class WebApp:
     # --- conversations without a message ------------------------------------------------------------------------------
 
     def add_new(self, id: str, person: Person, agent: str) -> None:
-        self._new[id] = (person.id, agent)
-        while len(self._new) > NEW_MAX:
-            self._new.popitem(last=False)
+        own = self._new.setdefault(person.id, OrderedDict())
+        own[id] = agent
+        while len(own) > NEW_MAX:
+            own.popitem(last=False)
 
     def is_new(self, id: str, person: Person) -> bool:
-        return self._new.get(id, ("", ""))[0] == person.id and id in self._new
+        return id in self._new.get(person.id, ())
 
     def new_agent(self, id: str) -> str:
-        return self._new.get(id, ("", ""))[1]
+        return next((own[id] for own in self._new.values() if id in own), "")
 
     def forget_new(self, id: str) -> None:
-        self._new.pop(id, None)
+        for own in self._new.values():
+            own.pop(id, None)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -162,7 +176,8 @@ class WebApp:
                 if route.rights == "admin" and ADMIN not in caller.person.roles:
                     raise Problem(403, 'only an admin may do this; give the key `roles = ["admin"]` in rondel.toml')
             query = read_query(request, route.query)
-            body = Nothing() if route.reads_body else await read_body(request, route.body)
+            bytes_max = STRANGERS_BYTES_MAX if route.rights == "public" else BODY_BYTES_MAX
+            body = Nothing() if route.reads_body else await read_body(request, route.body, bytes_max)
             call = Call[Any, Any](self.app, self, request, caller, body, query)
             return respond(await route.handler(call))
         except RondelError as error:

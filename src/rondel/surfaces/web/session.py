@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ...values import Person, Value
-from .people import COOKIE, SESSION_S, SessionInfo
+from .people import ADMIN, COOKIE, SESSION_S, SessionInfo
 from .route import Call, Done, Nothing, Problem, Route, respond
 
 
@@ -67,8 +67,9 @@ async def end_session(call: Call[Nothing, Nothing]) -> Done:
 
 
 def _me(call: Call[Any, Any], person: Person) -> Me:
-    about = call.web.about
-    return Me(person, bool(call.web.gate.keys), about.version, about.engine, about.why, about.hints)
+    about, is_admin = call.web.about, ADMIN in person.roles
+    why, hints = (about.why, about.hints) if is_admin else ("the owner of this server chose it", ())  # may name a path
+    return Me(person, bool(call.web.gate.keys), about.version, about.engine, why, hints)
 
 
 ROUTES = (

@@ -125,7 +125,7 @@ async def _choose(repository: str, revision: str, quant: str) -> _Listed:
         files = msgspec.json.decode(await fetch(url, LISTING_BYTES_MAX), type=list[_Listed])
     except AddressFailed as failed:
         raise ConfigError(f"the hub does not list {repository!r}: {failed}") from failed
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"the hub's list of {repository!r} cannot be read: {error}") from error
     models = [f for f in files if f.path.endswith(".gguf") and not f.path.startswith("mmproj")]
     wanted = (quant or DEFAULT_QUANT).lower()
