@@ -157,9 +157,11 @@ class Writer:
             return False
         try:
             self._commit(connection, group)
-        except Exception:  # of any kind: the writer thread tries again and reports it
+        except BaseException as error:
             self._roll_back(connection)
-            for request in group:
+            if not isinstance(error, Exception):
+                raise
+            for request in group:  # the writer thread tries again and reports it
                 request.error = request.result = None
             return False
         self._commits_at_once += 1
