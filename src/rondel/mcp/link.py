@@ -190,9 +190,7 @@ class Link:
             self._retry_now.set()
             if self.status.state in ("connecting", "ready"):
                 self._settled.clear()
-                await (
-                    self._has_imported.wait()
-                )  # our own work, however slow: no time of the server
+                await self._has_imported.wait()  # our own work, however slow: no time of the server
                 await self.settled(self.spec.connect_s)
         if self._session is None or not self._session.is_open:
             reason = self.status.reason or "it is still being connected"
