@@ -8,14 +8,17 @@ import os
 import re
 import signal
 import stat
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
+from rondel.cli import logs
 from rondel.cli.logs import POLL_S, new_lines
 from rondel.contracts.clock import VirtualClock
 from rondel.errors import RondelError
@@ -337,6 +340,44 @@ async def test_following_goes_on_in_the_next_file(tmp_path: Path):
         reading.cancel()
     assert shown == [f"line {number}" for number in range(1, 8)]
     assert len(log_names(tmp_path)) > 2
+
+
+@pytest.mark.parametrize("moment", range(1, 31))
+async def test_following_misses_no_line_whenever_the_file_is_rotated(tmp_path: Path, moment: int):
+    """The moments are the lines of code that look for new lines."""
+    clock, shown, passed = VirtualClock(), list[str](), 0
+    newest = tmp_path / "gateway.jsonl"
+    newest.write_text("first\n")
+
+    def rotate(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal passed
+        if frame.f_code.co_filename != logs.__file__:
+            return None
+        passed += event == "line"
+        if passed == moment and event == "line":
+            with newest.open("a") as file:
+                file.write("last of the old file\n")
+            newest.rename(tmp_path / "gateway-20260101-000000-000.jsonl")
+            newest.write_text("first of the new file\n")
+        return rotate
+
+    async def read() -> None:
+        async for line in logs.new_lines(tmp_path, "gateway", clock):
+            shown.append(line.decode())
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        while not clock.sleepers:
+            await asyncio.sleep(0)
+        sys.settrace(rotate)
+        try:
+            while passed < 200:
+                await asyncio.sleep(0)
+                clock.advance(POLL_S)
+        finally:
+            sys.settrace(None)
+        reading.cancel()
+    assert shown == ["first", "last of the old file", "first of the new file"]
 
 
 def test_follow_shows_requests_of_a_gateway_as_they_come(place: Place, server: ModelServer):

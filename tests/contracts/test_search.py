@@ -98,13 +98,13 @@ async def test_ten_thousand_conversations_are_searched_in_a_moment(tmp_path: Pat
             await talk(
                 store, f"c{number}", f"question {number} about apples", f"answer {number} about pears", at=number
             )
-        began = time.monotonic()
+        began = time.process_time()  # of all threads: the machine may be busy
         await store.search("nothing")
-        indexed = time.monotonic()
+        indexed = time.process_time()
         assert await ids(store, "answer 4711") == ["c4711"]
-        one = time.monotonic()
+        one = time.process_time()
         assert len(await store.search("apples")) == 20
-        all_s = time.monotonic() - one
+        all_s = time.process_time() - one
         assert indexed - began < 60  # once
         assert one - indexed < 1
         assert all_s < 2

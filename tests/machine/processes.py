@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rondel import App
+from rondel.stores.sqlite import SqliteStore
 from tests.forked import Forked, pipe
 
 WAIT_S = 30.0
@@ -197,3 +200,13 @@ class Process:
 
 def open_gate(path: Path, name: str) -> None:
     (path.parent / name).touch()
+
+
+async def until_heard(app: App) -> None:
+    """Wait until this app has heard the signals that others have sent to it."""
+    store = app.store
+    assert isinstance(store, SqliteStore)
+    async with asyncio.timeout(WAIT_S):
+        while await store.reading(lambda c: c.execute("select count(*) from signals").fetchone()[0]):
+            await asyncio.sleep(0.01)
+    await store.is_claimed("")  # the writer answers in order: whoever took the signals has them before this returns

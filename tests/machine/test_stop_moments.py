@@ -16,6 +16,7 @@ from rondel.machine.conversation import Conversation
 from rondel.machine.turn import Turn
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Pause, Scripted, call, say
+from tests.machine.processes import until_heard
 
 Moment = Callable[[], Awaitable[None]]
 
@@ -85,7 +86,7 @@ async def test_a_stop_that_was_acknowledged_stops_the_turn(path: Path, moment: s
             asked: Conversation = conversation if whose == "the process's own" else other.conversation("c")
             stopped.append(await asked.stop())
             if asked is not conversation:
-                await asyncio.sleep(0.5)  # longer than it takes until a signal is heard
+                await until_heard(app)
 
         if moment == "coming to rest":
             plugin.at_end = stop
@@ -114,7 +115,9 @@ async def test_a_stop_of_a_turn_that_is_over_leaves_the_next_one_alone(tmp_path:
             other = (here if processes == 1 else there).conversation("c")
             await (await other.send("delete")).result()
             assert len(await other.questions()) == 1
-            await asyncio.sleep(0.2)  # until its job is deleted
+            async with asyncio.timeout(20):
+                while await there.store.is_claimed("c"):  # its job is deleted a moment later
+                    pass
             assert not await over.stop()
             assert len(await here.conversation("c").questions()) == 1
 
@@ -128,6 +131,6 @@ async def test_a_stop_of_a_turn_that_is_over_leaves_the_turn_of_another_process_
             view = await there.conversation("c").send("go on")
             await pause.reached.wait()
             await over.stop()
-            await asyncio.sleep(0.3)
+            await until_heard(there)
             pause.release()
             assert (await view.result()).output == "two three"

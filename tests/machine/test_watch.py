@@ -306,7 +306,7 @@ async def test_a_watcher_that_leaves_while_it_reads_for_all_takes_nothing_along(
                 await asyncio.sleep(0.01)
                 monkeypatch.setattr(SqliteSubscription, "read", read)
                 first.cancel()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     events = await second
         assert [seq for seq, event in events if type(event) in STORED] == [1, 2, 3, 4]
 
@@ -325,7 +325,7 @@ async def test_a_watcher_reads_again_after_a_failure_of_the_store(tmp_path: Path
             await (await there.conversation("c").send("hi")).result()
             await asyncio.sleep(0.2)
             monkeypatch.setattr(SqliteSubscription, "read", fail_once)
-            assert (await asyncio.wait_for(watcher.batch(), 5))[-1][0] == 4
+            assert (await asyncio.wait_for(watcher.batch(), 20))[-1][0] == 4
 
 
 async def test_who_watches_a_conversation_that_another_process_deletes_sees_what_comes_after(tmp_path: Path):
@@ -336,7 +336,7 @@ async def test_who_watches_a_conversation_that_another_process_deletes_sees_what
         with await conversation.watch() as watcher:
             assert await there.store.delete("c")
             view = await conversation.send("again")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 events = [event async for event in view]
                 seen = await watcher.batch()
             assert [type(event) for event in events if type(event) in STORED] == list(STORED)
@@ -360,20 +360,25 @@ async def test_a_watcher_of_a_journal_that_broke_sees_what_the_log_has():
     for watcher, first in ((behind, 1), (ahead, 3)):
         seen: list[int] = []
         while not seen or seen[-1] < 4:
-            seen += [seq for seq, _ in await asyncio.wait_for(watcher.batch(), 5)]
+            seen += [seq for seq, _ in await asyncio.wait_for(watcher.batch(), 20)]
         assert seen == list(range(first, 5))
 
 
 async def test_a_watcher_whose_file_is_gone_says_so_once(path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "watchers cannot see" in record.getMessage()]
+
     async with app_on(path) as app:
         with await app.conversation("c").watch() as watcher:
             async with asyncio.TaskGroup() as group:
                 waiting = group.create_task(watcher.batch())
                 await asyncio.sleep(0.2)
                 path.rename(tmp_path / "moved.db")
+                async with asyncio.timeout(20):
+                    while not told():
+                        await asyncio.sleep(0.01)
                 await asyncio.sleep(0.5)
                 waiting.cancel()
         (tmp_path / "moved.db").rename(path)
-    told = [record.getMessage() for record in caplog.records if "watchers cannot see" in record.getMessage()]
-    assert len(told) == 1
-    assert "was deleted, moved or replaced while it was in use" in told[0]
+    assert len(told()) == 1
+    assert "was deleted, moved or replaced while it was in use" in told()[0]

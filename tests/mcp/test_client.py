@@ -21,6 +21,7 @@ from rondel.project.lookup import find_plugin
 from rondel.stores.sqlite import SqliteStore
 from rondel.testing import Scripted, call, calls, say
 from rondel.values import Reply
+from tests.forked import run_script
 
 from .helpers import agent_with, answer, links_of, model_of, outcome, plugin_of, raw, results, tell, until
 
@@ -39,11 +40,12 @@ async def test_a_server_s_tools_are_called_and_the_next_round_follows() -> None:
 
 async def test_the_time_limit_of_a_call_is_kept() -> None:
     """T15: a server that never answers costs no more than its limit."""
-    agent = agent_with(raw(timeout_s=0.2), steps=[call("mcp-raw-silent"), call("mcp-raw-echo", text="on"), say("ok")])
+    servers = raw("mute", timeout_s=0.2), raw()
+    agent = agent_with(*servers, steps=[call("mcp-mute-silent"), call("mcp-raw-echo", text="on"), say("ok")])
     async with App(agent) as app:
         events = await tell(app)
     assert outcome(events) is Outcome.DONE
-    assert results(agent) == ["'mcp-raw-silent' gave no result in time", "on"]
+    assert results(agent) == ["'mcp-mute-silent' gave no result in time", "on"]
 
 
 async def test_an_agent_starts_before_its_servers() -> None:
@@ -114,12 +116,16 @@ async def test_a_required_server_that_is_down_fails_the_turn() -> None:
 
 
 async def test_progress_is_shown() -> None:
-    agent = agent_with(raw(timeout_s=0.3), steps=[call("mcp-raw-flood"), say("ok")])
+    agent = agent_with(raw(), steps=[call("mcp-raw-flood")])
+    shown: list[str] = []
     async with App(agent) as app:
-        events = await tell(app)
-    shown = [event for event in events if isinstance(event, CallProgressed)]
-    assert shown
-    assert shown[0].text == "more"
+        view = await app.conversation().send("go")
+        async for event in view:
+            if isinstance(event, CallProgressed):
+                if not shown:
+                    await view.stop()
+                shown.append(event.text)
+    assert shown[0] == "more"
 
 
 async def test_a_server_gets_no_secret_and_runs_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +241,41 @@ async def test_resources_are_a_source_that_is_searched() -> None:
     assert "> The train leaves at nine." in said
     assert "notes://trip" in said
     assert "garden" not in said
+
+
+SLOW_IMPORT = """
+import asyncio, sys, threading, time
+from rondel import Agent, App
+from rondel.mcp.source import McpSource
+from rondel.testing import Scripted
+from tests.mcp.helpers import plugin_of, raw
+
+class SlowDisk:
+    reached, ready = threading.Event(), threading.Event()
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "rondel.mcp.session":
+            self.reached.set()
+            self.ready.wait()
+
+async def main():
+    async with App(Agent("helper", engine=Scripted(), plugins=[plugin_of(raw())])), asyncio.TaskGroup() as group:
+        searching = group.create_task(McpSource("raw").search("train", 1))
+        await asyncio.to_thread(SlowDisk.reached.wait)
+        asyncio.get_running_loop().time = lambda: time.monotonic() + 1_000.0
+        for _ in range(10):  # every timer that is due
+            await asyncio.sleep(0)
+        SlowDisk.ready.set()
+    sys.stdout.write(searching.result()[0].text)
+
+sys.meta_path.insert(0, SlowDisk())
+asyncio.run(main())
+"""
+
+
+def test_a_server_has_all_of_its_time_to_connect_however_long_the_import_of_the_sdk_takes() -> None:
+    ran = run_script(SLOW_IMPORT)
+    assert "train" in ran.stdout, ran.stderr
 
 
 # --- questions of servers ---------------------------------------------------------------------------------------------

@@ -129,6 +129,24 @@ async def test_no_commit_on_the_loops_thread_begins_a_log(path: Path, size: int)
         assert len(begun) == 3, "the log was moved into the database twice"
 
 
+async def test_a_log_that_another_process_moved_is_begun_beside_the_loop(path: Path) -> None:
+    async with SqliteStore(path) as store, asyncio.TaskGroup() as group:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            await store.append("d", 1, SAID, at=1.0)
+            other.execute("delete from conversations where id = 'd'")
+            begun: list[bytes] = []
+            for seq in range(1, 9, 2):
+                await store.append("c", seq, SAID, at=1.0)
+                begun.append(log_begun(path))
+                moved = other.execute("pragma wal_checkpoint(passive)").fetchone()
+                assert moved[1] == moved[2]
+                appended = group.create_task(store.append("c", seq + 1, SAID, at=1.0))
+                await asyncio.sleep(0)
+                assert not appended.done(), "the loop's thread has begun the log"
+                await appended
+        assert len(set(begun)) == len(begun)
+
+
 @pytest.mark.slow
 async def test_a_log_that_a_reader_kept_long_is_short_again_when_the_reader_is_gone(path: Path) -> None:
     large = (MessageAdded(user("x" * 8_000_000)),)

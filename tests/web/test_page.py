@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import json
@@ -223,6 +224,51 @@ async def test_everything_is_reached_by_the_keyboard(browser: Browser):
             assert await page.evaluate("document.activeElement.matches('article.turn')")
             await page.keyboard.press("Escape")
             await sees(page, "stopped")
+
+
+async def test_escape_in_a_dialog_closes_the_dialog_and_stops_nothing(browser: Browser):
+    pause = Pause("It begins ", "and ends.")
+    async with site(Agent("a", engine=Scripted(pause))) as made, visit(browser, made) as page:
+        await send(page, "Go.")
+        await sees(page, "It begins")
+        await page.get_by_label("Messages").focus()
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        pause.release()
+        await sees(page, "and ends.")
+
+
+CONTROL = 2  # the modifier, as the browser's protocol writes it
+ESCAPE = {"key": "Escape", "code": "Escape", "windowsVirtualKeyCode": 27}
+SEARCH = {"key": "k", "code": "KeyK", "windowsVirtualKeyCode": 75, "modifiers": CONTROL}
+HELP, LETTER = {"key": "?", "text": "?"}, {"key": "j", "text": "j"}
+
+
+async def test_keys_that_follow_each_other_at_once_are_not_lost(browser: Browser):
+    """A dialog takes the keys as soon as it is asked for, and none after its Escape."""
+    async with site(Agent("a", engine=Scripted())) as made, visit(browser, made, "#/traces") as page:
+        await expect(page.get_by_role("heading", name="Traces")).to_be_visible()
+        devtools: Any = await page.context.new_cdp_session(page)
+
+        async def press(*keys: dict[str, Any]) -> None:
+            async def send(type: str, key: dict[str, Any]) -> None:
+                await devtools.send("Input.dispatchKeyEvent", {"type": type, **key})
+
+            async with asyncio.TaskGroup() as group:  # no key waits for what the one before it does
+                for key in keys:
+                    group.create_task(send("keyDown", key))
+                    group.create_task(send("keyUp", key))
+
+        search = page.get_by_role("combobox", name="Search")
+        for _ in range(5):
+            await press(SEARCH, ESCAPE, HELP)
+            await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+            await press(ESCAPE, SEARCH, LETTER)
+            await expect(search).to_have_value("j")
+            await press(ESCAPE)
+            await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 # --- the other screens ------------------------------------------------------------------------------------------------

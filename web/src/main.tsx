@@ -53,7 +53,7 @@ function keys(event: KeyboardEvent): void {
   const typing = event.target instanceof HTMLElement && (event.target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName));
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); paletteOpen.value = !paletteOpen.value; }
   else if (event.altKey && event.code === "KeyN") { event.preventDefault(); go("chat"); }
-  else if (event.key === "Escape" && !typing) { if (menuOpen.value) menuOpen.value = false; else dispatchEvent(new Event("rondel:stop")); }
+  else if (event.key === "Escape" && !typing) { const open = [menuOpen, paletteOpen, helpOpen].find((one) => one.value); if (open) open.value = false; else dispatchEvent(new Event("rondel:stop")); }
   else if (!typing && event.key === "?") helpOpen.value = true;
   else if (!typing && (event.key === "j" || event.key === "k") && !event.ctrlKey && !event.metaKey) move(event.key === "j" ? 1 : -1);
 }

@@ -64,11 +64,12 @@ async def new_lines(folder: Path, name: str, clock: Clock, *, at: int = 0) -> As
                     file.seek(min(at, os.fstat(file.fileno()).st_size))
                     at = 0
             if file is not None:
+                is_rotated = _is_rotated(folder, name, file)  # asked first: nothing is written to the file after that
                 rest += file.read()
                 *lines, rest = rest.split(b"\n")
                 for line in lines:
                     yield line
-                if not lines and _is_rotated(folder, name, file):
+                if is_rotated:
                     file.close()
                     file, rest = None, b""
                     continue

@@ -72,6 +72,7 @@ class Link:
         self._cwd = os.path.join(folder, os.path.expanduser(spec.cwd)) if spec.cwd or folder else None
         self._watchdog, self.logins = watchdog, logins
         self._session: Session | None = None
+        self._has_imported = asyncio.Event()
         self._settled = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._was_ready = False
@@ -139,6 +140,8 @@ class Link:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "httpx2", "anyio", "pydantic"):
                 raise
             raise RondelError(MISSING_SDK) from None
+        finally:
+            self._has_imported.set()
         env, cwd = self._env, self._cwd
         opening = module.open_session(self.spec, env=env, cwd=cwd, watchdog=self._watchdog, logins=self.logins)
         async with opening as session:
@@ -187,6 +190,7 @@ class Link:
             self._retry_now.set()
             if self.status.state in ("connecting", "ready"):
                 self._settled.clear()
+                await self._has_imported.wait()  # our own work, however slow: no time of the server
                 await self.settled(self.spec.connect_s)
         if self._session is None or not self._session.is_open:
             reason = self.status.reason or "it is still being connected"

@@ -1,5 +1,5 @@
 // Ctrl K: conversations, screens, agents and commands, by typing.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Info } from "../api";
 import { enc, get } from "../api";
 import { agents, conversations, go, helpOpen, paletteOpen, screens, setTheme, theme } from "../state";
@@ -11,8 +11,6 @@ export function Palette() {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const [found, setFound] = useState<Info[]>([]);
-  const input = useRef<HTMLInputElement>(null);
-  useEffect(() => { input.current?.focus(); }, []);
   useEffect(() => {
     if (!text.trim()) return setFound([]);
     const controller = new AbortController();
@@ -35,7 +33,7 @@ export function Palette() {
   return (
     <Dialog label="Search and commands" onClose={() => { paletteOpen.value = false; }}>
       <div class="palette">
-        <input ref={input} value={text} placeholder="Search conversations, screens, agents…" aria-label="Search" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={`palette-${at}`}
+        <input value={text} placeholder="Search conversations, screens, agents…" aria-label="Search" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={`palette-${at}`}
           onInput={(event) => { setText(event.currentTarget.value); setAt(0); }}
           onKeyDown={(event) => {
             if (event.key === "ArrowDown") { event.preventDefault(); setAt(Math.min(at + 1, choices.length - 1)); }

@@ -1,6 +1,6 @@
 // Small parts that every screen uses.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api";
 import { menuOpen } from "../state";
 
@@ -110,9 +110,10 @@ export function Table<T>({ columns, rows, onOpen, isOn, filter = "", label }: { 
 
 export function Dialog({ label, onClose, children }: { label: string; onClose: () => void; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => { ref.current?.showModal(); }, []);
+  useLayoutEffect(() => { ref.current?.showModal(); }, []); // an effect comes later: keys pressed until then would go elsewhere
   return (
-    <dialog ref={ref} aria-label={label} onClose={onClose} onClick={(event) => { if (event.target === ref.current) ref.current?.close(); }}>
+    <dialog ref={ref} aria-label={label} onClose={onClose} onClick={(event) => { if (event.target === ref.current) onClose(); }}
+      onKeyDown={(event) => { if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); onClose(); } }}>
       {children}
     </dialog>
   );

@@ -314,9 +314,9 @@ class SqliteStore:
         if loop is not self._loop:
             if self._loop is not None:
                 raise StoreError(f"the store {self.path} belongs to another event loop: make one store for each loop")
-            self._loop = loop
             self._writing.start(loop)
             self._reading.start(loop)
+            self._loop = loop  # last: if this is interrupted, the next use starts what is missing
 
     def post(self, request: Charged) -> None:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""

@@ -2,6 +2,9 @@
 
 Two threads that wake each other cost more than most requests. So a group that need not wait for anything is served on
 the loop's own thread while this one is idle. Knows no SQL: the function that serves a group is passed in.
+
+A second Ctrl-C under `asyncio.run` raises KeyboardInterrupt anywhere on the loop's thread, and a callback of the loop
+may be lost. Then all tasks are cancelled, and each must end: no request may stay unsettled, nor the lock be kept.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ...errors import StoreError
+
 CROWD_S = 0.0002  # requests that follow each other faster than this are served together
 
 
 class Request(msgspec.Struct, kw_only=True, eq=False):
-    """A request to a thread. The serving function sets `result` or `error`; the loop owns `settled` and `waiter`.
+    """A request to a thread. The serving function sets `result` or `error`, and its thread then `settled`; the loop
+    owns `waiter`.
 
     A request that is served later is marked as `deferred`, and added to the group with which it is done.
     """
@@ -50,7 +56,7 @@ class StoreThread(Generic[R]):
         at_once: Callable[[list[R]], bool] | None = None,
     ) -> None:
         self._serve, self._finish, self._at_once = serve, finish, at_once
-        self._serving = threading.Lock()
+        self._serving = threading.RLock()  # for its owner: one that is interrupted may not know that it has it
         self._requests: deque[R] = deque()
         # A token wakes the thread, once for all requests of one pass of the loop; False ends it.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
@@ -64,7 +70,8 @@ class StoreThread(Generic[R]):
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._thread.start()
+        if not self._thread.is_alive():
+            self._thread.start()
 
     def post(self, request: R) -> int:
         """Add a request without waiting; it is served with the next one that wakes the thread. Return how many wait."""
@@ -79,8 +86,8 @@ class StoreThread(Generic[R]):
         """Serve the requests as soon as the loop has run every task that is ready, which may add more."""
         assert self.loop is not None, "a thread is started before it is woken"
         if not self._waking:
-            self._waking = True
             self.loop.call_soon(self._wake)
+            self._waking = True
 
     def _wake(self) -> None:
         self._waking = False
@@ -88,18 +95,29 @@ class StoreThread(Generic[R]):
             self._tokens.put(True)
 
     def _serve_here(self, at_once: Callable[[list[R]], bool]) -> bool:
-        if not self._serving.acquire(blocking=False):
-            return False
+        group: list[R] = []
         try:
+            if not self._serving.acquire(blocking=False):
+                return False
             # Nothing is added meanwhile, because only this thread adds requests.
-            group = list(self._requests)
+            group.extend(self._requests)
             self._requests.clear()
             if group and not at_once(group):
                 self._requests.extendleft(reversed(group))
                 return False
+            _settle(group)
+        except BaseException:
+            for request in group:
+                if not request.settled:
+                    request.error = StoreError("the program was interrupted while this was written: it may be stored")
+            _settle(group)
+            raise
         finally:
-            self._serving.release()
-        _settle(group)
+            try:  # noqa: SIM105 - entering `suppress` can be interrupted
+                self._serving.release()
+            except RuntimeError:
+                pass  # the other thread has it
+        _wake_waiters(group)
         return True
 
     async def ask(self, request: R) -> Any:
@@ -124,6 +142,8 @@ class StoreThread(Generic[R]):
 
     async def aclose(self) -> None:
         self._tokens.put(False)
+        if not self._thread.is_alive():
+            return  # it was interrupted while it started
         await self._served(self._end)
         if self._end.error is not None:
             raise self._end.error
@@ -138,6 +158,8 @@ class StoreThread(Generic[R]):
                 await request.waiter
             except asyncio.CancelledError as error:
                 cancelled = error
+                self._waking = False  # what was to wake the thread may be lost
+                self._tokens.put(True)
         if cancelled is not None and request.error is None:
             raise cancelled
 
@@ -169,16 +191,20 @@ class StoreThread(Generic[R]):
 
     def _tell_loop(self, group: Sequence[Request]) -> None:
         assert self.loop is not None, "a thread is started before it serves"
+        _settle(group)
         # A closed loop is not an error: no task waits any more.
         with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(_settle, group)
+            self.loop.call_soon_threadsafe(_wake_waiters, group)
 
 
 def _settle(group: Sequence[Request]) -> None:
     for request in group:
-        if request.deferred:
-            continue
-        request.settled = True
+        if not request.deferred:
+            request.settled = True
+
+
+def _wake_waiters(group: Sequence[Request]) -> None:
+    for request in group:
         waiter = request.waiter
-        if waiter is not None and not waiter.done():
+        if waiter is not None and request.settled and not waiter.done():
             waiter.set_result(None)

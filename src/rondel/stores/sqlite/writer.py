@@ -71,6 +71,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._waits = False
         self._commits_at_once = 0
+        self._log_moved_at = 0
         self.looks = 0  # how many commits have looked whether another connection has written
         self.others = 0  # how many of them found that one had
         self._worker: Worker | None = None
@@ -96,14 +97,14 @@ class Writer:
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
         with self._waiting():
-            moved_at = self._file.log_moved_at()
             late = self._write_backlog() if self.backlog.is_due else []
             # First: a job that is put again under its old id must not be deleted.
             unforgotten, self._unforgotten = self._unforgotten, []
             self._serve([*unforgotten, *group])
             if self._connection is not None and self._commits_at_once >= AT_ONCE_COMMITS_MAX:
                 self._checkpoint(self._connection)
-        if self._connection is not None and self._file.log_moved_at() != moved_at:
+        if self._connection is not None and (moved_at := self._file.log_moved_at()) != self._log_moved_at:
+            self._log_moved_at = moved_at
             self._begin_log(self._connection)
         if self.backlog.requests or self._unforgotten:
             self._retry_later()
@@ -158,9 +159,11 @@ class Writer:
             return False
         try:
             self._commit(connection, group)
-        except Exception:  # of any kind: the writer thread tries again and reports it
+        except BaseException as error:
             self._roll_back(connection)
-            for request in group:
+            if not isinstance(error, Exception):
+                raise
+            for request in group:  # the writer thread tries again and reports it
                 request.error = request.result = None
             return False
         self._commits_at_once += 1
@@ -274,6 +277,12 @@ class Writer:
             self._data_version = version
             self._heed_others(connection)
         self.looks += 1
+        # If the log was moved into the database before this transaction began, the commit begins a new log and syncs
+        # it. Other processes move it, too; one that has never written does not, and looking at the file costs 4 %.
+        if self._waits:
+            self._log_moved_at = self._file.log_moved_at()
+        elif self.others > 1 and self._file.log_moved_at() != self._log_moved_at:
+            raise _TakesLongError
         for request in group:
             # Types are compared: isinstance takes several times as long for a struct of another type.
             if type(request) is Append:

@@ -144,9 +144,9 @@ class SqliteKnowledge:
     def _use(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            self._loop = loop
             self._reading.start(loop)
             self._writing.start(loop)
+            self._loop = loop
         elif self._loop is not loop:
             raise StoreError("a knowledge store belongs to one event loop; open another one for this loop")
 
