@@ -189,7 +189,6 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     folder = path.parent if path else Path()
     seen = None if isinstance(project, UntrustedFolder) else env
     servers, warnings = project_servers(checker, file.mcp, file.mcpServers, path.parent if path else None, seen)
-    _check_share(checker, file.tools)
     config = Config(
         engine=overrides.get("RONDEL_ENGINE", file.engine),
         agent=overrides.get("RONDEL_AGENT", file.agent),
@@ -233,12 +232,6 @@ def _image_mistakes(
         from ..images import image_mistakes  # it imports this module
 
         yield from image_mistakes(document, given, engines)
-
-
-def _check_share(checker: Checker, tools: ToolSettings) -> None:
-    if not 0 < tools.search_share <= 1:
-        message = f"'tools.search_share' is {tools.search_share!r}; it must be more than 0, and at most 1"
-        checker.report(checker.document.error(("tools", "search_share"), message))
 
 
 def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str]) -> TelemetrySettings:
