@@ -17,10 +17,12 @@ import pytest
 
 from rondel import Agent, App, Limits, Person, tool
 from rondel.contracts.ledger import Rule
+from rondel.events import MessageAdded, TurnStarted
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Pause, Scripted, call
+from rondel.values import user
 from tests.web.served import WAIT_S, Site, site
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 32).decode()
@@ -194,6 +196,18 @@ async def test_a_turn_goes_on_when_nobody_watches_and_can_be_stopped():
         assert (await made.json("POST", f"/api/conversations/{id}/stop"))["stopped"]
         await made.app.drain()
         assert await texts(made, id) == ["go", "I begin and never"]
+
+
+async def test_an_interrupted_turn_is_resumed_once():
+    store = MemoryStore()
+    started = TurnStarted("t1", "a", person=Person("user"))
+    await store.append("c1", 1, (started, MessageAdded(user("go"))), at=1.0)
+    async with site(Agent("a", engine=Scripted("Done.")), store=store) as made:
+        path = "/api/conversations/c1/resume"
+        assert await made.json("POST", path) == {"resumed": True}
+        await made.ended("c1", "t1")
+        assert await texts(made, "c1") == ["go", "Done."]
+        assert await made.json("POST", path) == {"resumed": False}
 
 
 async def test_editing_regenerating_and_forking():

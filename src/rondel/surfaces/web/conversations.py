@@ -119,6 +119,10 @@ class Stopped(Value, frozen=True):
     stopped: bool
 
 
+class Resumed(Value, frozen=True):
+    resumed: bool  # false if nothing was left to do
+
+
 class Fork(Value, frozen=True):
     """`message` is the id of the last message that the new conversation keeps."""
 
@@ -375,11 +379,11 @@ async def stop(call: Call[Nothing, Nothing]) -> Stopped:
     return Stopped(await (await find(call)).stop())
 
 
-async def resume(call: Call[Nothing, Nothing]) -> Stopped:
+async def resume(call: Call[Nothing, Nothing]) -> Resumed:
     view = await (await find_to_talk(call)).resume()
     if view is not None:
         view.close()
-    return Stopped(view is not None)
+    return Resumed(view is not None)
 
 
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
@@ -454,7 +458,7 @@ ROUTES = (
           media="text/markdown"),
     Route("POST", f"{_ID}/messages", send, "Send a message.", body=NewMessage, returns=Sent),
     Route("POST", f"{_ID}/stop", stop, "Stop what is running.", returns=Stopped),
-    Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Stopped),
+    Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Resumed),
     Route("POST", f"{_ID}/regenerate", regenerate, "Undo the last turn and send its message again.", returns=Sent),
     Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=NewText, returns=Sent),
     Route("POST", f"{_ID}/undo", undo, "Undo the last turn."),
