@@ -21,7 +21,8 @@ from ...machine.conversation import Conversation
 from ...machine.transcript import Transcript
 from ...question import ALWAYS, NO, YES, Question
 from ...values import Media, Message, Text, ToolCall, ToolResult, Value
-from .agui_events import OURS, VERSION, Address, RunEvents, is_clients, messages_of
+from .agui_events import OURS, VERSION, RunEvents, is_clients
+from .agui_messages import Address, messages_of
 from .chat import MESSAGES_MAX
 from .conversations import (
     ADDRESS_CHARS_MAX,
