@@ -354,6 +354,12 @@ def test_every_table_of_the_file_is_explained(tmp_path: Path) -> None:
     assert shown == set(Config.__struct_fields__) - {"path", "project", "warnings", "exposed", "sources"}
 
 
+def test_a_plugin_that_is_switched_off_is_explained(tmp_path: Path) -> None:
+    config = load(project(tmp_path, "plugins = ['log', {name = 'trim', enabled = false}]"), {})
+    rows = {key: value for key, value, _ in explain(config) if key.startswith("plugins")}
+    assert rows == {"plugins[0]": "log", "plugins[1]": "trim", "plugins[1].enabled": "false"}
+
+
 def test_a_config_made_in_code_explains_itself() -> None:
     rows = {key: (value, source) for key, value, source in explain(Config(engine="echo"))}
     assert rows["engine"] == ("echo", "default")
