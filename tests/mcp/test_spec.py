@@ -84,6 +84,9 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, toml: str, said: str) -> None
 
 def test_a_list_in_the_providers_form_is_checked() -> None:
     """K03: type, label and url are required; a duplicate label is skipped; wrong optional fields are ignored."""
+    for label in (None, "", 5, ["docs"]):
+        with pytest.raises(RondelError, match="an entry of the list 'mcpServers' has no 'server_label'"):
+            read_block([{**NATIVE, "server_label": label}])
     for key in ("type", "server_label", "server_url"):
         with pytest.raises(RondelError, match=key):
             read_block([{k: v for k, v in NATIVE.items() if k != key}])
