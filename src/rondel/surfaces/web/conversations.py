@@ -129,7 +129,7 @@ class Fork(Value, frozen=True):
     message: str
 
 
-class Engine(Value, frozen=True):
+class EngineChoice(Value, frozen=True):
     engine: str
 
 
@@ -424,7 +424,7 @@ async def answer(call: Call[NewText, Nothing]) -> Sent:
         return await _sent(seq, conversation.answer(call.path("question"), call.body.text, by=call.person.id))
 
 
-async def use_engine(call: Call[Engine, Nothing]) -> Done:
+async def use_engine(call: Call[EngineChoice, Nothing]) -> Done:
     conversation = await find(call)
     if call.body.engine:
         call.check_engine(call.body.engine)
@@ -464,7 +464,7 @@ ROUTES = (
     Route("POST", f"{_ID}/undo", undo, "Undo the last turn."),
     Route("POST", f"{_ID}/fork", fork, "Start a conversation with the messages up to one.", body=Fork,
           returns=Created),
-    Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=Engine),
+    Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=EngineChoice),
     Route("GET", f"{_ID}/questions", questions, "List the open questions.", returns=tuple[Question, ...]),
     Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=NewText,
           returns=Sent),
