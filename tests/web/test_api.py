@@ -39,8 +39,10 @@ async def test_a_message_is_answered_and_listed():
         id = await made.start()
         await made.say(id, "Hello")
         assert await texts(made, id) == ["Hello", "Hello back."]
-        (info,) = (await made.json("GET", "/api/conversations"))["conversations"]
+        page = await made.json("GET", "/api/conversations?limit=1")
+        (info,), more = page["conversations"], page["more"]
         assert (info["id"], info["title"], info["state"], info["person"]) == (id, "Hello", "done", "user")
+        assert not more
         shown = await made.json("GET", f"/api/conversations/{id}")
         assert (shown["agent"], shown["is_at_work"], shown["questions"]) == ("a", False, [])
 
@@ -436,6 +438,7 @@ async def test_odd_numbers_and_names_are_one_sentence_and_no_failure():
         here = f"/api/conversations/{id}"
         for path, status in (
             (f"{here}/media/{message}/²", 404),
+            (f"{here}/media/{message}/99", 404),
             (f"{here}/media/{message}/{'9' * 5_000}", 404),
             (f"{here}/entries?after={10**20}", 400),
             (f"{here}/events?after={10**20}", 400),
