@@ -63,11 +63,12 @@ async def test_names_go_in_and_mentions_come_out():
     """A03: ids become names for the model, and @name becomes an id on the way out; e-mail addresses stay."""
     async with loopback() as world:
         await world.discord.join(world.guild, zoe := world.discord.person("zoe"))
+        role = world.discord.role(world.guild, "mods", permissions=permission_bits())
         answer = "Ask @Bob or @zoe (zoe@example.org), not @nobody or Bob. @everyone!"
         async with world.running(answer, context_messages=0):
-            await world.say(f"@bot who knows <#{world.general.id}>? <@{world.bob.id}>?")
+            await world.say(f"@bot who knows <#{world.general.id}>? <@{world.bob.id}>? <@&{role.id}>?")
             shown = await world.answers()
-            assert said(world)[0][1] == "Ann: who knows #general? @Bob?"
+            assert said(world)[0][1] == "Ann: who knows #general? @Bob? @mods?"
             expected = f"Ask <@{world.bob.id}> or <@{zoe.id}> (zoe@example.org), not @nobody or Bob. @everyone!"
             assert shown == [expected]
             (answer_id,) = [int(message["id"]) for message in world.discord.bot_messages(world.general)]
