@@ -175,15 +175,15 @@ PROVIDERS: dict[str, Provider] = {
 }
 
 
-def provider_of(name: str) -> Provider:
-    if (provider := PROVIDERS.get(name)) is None:
-        raise ConfigError(f"there is no provider {name!r}{nearest(name, tuple(PROVIDERS))}")
-    return provider
+def known_provider(name: str) -> Provider:
+    """Return what is known about a provider: nothing, if it is not in the table."""
+    return PROVIDERS.get(name, Provider(""))
 
 
 def endpoint_of(name: str, variables: Mapping[str, str], **fields: Any) -> Endpoint:
     """Return the endpoint of a known provider, with its key and address from these variables; `fields` come first."""
-    provider = provider_of(name)
+    if (provider := PROVIDERS.get(name)) is None:
+        raise ConfigError(f"there is no provider {name!r}{nearest(name, tuple(PROVIDERS))}")
     base_url = variables.get(provider.base_url_variable, "").strip() or provider.base_url
     key = next((found for v in provider.key_variables if (found := variables.get(v, "").strip())), "")
     known: dict[str, Any] = {

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...contracts.endpoint import PROVIDERS, Provider
+from ...contracts.endpoint import known_provider
 from ...values import Usage, Value
 from .. import TraceNode, arguments_text, note_text
 
@@ -160,7 +160,7 @@ def _number(text: str, size: int) -> int:
 
 def _provider(engine: str) -> str:
     name = engine.partition(":")[0]
-    return PROVIDERS.get(name, Provider("")).otel_name or name
+    return known_provider(name).otel_name or name
 
 
 def _tokens(usage: Usage) -> dict[str, int | None]:
