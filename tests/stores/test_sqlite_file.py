@@ -120,28 +120,6 @@ async def test_conversations_of_an_older_version_are_listed_in_order(path: Path)
         assert [info.id for info in await store.conversations(person="ann")] == ["new", "old"]
 
 
-RELEASED = [
-    "d149f98b2b51",
-    "ac640a4258fd",
-    "e3b0c44298fc",
-    "e3b0c44298fc",
-    "e3ac62d90750",
-    "8fb115745f02",
-    "d8e6a2468033",
-    "4143d9f01a2e",
-    "fd875ef9b906",
-    "67084160a258",
-    "cc34b093880f",
-]
-"""A digest of every step. A new step adds its own; if one of these changes, files of people stay as they were."""
-
-
-def test_no_step_of_the_migrations_ever_changes() -> None:
-    """A step also changes if it uses a constant such as `scopes.COLUMNS`: write its old value out, and add a step."""
-    texts = (" ".join(" ".join(step).split()) for step in MIGRATIONS)
-    assert [hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts] == RELEASED
-
-
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     use(path, append_one)
     broken = (*MIGRATIONS, ("create table extra (x)", "this is no SQL"))
@@ -362,3 +340,27 @@ async def test_a_value_survives_a_restart(tmp_path: Path) -> None:
         await store.put("facts", "a", b"1")
     async with SqliteStore(tmp_path / "rondel.db") as store:
         assert await store.get("facts", "a") == b"1"
+
+
+RELEASED = [
+    "d149f98b2b51",
+    "ac640a4258fd",
+    "e3b0c44298fc",
+    "e3b0c44298fc",
+    "e3ac62d90750",
+    "8fb115745f02",
+    "d8e6a2468033",
+    "4143d9f01a2e",
+    "fd875ef9b906",
+    "67084160a258",
+    "cc34b093880f",
+    "428f16bea9e0",
+]
+"""The digests of the steps, each added when it is final: files that were brought up to it are never brought again."""
+
+
+def test_no_final_step_of_the_migrations_ever_changes() -> None:
+    """A step also changes if it uses a constant such as `scopes.COLUMNS`: write its old value out, and add a step."""
+    texts = (" ".join(" ".join(step).split()) for step in MIGRATIONS)
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts]
+    assert digests[: len(RELEASED)] == RELEASED[: len(digests)]
