@@ -28,10 +28,6 @@ def limits_of(checker: Checker, table: Any, path: KeyPath, base: Limits | None =
 
 def options_of(checker: Checker, table: Any, path: KeyPath, base: Options | None = None) -> Options:
     given = checker.fields(Options, table, path, leave_out=("output",))
-    for key in {"tokens_max", "thinking_tokens_max"} & given.keys():
-        if given[key] is not None and given[key] < 1:
-            at = (*path, key)
-            checker.report(checker.document.error(at, f"{dotted(at)!r} is {given[key]!r}; it must be 1 or more"))
     return msgspec.structs.replace(base or Options(), **given)
 
 
