@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -259,17 +259,20 @@ class OutputSchema(Value, frozen=True):
     strict: bool | None = None
 
 
+TokenCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class Options(Value, frozen=True):
     """The options of an engine call. None means the model's own default."""
 
-    tokens_max: int | None = None
+    tokens_max: TokenCount | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
     thinking: ThinkingLevel | None = None
-    thinking_tokens_max: int | None = None
+    thinking_tokens_max: TokenCount | None = None
     tool_choice: str | None = None
     """`auto`, `none`, `required`, or `tool:<name>` for one tool."""
     parallel_calls: bool | None = None

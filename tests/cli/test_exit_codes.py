@@ -41,6 +41,8 @@ CASES: list[tuple[list[str], int]] = [
     (["mcp"], 0),
     (["mcp", "list"], 0),
     (["mcp", "tools", "nonsense"], 2),
+    (["mcp", "call", "a", "b", "no JSON"], 2),
+    (["mcp", "call", "a", "b", '{"a":' * 20_000], 2),
     (["imagine", "a fox"], 1),
     (["imagine", " "], 1),
     (["imagine", "a fox", "--model", "nonsense:x"], 2),

@@ -33,6 +33,9 @@ OURS = {
     "DATABASE_URL": "postgres://me:canary-url-17@db/x",
     "SOME_HEADERS": "Authorization: Bearer canary-bearer-18",
     "NPM_CONFIG__AUTH": "sk-canary-looks-like-a-key-19",
+    "GH": "github_pat_11canary_looks_like_a_key_20",
+    "CI": "glpat-canary-looks-like-a-key-21",
+    "SESSION": "eyJhbGciOiJI.canary-looks-like-a-token.22",
 }
 
 
@@ -73,7 +76,7 @@ def test_a_variable_that_the_configuration_uses_as_a_key_is_one_and_some_are_pas
     )
     server.calls("run_shell", "one", command="env")
     server.says("Done.")
-    ours = OURS | {"UPSTREAM": "canary-upstream-20", "TEAM": "canary-team-21", "COLOUR": "green"}
+    ours = OURS | {"UPSTREAM": "canary-upstream-23", "TEAM": "canary-team-24", "COLOUR": "green"}
     done = place.spawn("chat", stdin=b"go\nyes\n", **ours)
     assert done.code == 0, done.err
     told = str(server.requests[1]["messages"])
@@ -91,7 +94,7 @@ def test_a_coding_program_gets_the_gateways_key_and_no_providers(place: Place, s
         'key = "${UPSTREAM}"\n[gateway]\nport = 0\n',
     )
     show = "import os; print({k: v for k, v in os.environ.items()})"
-    done = place.spawn("code", "--", sys.executable, "-c", show, **OURS, UPSTREAM="canary-upstream-20")
+    done = place.spawn("code", "--", sys.executable, "-c", show, **OURS, UPSTREAM="canary-upstream-23")
     assert done.code == 0, done.err
     for name in ("ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "UPSTREAM"):
         assert f"'{name}'" not in done.out

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import typing
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from rondel.errors import ConfigError
 from rondel.limits import Limits
 from rondel.plugins.trim import Trim
-from rondel.project.config import explain, load, plugins_of
+from rondel.project.config import (
+    _File,  # pyright: ignore[reportPrivateUsage]
+    explain,
+    load,
+    plugins_of,
+)
 from rondel.project.config.shown import secrets_in
-from rondel.project.settings import Config
+from rondel.project.settings import Config, GatewaySettings, LedgerSettings, PluginSettings
 from rondel.values import Options
 
 from .files import sentence, write
@@ -172,7 +181,7 @@ def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path)
         ("[engines.a]\nbase_url = 'x'", "rondel.toml:2: 'x' is not a web address"),
         ("[engines.openai]\ndialect = 'openai'", "rondel.toml:2: there is no dialect 'openai'; did you mean 'openai-"),
         ("[engines.openai]\nidle_s = 0", "rondel.toml:2: 'engines.openai.idle_s' is 0.0; it must be more than 0"),
-        ("[engines.openai]\nretry.attempts = 0", "rondel.toml:2: attempts must be at least 1"),
+        ("[engines.openai]\nretry.attempts = 0", "rondel.toml:2: 'engines.openai.retry.attempts' is 0; it must be 1"),
         ("[engines.openai]\nkey = 12345", "rondel.toml:2: 'engines.openai.key' must be a text, not what it is"),
         ("[engines.openai]\nheaders.x = 1", "rondel.toml:2: 'engines.openai.headers.x' must be a text, not what it is"),
         ("[engines.openai]\nfallback = [\n'openai']", "rondel.toml:3: the engine 'openai' cannot be its own fallback"),
@@ -199,6 +208,51 @@ def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path)
 )
 def test_a_mistake_is_one_sentence_with_its_line_and_the_nearest_word(tmp_path: Path, text: str, said: str) -> None:
     assert said_of(tmp_path, text).startswith(said)
+
+
+BESIDE = {
+    "engines.x": "base_url = 'http://127.0.0.1:9'",
+    "engines.x.prices.x": "input = 1\noutput = 1",
+    "ledger.estimated_price": "input = 1\noutput = 1",
+    "gateway.keys.x": "key = 'secret'",
+    "mcp.x": "url = 'http://127.0.0.1:9'",
+}
+"""What a table needs besides the number that is tried."""
+PROVIDERS_OWN = {"temperature", "top_p", "top_k", "seed"}  # what these may be is for the model's server to say
+
+
+def numbers_of(kind: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every number that the file may have: the header of its table, and its key."""
+    for name, hint in typing.get_type_hints(kind).items():
+        inner = {"limits": Limits, "options": Options, "ledger": LedgerSettings, "gateway": GatewaySettings}
+        yield from _numbers(hint if path else inner.get(name, hint), path, name)
+
+
+def _numbers(hint: Any, path: str, name: str) -> Iterator[tuple[str, str]]:
+    at = f"{path}.{name}".lstrip(".")
+    if hint in (int, float):
+        yield f"[{path}]", name
+    elif isinstance(hint, type) and issubclass(hint, PluginSettings):
+        pass  # a plugin checks its own
+    elif isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        if path == "ledger" and name == "limits":
+            yield from ((f"[[{at}]]", key) for _, key in numbers_of(hint, at))
+        else:
+            yield from numbers_of(hint, at)
+    elif str not in (inner := typing.get_args(hint)) or typing.get_origin(hint) is dict:
+        named = f"{name}.x" if typing.get_origin(hint) is dict else name
+        for one in inner:
+            yield from _numbers(one, path, named)
+
+
+@pytest.mark.parametrize(("table", "key"), [n for n in numbers_of(_File) if n[1] not in PROVIDERS_OWN])
+def test_every_number_of_the_file_has_a_range(tmp_path: Path, table: str, key: str) -> None:
+    """A new one gets its range where it is declared: `PositiveCount`, `Amount`."""
+    beside = "\n".join(line for line in BESIDE.get(table.strip("[]"), "").splitlines() if not line.startswith(key))
+    outer = table.strip("[]").rpartition(".")[0] if table.startswith("[engines.x.") else ""
+    text = f"[engines.x]\n{BESIDE['engines.x']}\n" if outer else ""
+    said = said_of(tmp_path, f"{text}{table}\n{beside}\n{key} = -1")
+    assert f"{key}' is -1" in said or f"a limit's {key} is -1" in said
 
 
 def test_a_wrong_parameter_of_a_plugin_has_its_own_line(tmp_path: Path) -> None:
@@ -298,6 +352,12 @@ def test_every_table_of_the_file_is_explained(tmp_path: Path) -> None:
     config = load(project(tmp_path, text), {})
     shown = {key.partition(".")[0].partition("[")[0] for key, _, _ in explain(config)}
     assert shown == set(Config.__struct_fields__) - {"path", "project", "warnings", "exposed", "sources"}
+
+
+def test_a_plugin_that_is_switched_off_is_explained(tmp_path: Path) -> None:
+    config = load(project(tmp_path, "plugins = ['log', {name = 'trim', enabled = false}]"), {})
+    rows = {key: value for key, value, _ in explain(config) if key.startswith("plugins")}
+    assert rows == {"plugins[0]": "log", "plugins[1]": "trim", "plugins[1].enabled": "false"}
 
 
 def test_a_config_made_in_code_explains_itself() -> None:

@@ -132,9 +132,8 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
     ("text", "said"),
     [
         ("[gateway]\nprot = 1", "2: 'gateway.prot' is not known; did you mean 'port'?"),
-        ("[gateway]\nport = 99999", "2: 'gateway.port' is 99999; a port is 0 to 65535"),
+        ("[gateway]\nport = 99999", "2: 'gateway.port' is 99999; it must be from 0 to 65535"),
         ("[gateway]\nbody_mb_max = 0", "2: 'gateway.body_mb_max' is 0.0; it must be more than 0"),
-        ("[gateway]\nping_s = -1", "2: 'gateway.ping_s' is -1.0; it must be 0 or more"),
         ("[gateway]\nplugins = ['trimm']", "2: there is no plugin 'trimm'; did you mean 'trim'?"),
         ("[gateway]\nplugins = 'trim'", "2: 'gateway.plugins' must be a list, not 'trim'"),
         ("[gateway]\norigins = ['chat.example']", "2: 'chat.example' is not an origin; write https://host"),
@@ -158,7 +157,6 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
         ("[gateway.keys.a]\nmodels = []", "1: the key 'a' is empty; give it a `key` that cannot be guessed"),
         ("[gateway.keys.a]\nkey = 'x'\nexpires = 'soon'", "3: 'soon' is not a date; write it as 2030-01-31"),
         ("[gateway.keys.a]\nkey = 'x'\nbudget = {}", "3: the budget of 'a' has no limit; give `tokens` or `money`"),
-        ("[gateway.keys.a]\nkey = 'x'\nbudget = {tokens = -1}", "3: 'tokens' is -1; a limit is 0 or more"),
         (
             "[gateway.keys.a]\nkey = 'x'\nbudget = {tokens = 1, window = 'dya'}",
             "3: 'gateway.keys.a.budget.window' must",

@@ -174,8 +174,10 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
         steps = [
             call("ban", who="eve"),
             "I may not.",
-            call("ban", who="Eve"),
+            call("ban", who=f"<@{eve.id}>"),
             "Gone.",
+            call("ban", who="<@123456789012345678>"),
+            "Nobody.",
             call("weather", city="Porto", days=2),
             "Sun.",
         ]
@@ -185,9 +187,12 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
             assert "Bob does not have permission to use /ban" in results(world)[0].text
             await world.say("@bot ban Eve")  # Ann owns the server
             assert await world.answers(3) == ["I may not.", "banned Eve (1 roles)", "Gone."]
+            await world.say("@bot ban somebody")
+            assert (await world.answers(4))[-1] == "Nobody."
+            assert "there is no user '<@123456789012345678>' here" in results(world)[0].text
             await world.say("@bot weather?", world.bob)
-            shown = await world.answers(5)
-            assert shown[3] == "Porto: sunny for 2 day(s), says Bob in Community"
+            shown = await world.answers(6)
+            assert shown[4] == "Porto: sunny for 2 day(s), says Bob in Community"
             assert mods.name == "mods"
 
 
@@ -229,6 +234,7 @@ async def test_a_scheduled_command_has_the_rights_of_the_person_who_scheduled_it
         ("moderate", {}, "/moderate failed: Role 'mods' is required to run this command."),
         ("slow", {"colour": "green"}, "Option \"colour\" must be one of: red, blue; received 'green'"),
         ("weather", {"city": "Porto", "days": 9}, "option 'days' must be 1 to 5"),
+        ("weather", {"city": "Porto", "days": "soon"}, "option 'days' is 'soon'; it must be a whole number"),
         ("weather", {}, "'city' is missing"),
         ("list_add", {"thing": "milk", "urgent": "perhaps"}, "option 'urgent' is 'perhaps'; it is true or false"),
         ("weather", {"town": "Porto"}, "option 'town' is not known"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rondel import Agent
 from rondel.surfaces.discord.bot import MENTIONED_MAX
 from rondel.surfaces.discord.context import AROUND_CHARS_MAX, IMAGE_BYTES_MAX, IMAGES_MAX, TEXT_BYTES_MAX
-from rondel.testing import Scripted
-from rondel.values import Media, ModelFacts
+from rondel.testing import Scripted, say
+from rondel.testing.discord import permission_bits
+from rondel.values import Media, ModelFacts, Usage
 
 from .harness import World, loopback
 
@@ -99,11 +100,12 @@ async def test_names_go_in_and_mentions_come_out():
     """A03: ids become names for the model, and @name becomes an id on the way out; e-mail addresses stay."""
     async with loopback() as world:
         await world.discord.join(world.guild, zoe := world.discord.person("zoe"))
+        role = world.discord.role(world.guild, "mods", permissions=permission_bits())
         answer = "Ask @Bob or @zoe (zoe@example.org), not @nobody or Bob. @everyone!"
         async with world.running(answer, context_messages=0):
-            await world.say(f"@bot who knows <#{world.general.id}>? <@{world.bob.id}>?")
+            await world.say(f"@bot who knows <#{world.general.id}>? <@{world.bob.id}>? <@&{role.id}>?")
             shown = await world.answers()
-            assert said(world)[0][1] == "Ann: who knows #general? @Bob?"
+            assert said(world)[0][1] == "Ann: who knows #general? @Bob? @mods?"
             expected = f"Ask <@{world.bob.id}> or <@{zoe.id}> (zoe@example.org), not @nobody or Bob. @everyone!"
             assert shown == [expected]
             (answer_id,) = [int(message["id"]) for message in world.discord.bot_messages(world.general)]
@@ -205,6 +207,20 @@ async def test_what_a_conversation_is_can_be_a_channel_a_person_or_a_thread():
             await world.say("@bot more", channel=thread)
             assert await world.answers(2, thread) == ["5", "6"]
             assert len(said(world)) == 3
+
+
+async def test_what_is_said_in_a_thread_is_charged_to_its_channel():
+    async with loopback() as world:
+        role = world.discord.role(world.guild, "helpers", world.ann, permissions=permission_bits())
+        async with world.running(say("Here.", usage=Usage(5, 5)), conversation="thread", context_messages=0):
+            message = await world.say("@bot a long story")
+            thread = await world.discord.until(lambda: world.discord.world.channels.get(int(message["id"])))
+            await world.answers(channel=thread)
+            rows = {by: (await world.app.ledger.summary(by=by)).rows for by in ("channel", "guild", "role")}
+    wanted = {"channel": world.general.id, "guild": world.guild.id, "role": role.id}  # and no role of everyone
+    assert {by: [row.values for row in found] for by, found in rows.items()} == {
+        by: [(str(id),)] for by, id in wanted.items()
+    }
 
 
 async def test_a_forum_post_is_a_conversation():

@@ -180,6 +180,14 @@ async def test_lists_survive_a_restart_if_wished():
             assert bot.gate.whitelist == []
 
 
+def test_a_rule_holds_only_where_all_that_it_names_is_so() -> None:
+    here, speaker = Place(guild=1, channel=5), Speaker(7, (9,))
+    for fits, other in (({"guild": 1}, {"guild": 2}), ({"channel": 5}, {"channel": 6}), ({"role": 9}, {"role": 8})):
+        for rule, agent in ((fits, "clerk"), (other, ""), (fits | {"person": 7}, "clerk"), (fits | {"person": 3}, "")):
+            gate = Gate(DiscordSettings(rules=(DiscordRule(agent="clerk", **rule),)))
+            assert gate.choose(here, speaker).agent == agent, rule
+
+
 def test_a_rule_that_chooses_an_agent_or_a_model_ends_the_mode_of_the_rules_before_it() -> None:
     rules = (
         DiscordRule(mode="pirate"),

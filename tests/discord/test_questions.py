@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from rondel import Agent, tool
 from rondel.events import QuestionAnswered
@@ -44,7 +45,10 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             await world.idle()
             said, asked = world.discord.bot_messages(world.general)
             assert said["content"] == "One moment."
+            assert text_of(asked).startswith(f"<@{world.bob.id}> **May I?**")
             assert "Ritz" in text_of(asked)
+            styles = re.findall(r"'style': (\d), .*?'label': '(\w+)'", str(asked["components"]))
+            assert styles == [("3", "Yes"), ("4", "No"), ("3", "Always")]  # green, red, green
             refused = await world.discord.answered(await world.discord.click(world.ann, asked, "Yes"))
             assert (refused.text, refused.is_private) == (f"Only <@{world.bob.id}> can answer this.", True)
             assert done == []

@@ -14,8 +14,10 @@ from rondel import Agent, RondelError, generate_image, tool
 from rondel.contracts.ledger import Rule
 from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
-from rondel.project.settings import DiscordRule
+from rondel.errors import RondelError
+from rondel.project.settings import DISCORD_COMMANDS, DiscordRule
 from rondel.surfaces.discord.delivery import FILE_BYTES_MAX
+from rondel.surfaces.discord.slash import SUBCOMMANDS
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
 from rondel.testing.discord import Channel, Json, permission_bits, text_of
 from rondel.testing.png import draw_png
@@ -101,7 +103,38 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             assert "· Ann**" in people.text
 
 
-async def test_agent_model_and_mode_are_chosen_for_a_channel_by_those_who_may():
+async def test_a_model_and_an_agent_are_chosen_for_a_channel_by_those_who_may():
+    """A11: /ai model and /ai agent."""
+    other = Scripted("From another.", name="other:large")
+
+    def make_engine(name: str) -> Scripted:
+        if name != other.name:
+            raise RondelError(f"there is no engine {name!r}")
+        return other
+
+    async with loopback() as world:
+        guide = Agent("guide", description="knows the way", engine=Scripted("From the guide."))
+        agents = [Agent("helper", engine=world.engine), guide]
+        async with world.running("From my own.", agents=agents, make_engine=make_engine):
+            for command, name in (("ai model", "other:large"), ("ai agent", "guide")):
+                refused = await ask(world, command, world.bob, name=name)
+                assert refused.text == "This needs the permission Manage Channels."
+            assert (await ask(world, "ai model", name="nonsense")).text == "there is no engine 'nonsense'"
+            chosen = await ask(world, "ai model", name="other:large")
+            assert chosen.text == "other:large answers here from the next message on."
+            await world.say("@bot hi")
+            assert await world.answers() == ["From another."]
+            back = await ask(world, "ai model", name="default")
+            assert back.text == "scripted:test answers here from the next message on."
+            await world.say("@bot hi")
+            assert (await world.answers(2))[-1] == "From my own."
+            assert (await ask(world, "ai agent")).text == "Agents:\n▸ **helper**\n· **guide** knows the way"
+            assert (await ask(world, "ai agent", name="guide")).text == "guide answers here from the next message on."
+            await world.say("@bot hi")
+            assert (await world.answers(3))[-1] == "From the guide."
+
+
+async def test_a_mode_is_chosen_for_a_channel_by_those_who_may():
     """A12: named presets (model, instructions, options) that are kept and selected per channel."""
     async with loopback() as world:
         mode = ModeSettings(instructions="Talk like a pirate.", options=Options(temperature=0.9))
@@ -330,8 +363,8 @@ async def test_each_command_can_be_switched_off_and_channels_are_opened_by_admin
         async with world.running():
             (group,) = world.discord.world.commands[0]
             names = [option["name"] for option in group["options"]]
-            assert "imagine" not in names  # the app has no image engine
-            assert {"chat", "usage", "model", "agent", "mode", "reset", "trace", "jobs", "forget", "stop"} <= set(names)
+            assert set(names) == {*DISCORD_COMMANDS} - {"imagine"}  # the app has no image engine
+    assert [*SUBCOMMANDS] == [*DISCORD_COMMANDS]  # one that only slash.py knows could not be switched on
 
 
 @pytest.mark.parametrize("scope", ["person", "role", "channel", "guild"])

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from rondel import Agent, App, Plugin, default_plugins
+from rondel.charge import DIMENSIONS
 from rondel.cli.program import program
 from rondel.cli.run import EXIT_CODES
 from rondel.contracts.endpoint import PROVIDERS
@@ -129,6 +130,10 @@ def test_every_key_and_command_of_discord_is_listed():
     assert set(_keys(page, "## Settings")) == _fields(settings.DiscordSettings)
     named = " ".join(codes_in(" ".join(row[0] for row in rows_after(page, "## Slash commands"))))
     assert {name for name in settings.DISCORD_COMMANDS if f"/ai {name}" in named} == set(settings.DISCORD_COMMANDS)
+
+
+def test_every_dimension_of_the_ledger_is_listed():
+    assert _keys("docs/ledger.md", "## What is charged") == list(DIMENSIONS)
 
 
 def test_every_key_of_images_is_listed():

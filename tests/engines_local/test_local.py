@@ -24,7 +24,7 @@ from rondel.engines.local.answer import UnionReader
 from rondel.engines.local.llama import ModelSettings, import_runtime
 from rondel.engines.local.llama import _params as runtime_params
 from rondel.engines.local.model import _models
-from rondel.engines.local.question import question_of
+from rondel.engines.local.model_input import model_input
 from rondel.engines.local.schema import ITEMS_MAX, STRING_CHARS_MAX, union_schema
 from rondel.errors import EngineError, EngineUnreachable, PromptRejected
 from rondel.prompt import Prompt
@@ -446,7 +446,7 @@ CARD = w.Card(Options(temperature=0.5), repeat_penalty=1.2)
 
 
 def question(*messages: Message, tools: tuple[ToolSpec, ...] = (), **options: Any) -> dict[str, Any]:
-    return question_of(Prompt.of(*messages, tools=tools, options=Options(**options)), CARD).body
+    return model_input(Prompt.of(*messages, tools=tools, options=Options(**options)), CARD).body
 
 
 def test_options_that_are_not_given_come_from_the_models_card_and_tools_are_chosen_without_chance() -> None:

@@ -14,7 +14,7 @@ from rondel.agent import Agent
 from rondel.app.app import App
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.answer import NativeReader
-from rondel.engines.local.question import question_of
+from rondel.engines.local.model_input import model_input
 from rondel.engines.local.weights import Card, find, path_of, tool_format_of
 from rondel.engines.local.weights.gguf import read_metadata
 from rondel.engines.local.weights.reference import resolve
@@ -108,7 +108,7 @@ def called(city: str, result: str, *, failed: bool = False) -> tuple[Message, ..
 
 
 def question(*messages: Message, card: Card = NATIVE, **options: Any) -> Any:
-    return question_of(Prompt.of(*messages, tools=(WEATHER,), options=Options(**options)), card)
+    return model_input(Prompt.of(*messages, tools=(WEATHER,), options=Options(**options)), card)
 
 
 def read(

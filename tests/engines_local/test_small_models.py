@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rondel.engines.local.examples import example_turns
-from rondel.engines.local.question import question_of
+from rondel.engines.local.model_input import model_input
 from rondel.engines.local.steps import CALLS_MAX, steps_of
 from rondel.engines.local.weights import Card
 from rondel.prompt import Prompt
@@ -52,12 +52,12 @@ def messages(
     *said: Message, tools: tuple[ToolSpec, ...] = TOOLS, card: Card | None = None, **options: Any
 ) -> list[Any]:
     prompt = Prompt.of(*said, tools=tools, options=Options(**options))
-    return question_of(prompt, card or Card()).body["messages"]
+    return model_input(prompt, card or Card()).body["messages"]
 
 
 def choices(*said: Message, tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> list[str]:
     """What the model may write next: `say`, or the names of tools."""
-    schema = question_of(Prompt.of(*said, tools=tools, options=Options(**options)), Card()).schema
+    schema = model_input(Prompt.of(*said, tools=tools, options=Options(**options)), Card()).schema
     assert schema is not None
     cases = [case["properties"] for case in schema["anyOf"]]
     return ["say" if "say" in case else case["tool"]["const"] for case in cases]

@@ -47,8 +47,10 @@ def test_documents_is_a_base_by_default_and_settings_make_others(tmp_path: Path)
         ('[knowledge.a]\nfolders = "x"', "folders"),
         ('[knowledge."a b"]\nfolders = ["x"]', "'a b' is not a valid name"),
         ('[knowledge.a]\nurls = ["ftp://x"]', "'ftp://x' is not a web address"),
-        ('[knowledge.a]\nfolders = ["x"]\nchunk_tokens = 1', "3: chunk_tokens is 1; it must be from 20 to 8,000"),
-        ('[knowledge.a]\nfolders = ["x"]\nrefresh_s = -1', "refresh_s is -1"),
+        (
+            '[knowledge.a]\nfolders = ["x"]\nchunk_tokens = 1',
+            "3: 'knowledge.a.chunk_tokens' is 1; it must be from 20 to 8000",
+        ),
         ('[knowledge.a]\nfolders = ["x"]\nembedder = "anthropic:x"', "3: 'anthropic' has no embeddings"),
         ('[knowledge.a]\nfolders = ["x"]\nrerank = "nobody:x"', "there is no engine 'nobody:x'"),
     ],

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rondel.contracts.endpoint import PROVIDERS
 from rondel.ledger.prices import LISTS, Prices
 from rondel.ledger.spending import dollars
 from rondel.values import Usage
@@ -43,6 +44,13 @@ def test_a_cost_is_what_the_list_says_for_every_model_and_on_both_sides_of_every
             assert abs(theirs * 10**9 - ours) <= 1, model.id
             checked += 1
     assert checked > 20
+
+
+def test_the_default_model_of_every_hosted_provider_has_a_price(prices: Prices):
+    """If a provider is new here, its row in PROVIDERS needs the name that the lists have for it."""
+    for name, provider in PROVIDERS.items():
+        if not provider.is_local:
+            assert prices.charged(name, provider.model, Usage(10, 10), WHEN)[0], f"{name}:{provider.model}"
 
 
 def test_what_no_list_knows_has_no_price(prices: Prices):

@@ -109,6 +109,13 @@ async def test_what_people_call_themselves_is_data(bench: Bench):
             assert len(row.values) == (2 if "+" in by else 1)
 
 
+def test_every_field_of_a_scope_is_cleaned_and_measured():
+    for field in set(Scope.__struct_fields__) - {"roles"}:
+        assert Scope(**{field: "a\x1fb"}).cleaned() == Scope(**{field: "a b"}), field
+        assert Scope(**{field: "long" * 100}).chars == 400, field
+    assert Scope(roles=("a\x1fb", "a b")).cleaned() == Scope(roles=("a b",))
+
+
 async def test_each_dimension_and_several_together_are_counted(bench: Bench):
     async with bench.ledger() as ledger:
         for key, model, roles in (("a", "x", ("r1", "r2")), ("a", "y", ("r1",)), ("b", "x", ())):

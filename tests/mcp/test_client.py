@@ -211,9 +211,17 @@ async def test_a_changed_description_is_approved_again_and_the_model_sees_the_ol
         for prompt in model_of(agent).prompts:
             assert all("id_rsa" not in spec.description for spec in prompt.tools)
         question = await answer(app, "no")
-    assert "has changed its tool echo since you approved it" in question.text
-    assert "id_rsa" in question.text
-    assert "description has changed, and the user refused it" in results(agent)[-1]
+        assert "has changed its tool echo since you approved it" in question.text
+        assert "id_rsa" in question.text
+        assert "description has changed, and the user refused it" in results(agent)[-1]
+        model_of(agent).add(call("mcp-raw-echo", id="5", text="three"), say("ok"))
+        await tell(app, "once more")
+        await answer(app, "yes")
+        model_of(agent).add(call("mcp-raw-echo", id="6", text="four"), say("ok"))
+        await tell(app, "and now without a question")
+        assert not await app.conversation("c").questions()
+    assert [said.split()[-1] for said in results(agent)[-2:]] == ["three", "four"]
+    assert any("id_rsa" in spec.description for spec in model_of(agent).prompts[-1].tools)
 
 
 async def test_what_was_approved_is_remembered_by_the_next_process(tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def test_a_block_of_another_program_is_read_as_it_is(tmp_path: Path) -> None:
         ("[mcp.a]\nurl = 'http://x'\ntype = 'sse'", "which the protocol has dropped"),
         ("[mcp.a]\nurl = 'http://x'\ntype = 'stdio'", "has the type 'stdio', but a url"),
         ("[mcp.'a b']\ncommand = 'x'", "cannot be the name of an MCP server"),
-        ("[mcp.a]\ncommand = 'x'\ntimeout_s = -1", "give seconds, more than 0"),
+        (
+            "[mcp.a]\ncommand = 'x'\ntimeout_s = -1",
+            "3: 'mcp.a.timeout_s' is -1.0; it must be more than 0, and at most 86400",
+        ),
         ("[mcp.a]\ncommand = 'x'\napproval = 'maybe'", "must be one of 'confirm', 'auto'"),
         ("[mcp.a]\ntype = 'mcp'\nserver_url = 'https://x'", "has no 'server_label'; it is required"),
         ("mcpServers = 3", "'mcpServers' must be a table"),
@@ -81,6 +84,9 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, toml: str, said: str) -> None
 
 def test_a_list_in_the_providers_form_is_checked() -> None:
     """K03: type, label and url are required; a duplicate label is skipped; wrong optional fields are ignored."""
+    for label in (None, "", 5, ["docs"]):
+        with pytest.raises(RondelError, match="an entry of the list 'mcpServers' has no 'server_label'"):
+            read_block([{**NATIVE, "server_label": label}])
     for key in ("type", "server_label", "server_url"):
         with pytest.raises(RondelError, match=key):
             read_block([{k: v for k, v in NATIVE.items() if k != key}])

@@ -188,7 +188,7 @@ async def test_inputs_that_were_read_are_not_read_again_after_a_restart(tmp_path
 
 async def test_an_answer_is_checked_whatever_the_model_says():
     model = Scripted('{"days": "soon"}', '```json\n{"days": 4, "city": "", "extra": 1}\n```')
-    assert (await extract(model, {"days": DAYS, "city": CITY}, "x" * 60_000)).values == {"days": 4}
+    assert (await extract(model, {"days": DAYS, "city": CITY}, "x" * 60_000, task="Read.")).values == {"days": 4}
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -294,11 +294,12 @@ async def test_a_conversation_is_exported_as_markdown_and_json(bench: Bench):
 
 
 async def test_an_unknown_command_names_the_nearest_and_a_path_is_a_message(bench: Bench):
-    async with bench("It is.") as chat:
+    async with bench("It is.", "A slash.", "Two lines.") as chat:
         with pytest.raises(RondelError, match="did you mean '/help'"):
             await chat.type("/halp")
-        await chat.type("/etc/hosts is wrong")
-        assert chat.text.endswith("It is.")
+        for typed, said in (("/etc/hosts is wrong", "It is."), ("/", "A slash."), ("/halp\nme", "Two lines.")):
+            await chat.type(typed)
+            assert chat.text.endswith(said)
 
 
 async def test_commands_complete(bench: Bench):

@@ -156,6 +156,7 @@ async def test_a_session_is_a_cookie_that_no_script_reads_and_that_ends_with_its
         assert (await made.client.delete(f"/api/sessions/{session['id']}", headers=BOB)).status_code == 404
         made.set_keys({**KEYS, "ann-laptop": KeySettings(key="changed", person="ann")})
         assert (await made.client.get("/api/me")).status_code == 401
+        assert await made.json("GET", "/api/sessions", headers=ROOT) == []
         made.set_keys(KEYS)
         assert (await made.client.get("/api/me")).status_code == 200
         await made.json("DELETE", "/api/session")

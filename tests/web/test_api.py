@@ -17,10 +17,12 @@ import pytest
 
 from rondel import Agent, App, Limits, Person, tool
 from rondel.contracts.ledger import Rule
+from rondel.events import MessageAdded, TurnStarted
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.web.server import ROUTES
 from rondel.testing import Pause, Scripted, call
+from rondel.values import user
 from tests.web.served import WAIT_S, Site, site
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 32).decode()
@@ -37,8 +39,10 @@ async def test_a_message_is_answered_and_listed():
         id = await made.start()
         await made.say(id, "Hello")
         assert await texts(made, id) == ["Hello", "Hello back."]
-        (info,) = (await made.json("GET", "/api/conversations"))["conversations"]
+        page = await made.json("GET", "/api/conversations?limit=1")
+        (info,), more = page["conversations"], page["more"]
         assert (info["id"], info["title"], info["state"], info["person"]) == (id, "Hello", "done", "user")
+        assert not more
         shown = await made.json("GET", f"/api/conversations/{id}")
         assert (shown["agent"], shown["is_at_work"], shown["questions"]) == ("a", False, [])
 
@@ -217,6 +221,18 @@ async def test_a_turn_goes_on_when_nobody_watches_and_can_be_stopped():
         assert (await made.json("POST", f"/api/conversations/{id}/stop"))["stopped"]
         await made.app.drain()
         assert await texts(made, id) == ["go", "I begin and never"]
+
+
+async def test_an_interrupted_turn_is_resumed_once():
+    store = MemoryStore()
+    started = TurnStarted("t1", "a", person=Person("user"))
+    await store.append("c1", 1, (started, MessageAdded(user("go"))), at=1.0)
+    async with site(Agent("a", engine=Scripted("Done.")), store=store) as made:
+        path = "/api/conversations/c1/resume"
+        assert await made.json("POST", path) == {"resumed": True}
+        await made.ended("c1", "t1")
+        assert await texts(made, "c1") == ["go", "Done."]
+        assert await made.json("POST", path) == {"resumed": False}
 
 
 async def test_editing_regenerating_and_forking():
@@ -445,6 +461,7 @@ async def test_odd_numbers_and_names_are_one_sentence_and_no_failure():
         here = f"/api/conversations/{id}"
         for path, status in (
             (f"{here}/media/{message}/²", 404),
+            (f"{here}/media/{message}/99", 404),
             (f"{here}/media/{message}/{'9' * 5_000}", 404),
             (f"{here}/entries?after={10**20}", 400),
             (f"{here}/events?after={10**20}", 400),

@@ -9,7 +9,9 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from rondel import Agent, tool
+from rondel.contracts.ledger import Rule
 from rondel.testing import Pause, Scripted, call, say
+from rondel.values import Usage
 from tests.web.served import site
 from tests.web.visit import at_rest, message, person, sees, send, visit
 
@@ -81,6 +83,17 @@ async def test_an_answer_says_which_model_gave_it_and_why(browser: Browser):
         await sees(page, "From another.")
         await page.get_by_role("button", name="other:large").click()
         await expect(page.get_by_text("other:large answered: it was chosen for this conversation.")).to_be_visible()
+
+
+async def test_a_limit_that_only_warns_is_shown(browser: Browser):
+    model = Scripted(say("Done.", usage=Usage(10, 10)), "Done again.")
+    async with site(Agent("a", engine=model)) as made, visit(browser, made) as page:
+        made.app.ledger.configure([Rule(tokens=5)])
+        await send(page, "Go")
+        await sees(page, "Done.")
+        await send(page, "And again")
+        await sees(page, "Done again.")
+        await sees(page, "The day token limit of 5 has been reached.")
 
 
 async def test_what_is_sent_while_it_works_is_queued_or_steers(browser: Browser):

@@ -282,6 +282,9 @@ export function applyLive(c: Conversation, event: Event): void {
       if (call) call.state = "running";
       break;
     }
+    case "spending_warned":
+      note(turn, `live.${turn.id}.${c.count++}`, "warning", event.message as string);
+      break;
     case "call_progressed": {
       const call = c.calls.get(event.call_id as string);
       if (call && call.state === "waiting" && !call.question) call.state = "running";

@@ -40,6 +40,7 @@ from ..project.config import (
     refuse_exposed,
     secrets_in,
 )
+from ..project.config.shown import leaves
 from ..project.embedders import make_embedder
 from ..project.engines import best_present, make_engine, pick
 from ..project.folder import BUILTIN, Project, make_app, with_builtin, with_plugins
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from ..surfaces.web.server import WebApp
 
 NO_ENGINE = "none"
-RESTART = ("agent", "store", "options", "plugins", "telemetry", "tools", "knowledge", "web_search", "discord", "mcp")
-"""Settings that are read only at the start."""
+AT_ONCE = ("engine", "engines", "gateway", "ledger")
+"""Settings that apply as soon as the file changes. All others apply after a restart."""
 RESTART_AGENTS = ("limits", "images")
 """Settings that hold for programs' requests at once, and for agents from the next start on."""
 RESTART_GATEWAY = ("host", "port", "proxies")
@@ -424,7 +425,8 @@ class ConfigUpdates:
 
 def _late(old: Config, new: Config) -> str:
     """Return which changed settings need a restart."""
-    keys = [f"`{key}`" for key in RESTART if getattr(old, key) != getattr(new, key)]
+    tables = {str(path[0]) for config in (old, new) for path, _ in leaves(config)} - {*AT_ONCE, *RESTART_AGENTS}
+    keys = [f"`{key}`" for key in sorted(tables) if getattr(old, key) != getattr(new, key)]
     keys += [f"`gateway.{key}`" for key in RESTART_GATEWAY if getattr(old.gateway, key) != getattr(new.gateway, key)]
     agents = [f"`{key}`" for key in RESTART_AGENTS if getattr(old, key) != getattr(new, key)]
     late = f"; {' and '.join(keys)} will apply after a restart" if keys else ""

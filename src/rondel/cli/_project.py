@@ -13,7 +13,7 @@ import msgspec
 
 from ..agent import Agent
 from ..app.app import App
-from ..contracts.endpoint import PROVIDERS, Provider
+from ..contracts.endpoint import known_provider
 from ..contracts.store import Store
 from ..engine import Engine, EngineInfo
 from ..project.agents import load_agents
@@ -123,7 +123,7 @@ def offered_models(config: Config) -> dict[str, str]:
     offered: dict[str, str] = {}
     for name, settings in config.engines.items():
         provider = settings.provider or name
-        model = settings.model or PROVIDERS.get(provider, Provider("")).model
+        model = settings.model or known_provider(provider).model
         if model or provider in BUILTIN_ENGINES:
             offered[name] = f"{provider}:{model}" if model else ""
         offered |= dict.fromkeys((f"{name}:{model}" for model in settings.models), "")

@@ -19,9 +19,9 @@ SESSIONS_SHOWN = 3
 FRAME_ROWS = 6  # rows of the screen that show no requests: the heading, the speeds, the shell's prompt
 
 
-def request_line(line: LogLine, zone: tzinfo | None = None) -> str:
+def request_line(line: LogLine) -> str:
     """Return one line of text without control characters."""
-    at = line.at.astimezone(zone)
+    at = line.at.astimezone()
     if line.event != "request":
         return f"{at:%H:%M:%S} {one_line(line.event, 20)}: {one_line(line.said, ERROR_MAX)}"
     words = [f"{at:%H:%M:%S}", _status(line), _name(line.key), _models(line)]

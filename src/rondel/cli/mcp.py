@@ -104,7 +104,7 @@ def call(name: str, tool: str, arguments: str) -> int:
     """Call a tool of a server and print its result."""
     try:
         given = msgspec.json.decode(arguments, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(f"the arguments are not a JSON object: {error}") from None
     config = load_config()
     return asyncio.run(_called(config, _find(config, name), tool, given))

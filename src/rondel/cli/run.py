@@ -55,7 +55,7 @@ _SAID = (Outcome.DONE, Outcome.LIMITED, Outcome.STOPPED)  # the outcomes with an
 REFRESH_S = 0.125
 
 
-class Request(msgspec.Struct, frozen=True):
+class RunOptions(msgspec.Struct, frozen=True):
     agent: str
     text: str
     engine: str
@@ -99,7 +99,7 @@ def run(**options: Any) -> int:
     130 stopped.
     """
     project = load_project()
-    return _answer(_sorted_out(Request(**options), project), project)
+    return _answer(_sorted_out(RunOptions(**options), project), project)
 
 
 @click.command()
@@ -107,21 +107,21 @@ def run(**options: Any) -> int:
 @_options
 def question(**options: Any) -> int:
     """`rondel "question"`: the default agent's answer on stdout."""
-    return _answer(Request(agent="", **options), load_project())
+    return _answer(RunOptions(agent="", **options), load_project())
 
 
-def _sorted_out(request: Request, project: Project) -> Request:
+def _sorted_out(options: RunOptions, project: Project) -> RunOptions:
     """Find out whether a single argument is an agent or a question for the default agent."""
-    word = request.agent
-    if request.text:
+    word = options.agent
+    if options.text:
         if word not in project.names and word.split() != [word]:
             raise ConfigError(f"the agent comes first: `rondel run AGENT TEXT`; known: {', '.join(project.names)}")
-        return request
+        return options
     if project.knows(word) or near_word(word, (*project.names, *agent_names()), TYPO):
-        return request
-    if not word and not request.input and not request.file and (sys.stdin is None or sys.stdin.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
+        return options
+    if not word and not options.input and not options.file and (sys.stdin is None or sys.stdin.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
         raise ConfigError(f"there is no question: `rondel run TEXT`, or `rondel run AGENT TEXT`; {_known(project)}")
-    return msgspec.structs.replace(request, agent="", text=word)
+    return msgspec.structs.replace(options, agent="", text=word)
 
 
 def _known(project: Project) -> str:
@@ -129,35 +129,35 @@ def _known(project: Project) -> str:
     return f"known: {own}; in libraries: {', '.join(agent_names())}"
 
 
-def _answer(request: Request, project: Project) -> int:
-    agent = project.body(project.agent_name(request.agent)) or Agent(BUILTIN)
-    message = read_input(agent, request.text, request.input, request.file)
-    return asyncio.run(_run(request, project, message))
+def _answer(options: RunOptions, project: Project) -> int:
+    agent = project.body(project.agent_name(options.agent)) or Agent(BUILTIN)
+    message = read_input(agent, options.text, options.input, options.file)
+    return asyncio.run(_run(options, project, message))
 
 
-async def _run(request: Request, project: Project, message: Input) -> int:
-    async with open_app(project, request.agent, request.engine, inputs_known=message.inputs_known) as opened:
+async def _run(options: RunOptions, project: Project, message: Input) -> int:
+    async with open_app(project, options.agent, options.engine, inputs_known=message.inputs_known) as opened:
         for warning in project.config.warnings:
             tell(f"rondel: {warning}")
         conversation = opened.app.conversation(agent=opened.agent)
-        if request.conversation:
-            id = await find_conversation(opened.app.store, request.conversation)
-            conversation = await open_conversation(opened.app, id, request.agent)
-            if request.engine:
-                await conversation.use_engine(request.engine)
-        if request.cost:
+        if options.conversation:
+            id = await find_conversation(opened.app.store, options.conversation)
+            conversation = await open_conversation(opened.app, id, options.agent)
+            if options.engine:
+                await conversation.use_engine(options.engine)
+        if options.cost:
             await opened.app.ledger.ready()
         charges: list[Charge] = []
-        view, finished = await _say(conversation, message, charges, as_json=request.as_json)
+        view, finished = await _say(conversation, message, charges, as_json=options.as_json)
         result = await view.result(check=False)
         output = _with_sources(result, await conversation.entries())
-        code = await _report(opened, view.conversation, finished, output, as_json=request.as_json)
+        code = await _report(opened, view.conversation, finished, output, as_json=options.as_json)
         if code == 0 and not result.ran:
             tell(f"rondel: the prompt of {result.agent!r} is blank, so no model was asked")
-        if request.cost and (line := cost_line(charges)):
+        if options.cost and (line := cost_line(charges)):
             sys.stdout.flush()
             tell(f"rondel: {line}")
-        followed = await _wait_for_jobs(opened, view, as_json=request.as_json)
+        followed = await _wait_for_jobs(opened, view, as_json=options.as_json)
         return code or followed
 
 

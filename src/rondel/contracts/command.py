@@ -1,5 +1,5 @@
-"""The contract of a command that a person types, such as `/help`. It works on every surface, so it returns plain
-values; each surface shows them its own way."""
+"""The contract of a command that a person types in a session, such as `/help`. It returns plain values, which each
+surface shows in its own way."""
 
 from __future__ import annotations
 

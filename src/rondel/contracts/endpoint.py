@@ -110,6 +110,8 @@ class Provider(Value, frozen=True):
     image_urls: bool = True  # whether its models take images by their address; if not, only as data
     remote_mcp: bool = False  # whether it connects to MCP servers itself, if it is asked in its own dialect
     web_search: bool = False  # whether its server can search the web by itself
+    price_list: str = ""  # its name in genai-prices, if that is another one
+    otel_name: str = ""  # its name in OpenTelemetry's conventions, if that is another one
 
     @property
     def is_local(self) -> bool:
@@ -139,7 +141,12 @@ PROVIDERS: dict[str, Provider] = {
         "https://openrouter.ai/api/v1", key_variables=("OPENROUTER_API_KEY",), model="anthropic/claude-sonnet-5.5"
     ),
     "groq": Provider("https://api.groq.com/openai/v1", key_variables=("GROQ_API_KEY",), model="openai/gpt-oss-120b"),
-    "mistral": Provider("https://api.mistral.ai/v1", key_variables=("MISTRAL_API_KEY",), model="mistral-medium-latest"),
+    "mistral": Provider(
+        "https://api.mistral.ai/v1",
+        key_variables=("MISTRAL_API_KEY",),
+        model="mistral-medium-latest",
+        otel_name="mistral_ai",
+    ),
     "deepseek": Provider("https://api.deepseek.com", key_variables=("DEEPSEEK_API_KEY",), model="deepseek-v4-flash"),
     "together": Provider(
         "https://api.together.xyz/v1", key_variables=("TOGETHER_API_KEY",), model="openai/gpt-oss-120b"
@@ -153,8 +160,12 @@ PROVIDERS: dict[str, Provider] = {
         "https://generativelanguage.googleapis.com/v1beta/openai",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         model="gemini-3.8-flash",
+        price_list="google",
+        otel_name="gcp.gemini",
     ),
-    "xai": Provider("https://api.x.ai/v1", key_variables=("XAI_API_KEY",), model="grok-4.7"),
+    "xai": Provider(
+        "https://api.x.ai/v1", key_variables=("XAI_API_KEY",), model="grok-4.7", price_list="x-ai", otel_name="x_ai"
+    ),
     # "Image URL" is not among what Ollama supports: docs.ollama.com/api/openai-compatibility
     "ollama": Provider("http://127.0.0.1:11434/v1", image_urls=False),
     "vllm": Provider("http://127.0.0.1:8000/v1"),
@@ -164,15 +175,15 @@ PROVIDERS: dict[str, Provider] = {
 }
 
 
-def provider_of(name: str) -> Provider:
-    if (provider := PROVIDERS.get(name)) is None:
-        raise ConfigError(f"there is no provider {name!r}{nearest(name, tuple(PROVIDERS))}")
-    return provider
+def known_provider(name: str) -> Provider:
+    """Return what is known about a provider: nothing, if it is not in the table."""
+    return PROVIDERS.get(name, Provider(""))
 
 
 def endpoint_of(name: str, variables: Mapping[str, str], **fields: Any) -> Endpoint:
     """Return the endpoint of a known provider, with its key and address from these variables; `fields` come first."""
-    provider = provider_of(name)
+    if (provider := PROVIDERS.get(name)) is None:
+        raise ConfigError(f"there is no provider {name!r}{nearest(name, tuple(PROVIDERS))}")
     base_url = variables.get(provider.base_url_variable, "").strip() or provider.base_url
     key = next((found for v in provider.key_variables if (found := variables.get(v, "").strip())), "")
     known: dict[str, Any] = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from ..text.document import Amount, PositiveAmount
 from ..values import Value
 
 CHUNK_TOKENS = 200
@@ -20,9 +23,9 @@ class KnowledgeSettings(Value, frozen=True):
     tags: dict[str, tuple[str, ...]] = {}
     """The patterns of the files that have a tag, by the tag."""
     embedder: str = ""  # `provider:model`, or `none` to search words only; the default is the embedded model
-    chunk_tokens: int = CHUNK_TOKENS
+    chunk_tokens: Annotated[int, Meta(ge=20, le=8_000)] = CHUNK_TOKENS
     rerank: str = ""  # the engine that orders what was found; none if this is empty
-    refresh_s: float = 10.0
+    refresh_s: Amount = 10.0
     """How often a search looks for changed files at most; 0 leaves that to `rondel knowledge sync`."""
 
 
@@ -32,7 +35,7 @@ class WebSearchSettings(Value, frozen=True):
     provider: Literal["", "searxng", "brave", "tavily"] = ""
     url: str = ""  # the service's address; needed for SearXNG only
     key: str = ""
-    timeout_s: float = 15.0
+    timeout_s: PositiveAmount = 15.0
 
     def __repr__(self) -> str:
         return f"WebSearchSettings({self.provider!r})"

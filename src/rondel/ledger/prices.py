@@ -12,10 +12,11 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias
 
 from ..charge import NANO, ImageUsage
+from ..contracts.endpoint import PROVIDERS
 from ..values import Usage, Value
 
-_SAME = ("anthropic", "openai", "openrouter", "groq", "mistral", "deepseek", "together", "fireworks")
-LISTS = {name: name for name in _SAME} | {"gemini": "google", "xai": "x-ai"}  # the list's name for each provider
+LISTS = {name: one.price_list or name for name, one in PROVIDERS.items() if not one.is_local}
+"""The list's name for each provider."""
 
 MODELS_MAX = 1_024  # models whose entries in the lists are cached
 FINE = 10**12  # the parts of a dollar in which rates for a million tokens are stored: some prices have that many digits

@@ -26,7 +26,7 @@ from ..tool import NoResult
 from ..values import Media, Text, ToolResult
 from .asking import Asker
 from .process import Watchdog
-from .remote import Offer, RemoteTool, Status
+from .remote import ConnectionLost, LoginNeeded, Offer, RemoteTool, Status
 from .spec import ServerSpec
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Link:
 
     def _fail(self, error: RondelError, failures: int) -> bool:
         """Note a failure. Returns whether another attempt makes sense."""
-        needs_login = type(error).__name__ == "LoginNeeded"
+        needs_login = isinstance(error, LoginNeeded)
         if failures > self.spec.retries or needs_login or str(error) == MISSING_SDK:
             self.status = Status("login" if needs_login else "down", str(error))
             self._take(Offer())
@@ -210,16 +210,18 @@ class Link:
                 return await session.call(tool, arguments, asker, progress)
             except ToolError:
                 raise
-            except RondelError as error:
-                if getattr(error, "was_sent", True):
-                    effect = "; the call may have had its effect" if hasattr(error, "was_sent") else ""
-                    raise ToolError(
-                        f"the MCP server {self.spec.name!r} failed during the call: {error}{effect}"
-                    ) from None
+            except ConnectionLost as error:
+                if error.was_sent:
+                    raise self._failed(f"{error}; the call may have had its effect") from None
                 if attempt > self.spec.retries:
                     raise ToolError(f"the MCP server {self.spec.name!r} is not available: {error}") from None
                 await asyncio.sleep(retry_delay_s(attempt))
+            except RondelError as error:
+                raise self._failed(str(error)) from None
         raise AssertionError("unreachable")
+
+    def _failed(self, reason: str) -> ToolError:
+        return ToolError(f"the MCP server {self.spec.name!r} failed during the call: {reason}")
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> list[tuple[str, tuple[Text | Media, ...]]]:
         return await self._asked(lambda session: session.prompt(name, arguments))

@@ -22,19 +22,13 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from ..errors import ConfigError, RondelError
 from ..files.private import private_folder, write_private
 from ..files.regular import read_regular
+from .remote import LoginNeeded
 from .spec import ServerSpec, login_path
 
 FILE_BYTES_MAX = 100_000
 LOGIN_S = 300.0
 REQUEST_BYTES_MAX = 16_384
 MARGIN_S = 30.0  # an access token that ends sooner is renewed first
-
-
-class LoginNeeded(RondelError):
-    """The server wants a login that only a person can make."""
-
-    def __init__(self, server: str) -> None:
-        super().__init__(f"it needs a login; run `rondel mcp login {server}`, which gives you a link")
 
 
 def login_problem(spec: ServerSpec, status: int) -> RondelError:

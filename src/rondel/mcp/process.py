@@ -81,11 +81,11 @@ class Watchdog:
         if server.stdin is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 server.stdin.close()
-        if not await _is_gone(server, GRACE_S):
+        if not await _is_gone(server):
             _signal(server.pid, signal.SIGTERM)
-            await _is_gone(server, GRACE_S)
+            await _is_gone(server)
         _signal(server.pid, signal.SIGKILL)  # also what the server itself has left behind
-        await _is_gone(server, GRACE_S)
+        await _is_gone(server)
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(OSError):
                 await _tell(self._process, f"- {server.pid}\n")
@@ -105,9 +105,10 @@ async def _tell(process: Process, line: str) -> None:
     await process.stdin.drain()
 
 
-async def _is_gone(server: Process, seconds: float) -> bool:
+async def _is_gone(server: Process) -> bool:
+    """Wait until a server has ended, for a moment at most. Return whether it has."""
     # Not `wait`, which also waits until the pipes are closed: a child of the server may have inherited them.
-    for _ in range(round(seconds / POLL_S)):
+    for _ in range(round(GRACE_S / POLL_S)):
         if server.returncode is not None:
             break
         await asyncio.sleep(POLL_S)

@@ -1,4 +1,5 @@
-"""What a server offers, as plain values, checked: names, descriptions and schemas are a stranger's text."""
+"""What a server offers, as plain values, checked: names, descriptions and schemas are a stranger's text. And how a
+connection to it fails. Imports nothing of the SDK."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from ..errors import RondelError
 from ..text.printable import visible_line
 from ..values import Value, is_nested_deeper
 
@@ -53,6 +55,21 @@ class Offer(Value, frozen=True):
     resources: tuple[RemoteResource, ...] = ()
     instructions: str = ""
     problems: tuple[str, ...] = ()
+
+
+class ConnectionLost(RondelError):
+    """The connection broke. `was_sent` is whether the call may have had its effect."""
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class LoginNeeded(RondelError):
+    """The server wants a login that only a person can make."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"it needs a login; run `rondel mcp login {server}`, which gives you a link")
 
 
 class Status(Value, frozen=True):

@@ -36,6 +36,7 @@ from .remote import (
     PROMPTS_MAX,
     RESOURCES_MAX,
     TOOLS_MAX,
+    ConnectionLost,
     Offer,
     RemotePrompt,
     RemoteResource,
@@ -60,14 +61,6 @@ _RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 )
 
 Progress = Callable[[str, float | None], None]
-
-
-class ConnectionLost(RondelError):
-    """The connection broke. `was_sent` is whether the call may have had its effect."""
-
-    def __init__(self, message: str, *, was_sent: bool) -> None:
-        super().__init__(message)
-        self.was_sent = was_sent
 
 
 class _Call:
@@ -374,9 +367,8 @@ class Session:
         answered. The protocol does not say which call it belongs to."""
         calls = [call for call in self._calls if call.hold is None]
         if len({call.asker.conversation for call in calls}) != 1:
-            self._asks_blindly = bool(
-                calls
-            )  # from now on one call at a time, so that no person gets another's question
+            # From now on one call at a time, so that no person gets another's question.
+            self._asks_blindly = bool(calls)
             return "it is not known whose call this is about; try again"
         call = calls[0]
         if (known := call.asker.replay(asked)) is not None:

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +26,7 @@ STDIO_TYPES = ("stdio", "local")
 HTTP_TYPES = ("http", "streamable-http", "streamableHttp", "streamable_http")
 
 ApprovalMode: TypeAlias = Literal["confirm", "auto"]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -47,9 +48,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
     required: bool = False
     disabled: bool = False
     sampling: bool = True
-    timeout_s: float | None = None
-    connect_s: float = 30.0
-    retries: int = 1
+    timeout_s: Seconds | None = None
+    connect_s: Seconds = 30.0
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 1
 
     def __repr__(self) -> str:
         return f"ServerSettings({self.command or self.url or self.server_url!r})"
@@ -122,7 +123,6 @@ def spec_of(name: str, settings: ServerSettings) -> ServerSpec:
     kind = _kind(name, settings)
     if kind == "http":
         _check_url(name, settings.url)
-    _check_numbers(name, settings)
     return ServerSpec(
         name,
         command=settings.command,
@@ -166,7 +166,6 @@ def _native(name: str, settings: ServerSettings) -> ServerSpec:
     if settings.command or settings.url:
         raise RondelError(f"the MCP server {name!r} has a server_url; remove its command and its url")
     _check_url(name, settings.server_url)
-    _check_numbers(name, settings)
     native: dict[str, Any] = {
         "type": NATIVE,
         "server_label": settings.server_label,
@@ -224,15 +223,6 @@ def _tool_names(name: str, given: dict[str, Any], key: str) -> tuple[str, ...]:
 def _check_url(name: str, url: str) -> None:
     if not is_web_address(url):
         raise RondelError(f"the address of the MCP server {name!r} is not a web address: write https://host/path")
-
-
-def _check_numbers(name: str, settings: ServerSettings) -> None:
-    for key in ("timeout_s", "connect_s"):
-        value = getattr(settings, key)
-        if value is not None and not 0 < value < 86_400:
-            raise RondelError(f"{key!r} of the MCP server {name!r} is {value!r}; give seconds, more than 0")
-    if not 0 <= settings.retries <= 10:
-        raise RondelError(f"'retries' of the MCP server {name!r} is {settings.retries!r}; give 0 to 10")
 
 
 # --- the block that other programs use --------------------------------------------------------------------------------

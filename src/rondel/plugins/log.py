@@ -14,17 +14,16 @@ import msgspec
 from ..events import CallFinished, Event, LimitHit, PluginFailed, RoundFinished, RoundStarted, TurnFinished
 from ..machine.turn import Turn
 from ..plugin import Key, Plugin
-from ..text.redaction import HIDDEN
+from ..text.redaction import HIDDEN, KEY_PREFIX, KEY_WITHOUT_PREFIX
 from ..values import Notice, PartDelta
 
 log = logging.getLogger("rondel.log")
 
-_PREFIXED = r"\b(?:sk|pk|rk|gsk|hf|xai|r8|ghp|gho|ghs|ghu|github_pat|glpat|xox[abeprs])[-_][\w-]{6,}"
 _NAMED = r"(?:api[_-]?key|key|token|secret|passwd|password|pwd|authorization)"
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
     (re.compile(r"(://[^\s/:@]*+:)[^\s/@]++@"), rf"\1{HIDDEN}@"),
-    (re.compile(rf"{_PREFIXED}|\b(?:AKIA|ASIA|AIza)[\w-]{{12,}}|\beyJ[\w-]{{8,}}\.[\w.-]{{8,}}"), HIDDEN),
+    (re.compile(rf"{KEY_PREFIX}[\w-]{{6,}}|{KEY_WITHOUT_PREFIX}"), HIDDEN),
     (
         re.compile(rf"""(?i)((?:\b|[_-]){_NAMED}["']?\s*[=:]\s*["']?)(?!bearer |basic )[^\s"',;&}}\])]+"""),
         rf"\1{HIDDEN}",

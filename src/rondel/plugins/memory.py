@@ -36,7 +36,7 @@ NOTE = (
 )
 
 
-class Entry(Value, frozen=True):
+class MemoryEntry(Value, frozen=True):
     """A text to remember. The id derives from the text, so the same text is stored once."""
 
     text: str
@@ -131,11 +131,11 @@ class MemoryAgent(Plugin):
             raise ToolError(f"nothing is remembered as {id[:80]!r}; recall shows the ids")
         return "(forgotten)"
 
-    async def _entries(self, scope: str) -> list[Entry]:
-        store, entries = self._open(), list[Entry]()
+    async def _entries(self, scope: str) -> list[MemoryEntry]:
+        store, entries = self._open(), list[MemoryEntry]()
         for key in await store.keys(NAMESPACE, scope, limit=self._entries_max):
             if (value := await store.get(NAMESPACE, key)) is not None:
-                entries.append(msgspec.json.decode(value, type=Entry))
+                entries.append(msgspec.json.decode(value, type=MemoryEntry))
         return entries
 
     def _open(self) -> KeyValueStore:
@@ -155,7 +155,7 @@ def _scope(turn: Turn) -> str:
     return "".join(f"{quote(name, safe='', errors='replace')}/" for name in names)
 
 
-def _checked(text: str, tags: Sequence[str], *, at: float) -> Entry:
+def _checked(text: str, tags: Sequence[str], *, at: float) -> MemoryEntry:
     text = text.encode("utf-8", errors="replace").decode().strip()
     if not text:
         raise ToolError("there is nothing to remember: the text is blank")
@@ -167,10 +167,10 @@ def _checked(text: str, tags: Sequence[str], *, at: float) -> Entry:
     kept = tuple(dict.fromkeys(tag for tag in (" ".join(tag.split()) for tag in tags) if tag))
     if len(kept) > TAGS_MAX or any(len(tag) > TAG_CHARS_MAX for tag in kept):
         raise ToolError(f"give at most {TAGS_MAX} tags, of at most {TAG_CHARS_MAX} characters each")
-    return Entry(text, kept, at)
+    return MemoryEntry(text, kept, at)
 
 
-def _shown(entry: Entry) -> str:
+def _shown(entry: MemoryEntry) -> str:
     tags = f"\n> (tags: {', '.join(entry.tags)})" if entry.tags else ""
     lines = "\n".join(f"> {line}".rstrip() for line in entry.text.splitlines())
     return f"[{entry.id}]\n{lines}{tags}"

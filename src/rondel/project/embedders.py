@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from ..contracts.embedder import Embedder
-from ..contracts.endpoint import PROVIDERS, Provider
+from ..contracts.endpoint import known_provider
 from ..engine import dialect_of
 from ..errors import ConfigError, nearest
 from .config.engines import engine_problem
@@ -43,7 +43,7 @@ def embedder_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
     settings = engines.get(head, EngineSettings())
     if head == "echo":
         return "'echo' cannot embed; name a provider and an embedding model"
-    dialect = settings.dialect or PROVIDERS.get(settings.provider or head, Provider("")).dialect
+    dialect = settings.dialect or known_provider(settings.provider or head).dialect
     if not dialect.startswith("openai"):
         return f"{head!r} has no embeddings; name an engine with OpenAI's API, such as ollama:nomic-embed-text"
     if not model and not settings.model:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..contracts.endpoint import PROVIDERS, Endpoint, Provider, endpoint_of, facts_of
+from ..contracts.endpoint import PROVIDERS, Endpoint, endpoint_of, facts_of, known_provider
 from ..engine import Engine, Wrapper, close
 from ..errors import ConfigError, EngineDenied, NotTrusted, nearest
 from ..prompt import Prompt
@@ -163,7 +163,7 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
         engine = _embedded(model or settings.model, settings, config, env)
         return _with_transforms(engine, model or settings.model, settings, config)
     endpoint = endpoint_for(provider, settings, env)
-    model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
+    model = model or settings.model or known_provider(provider).model
     if not model:
         raise ConfigError(
             f"the engine {name!r} names no model; write {head}:<model>, or `model` under [engines.{head}]",
@@ -184,7 +184,7 @@ def transforms_of(name: str, config: Config) -> tuple[str, ...]:
     head, _, model = name.partition(":")
     settings = config.engines.get(head, EngineSettings())
     find = partial(import_attribute, project=config.project)
-    model = model or settings.model or PROVIDERS.get(settings.provider or head, Provider("")).model
+    model = model or settings.model or known_provider(settings.provider or head).model
     return tuple(make_transform(entry, find=find).name for entry in _transforms(model, settings))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ..contracts.endpoint import PROVIDERS, Provider
+from ..contracts.endpoint import known_provider
 from ..contracts.images import IMAGE_BYTES_MAX, ImageEngine, ImageRequest
 from ..errors import ConfigError, PromptRejected
 from ..text.document import Document
@@ -24,7 +24,7 @@ def image_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
         return f"{head!r} makes no pictures; name a provider and an image model, such as openai:gpt-image-1"
     if problem := engine_problem(name, engines):
         return problem.replace("no engine", "no image engine", 1)
-    dialect = settings.dialect or PROVIDERS.get(settings.provider or head, Provider("")).dialect or "openai-chat"
+    dialect = settings.dialect or known_provider(settings.provider or head).dialect
     if not dialect.startswith("openai"):
         return f"{head!r} makes no pictures; name an engine with OpenAI's images API, such as openai:gpt-image-1"
     if not model and not settings.model:

@@ -20,7 +20,7 @@ from typing import Any
 from ..agent import Agent
 from ..errors import ConfigError, RondelError, nearest
 from ..plugin import Plugin
-from ..text.document import AlreadyReported, Checker, Document, KeyPath, Mistakes, Where, collecting
+from ..text.document import AlreadyReported, Checker, Document, Mistakes, Where, collecting
 from ..tool import Tool, is_function, tool
 from .trust import UntrustedFolder
 
@@ -78,18 +78,17 @@ def find_plugin(
     *,
     project: str = "",
     document: Document | None = None,
-    path: KeyPath = (),
     mistakes: Mistakes | None = None,
 ) -> Plugin:
     """Make the plugin of this name (built in, installed, or the project's `module:Class`) with these parameters.
 
-    `document` and `path` locate the parameters, so that an error names the right line. With a list for `mistakes`, all
+    `document` has the lines of the parameters, so that an error names the right one. With a list for `mistakes`, all
     mistakes are collected before it raises.
     """
     found = plugin_class(name, where, project=project)
     document = document or Document(where.path, {}, {(): where.line} if where.line else {})
     try:
-        given = _checked(found, name, dict(parameters or {}), Checker(document, mistakes), path)
+        given = _checked(found, name, dict(parameters or {}), Checker(document, mistakes))
         if "project" in inspect.signature(found).parameters:
             given["project"] = project  # paths are relative to it; a file cannot change it
         return found(**given)
@@ -161,9 +160,7 @@ def _named(name: str, where: Where, project: str) -> Any:
     raise where.error(f"there is no plugin {name!r}{nearest(name, tuple(plugin_names()))}")
 
 
-def _checked(
-    made: type[Plugin], name: str, parameters: dict[str, Any], checker: Checker, path: KeyPath
-) -> dict[str, Any]:
+def _checked(made: type[Plugin], name: str, parameters: dict[str, Any], checker: Checker) -> dict[str, Any]:
     constructor: Callable[..., None] = made.__init__
     signature = inspect.signature(constructor).parameters.values() if constructor is not object.__init__ else ()
     known = [p for p in list(signature)[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -181,13 +178,13 @@ def _checked(
                 hint = nearest(key, names) or "; it takes none"
                 if key in ("id", "enabled"):
                     hint = "; write it beside the plugin's name: it belongs to the entry"
-                raise checker.document.error((*path, key), f"the plugin {name!r} has no parameter {key!r}{hint}")
-            built[key] = checker.build(hints.get(key, Any), value, (*path, key))
+                raise checker.document.error((key,), f"the plugin {name!r} has no parameter {key!r}{hint}")
+            built[key] = checker.build(hints.get(key, Any), value, (key,))
     if len(checker.mistakes or ()) > found_before or len(built) < len(parameters):
         raise AlreadyReported
     for parameter in known:
         if parameter.default is parameter.empty and parameter.name not in built:
-            raise checker.document.error(path, f"the plugin {name!r} needs the parameter {parameter.name!r}")
+            raise checker.document.error((), f"the plugin {name!r} needs the parameter {parameter.name!r}")
     return built
 
 

@@ -5,7 +5,9 @@ Frozen, and safe to print: no repr shows a key, a header or a plugin's parameter
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
 
 from ..contracts.ledger import OnWriteFailure, Rule, UnknownPrice
 from ..knowledge.settings import KnowledgeSettings, WebSearchSettings
@@ -13,7 +15,7 @@ from ..ledger.prices import Price
 from ..limits import Limits
 from ..mcp.spec import ServerSpec
 from ..plugin import Plugin
-from ..text.document import Document, Mistakes, Where
+from ..text.document import Amount, Count, Document, Mistakes, PositiveAmount, PositiveCount, Where
 from ..text.redaction import shown_url
 from ..values import Options, Value
 from .lookup import find_plugin
@@ -36,16 +38,16 @@ class _Discreet(Value, frozen=True):
 
 
 class RetrySettings(Value, frozen=True):
-    attempts: int = 3
-    base_s: float = 1.0
-    cap_s: float = 30.0
+    attempts: PositiveCount = 3
+    base_s: Amount = 1.0
+    cap_s: Amount = 30.0
 
 
 class FactSettings(Value, frozen=True):
     """Corrections of what Rondel knows about a model; None changes nothing."""
 
-    window_tokens: int | None = None
-    output_tokens_max: int | None = None
+    window_tokens: PositiveCount | None = None
+    output_tokens_max: PositiveCount | None = None
     tools: bool | None = None
     images: bool | None = None
     files: bool | None = None
@@ -71,13 +73,13 @@ class EngineSettings(_Discreet, frozen=True):
     key: str = ""
     headers: dict[str, str] = {}
     body: dict[str, Any] = {}
-    connect_s: float | None = None
-    first_token_s: float | None = None
-    idle_s: float | None = None
-    context_tokens: int | None = None
-    threads: int | None = None
+    connect_s: PositiveAmount | None = None
+    first_token_s: PositiveAmount | None = None
+    idle_s: PositiveAmount | None = None
+    context_tokens: PositiveCount | None = None
+    threads: PositiveCount | None = None
     tool_format: Literal["native", "examples"] | None = None  # how an embedded model calls tools
-    keep_s: float | None = None  # how long an embedded model stays loaded in the background after its last use
+    keep_s: Amount | None = None  # how long an embedded model stays loaded in the background after its last use
     fallback: tuple[str, ...] = ()
     retry: RetrySettings = RetrySettings()
     facts: FactSettings = FactSettings()
@@ -103,7 +105,7 @@ class ToolSettings(Value, frozen=True):
     """`[tools]`: settings of the built-in tools."""
 
     pass_env: tuple[str, ...] = ()  # variables that processes get although they are secrets
-    search_share: float = 0.1
+    search_share: Annotated[float, Meta(gt=0, le=1)] = 0.1
     """The share of a model's window that the schemas of MCP tools may take; above it, the model searches them."""
 
 
@@ -166,7 +168,7 @@ class RouteSettings(Value, frozen=True):
     long_context: str | None = None
     web_search: str | None = None
     image: str | None = None
-    long_context_tokens: int | None = None
+    long_context_tokens: PositiveCount | None = None
     background_models: tuple[str, ...] | None = None
     """Patterns of the models that callers use for background work; case is ignored."""
 
@@ -182,13 +184,13 @@ ROUTE_FIELDS = RouteSettings.__struct_fields__
 class MainRouteSettings(RouteSettings, frozen=True):
     """`[gateway.routes]`. The custom router is a function of the project that is called before the rules."""
 
-    long_context_tokens: int | None = 60_000
+    long_context_tokens: PositiveCount | None = 60_000
     background_models: tuple[str, ...] | None = ("*claude*haiku*",)
     embedding: str = ""  # the embedder for requests to /v1/embeddings that name none
     image_generation: str = ""  # the image engine for requests to /v1/images/ that name none; else that of [images]
     custom: str = ""
     """`module:function`, which takes the request, the configuration and the tokens, and returns an engine or None."""
-    custom_s: float = 2.0
+    custom_s: PositiveAmount = 2.0
 
 
 class ProjectSettings(RouteSettings, frozen=True):
@@ -213,8 +215,8 @@ class FallbackSettings(Value, frozen=True):
 class BudgetSettings(Value, frozen=True):
     """What a key may spend in a period: tokens, money, or both. The ledger enforces it."""
 
-    tokens: int | None = None
-    money: float | None = None
+    tokens: Count | None = None
+    money: Amount | None = None
     window: Literal["day", "week", "month", "lifetime"] = "month"
     mode: Literal["block", "warn"] = "block"
 
@@ -237,12 +239,12 @@ class GatewaySettings(Value, frozen=True):
     """`[gateway]`: where it listens, who may connect, and which model answers."""
 
     host: str = "127.0.0.1"
-    port: int = 8484
-    body_mb_max: float = 64.0  # a larger body is refused
-    ping_s: float = 15.0
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8484
+    body_mb_max: PositiveAmount = 64.0  # a larger body is refused
+    ping_s: Amount = 15.0
     """How often a silent stream sends a keep-alive ping, so that no proxy closes the connection; 0 sends none."""
-    cool_down_s: float = 5.0  # how long a failed engine is skipped at first, if another one can answer; 0 skips none
-    drain_s: float = 30.0  # how long running requests may take after a stop; those left then end with an error
+    cool_down_s: Amount = 5.0  # how long a failed engine is skipped at first, if another one can answer; 0 skips none
+    drain_s: Amount = 30.0  # how long running requests may take after a stop; those left then end with an error
     trace: bool = False  # store each request with its content, for a trace
     hosts: tuple[str, ...] = ()  # host names of this gateway, besides those of its own machine
     origins: tuple[str, ...] = ()  # web origins that may call it: `https://chat.example`
@@ -317,23 +319,24 @@ class DiscordSettings(_Discreet, frozen=True):
     restrict: tuple[DiscordId, ...] = ()  # if there are any, the only channels in which the bot answers
     keep_lists: bool = False  # changes of both lists at run time survive a restart
     answer_bots: bool = False
-    bot_turns_max: int = 4  # answers to bots in a row; a person's message starts again
-    context_messages: int = 8  # messages around a mention that the model gets; 0 gives none
-    reply_depth: int = 3  # messages above a reply that the model gets
+    bot_turns_max: Count = 4  # answers to bots in a row; a person's message starts again
+    context_messages: Annotated[int, Meta(ge=0, le=100)] = 8  # around a mention, for the model; 0 gives it none
+    reply_depth: Annotated[int, Meta(ge=0, le=20)] = 3  # messages above a reply that the model gets
     stream: bool = True
-    edit_s: float = 1.0  # the least time between two edits of an answer
+    edit_s: Amount = 1.0  # the least time between two edits of an answer
     long_answers: Literal["messages", "thread", "file"] = "messages"
-    messages_max: int = 5  # a longer answer becomes a thread or a file, if `long_answers` says so
-    notice_s: float = 3.0  # after how long a notice says that the bot is working; 0 for none
+    messages_max: Annotated[int, Meta(ge=1, le=50)] = 5
+    """A longer answer becomes a thread or a file, if `long_answers` says so."""
+    notice_s: Amount = 3.0  # after how long a notice says that the bot is working; 0 for none
     report_jobs: bool = True  # say when a background job is over
     summary_engine: str = ""  # the engine that sums up long results of jobs; empty leaves them as they are
     approvers: tuple[DiscordId, ...] = ()  # roles that may answer questions that others were asked
     commands: tuple[str, ...] = ()  # slash commands that the model may call; `*` is all of them
-    command_s: float = 60.0  # how long such a command may take
+    command_s: Amount = 60.0  # how long such a command may take
     extensions: tuple[str, ...] = ()  # discord.py extensions to load: modules with a `setup`
     slash: tuple[str, ...] = DISCORD_COMMANDS
-    drain_s: float = 20.0  # how long running answers may take after a stop; the next start finishes the rest
-    shards: int | None = None
+    drain_s: Amount = 20.0  # how long running answers may take after a stop; the next start finishes the rest
+    shards: PositiveCount | None = None
     rules: tuple[DiscordRule, ...] = ()
     modes: dict[str, ModeSettings] = {}
 

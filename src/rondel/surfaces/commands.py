@@ -1,4 +1,4 @@
-"""The commands that a person can type on every surface. They return values; the surface shows them."""
+"""The commands that a person types in a session, such as the terminal's. They return values; the surface shows them."""
 
 from __future__ import annotations
 

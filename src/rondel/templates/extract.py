@@ -34,7 +34,7 @@ async def extract(
     fields: Mapping[str, Mapping[str, Any]],
     text: str,
     *,
-    task: str = "Read these values out of the text.",
+    task: str,
 ) -> Extraction:
     """Return the values of these fields in a text. `fields` are the properties of a JSON schema. Raises the engine's
     own error if it cannot be called, and EngineGarbled after two answers that are not JSON."""

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -27,6 +27,12 @@ BYTES_MAX = 1_000_000  # a larger file is a mistake or an attack
 DEPTH_MAX = 220  # how deep values may be nested: two levels for each of a hundred nodes of a prompt, and some more
 
 KeyPath: TypeAlias = tuple[str | int, ...]  # the path of a value in its file: `("engines", "fast", "fallback", 0)`
+
+# Numbers in a range. The annotation is all that a setting needs: the checker reports a value outside.
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+PositiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+PositiveAmount: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 K = TypeVar("K", str, int)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -314,9 +320,21 @@ class Checker:
             # A variable is always text, which may mean a number or a boolean.
             return msgspec.convert(value, kind, strict=path not in self.document.variables)
         except msgspec.ValidationError:
-            raise self._wrong(wanted or kind, value, path) from None
+            raise self._outside(kind, value, path) or self._wrong(wanted or kind, value, path) from None
         except TypeError:  # a type that msgspec cannot convert
             raise self._wrong(object, value, path) from None
+
+    def _outside(self, kind: Any, value: Any, path: KeyPath) -> ConfigError | None:
+        """Return the mistake that a number is outside of its range; None if it is not, or not a number."""
+        for branch in _branches(kind):
+            if (allowed := _range(branch)) is None:
+                continue
+            try:
+                number = msgspec.convert(value, _unranged(branch), strict=path not in self.document.variables)
+            except msgspec.ValidationError:
+                continue
+            return self.document.error(path, f"{dotted(path)!r} is {number!r}; it must be {allowed}")
+        return None
 
     def _wrong(self, kind: Any, value: Any, path: KeyPath) -> ConfigError:
         wanted = " or ".join(dict.fromkeys(word for branch in _branches(kind) if (word := _in_words(branch))))
@@ -358,6 +376,20 @@ def _branches(kind: Any) -> Iterator[Any]:
         yield kind
 
 
+def _unranged(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+
+
+def _range(kind: Any) -> str | None:
+    """Return in words which numbers a type allows, if its annotation says so."""
+    meta = next((one for one in typing.get_args(kind)[1:] if isinstance(one, msgspec.Meta)), None)
+    if meta is None or typing.get_origin(kind) is not Annotated:
+        return None
+    if meta.ge is not None:
+        return f"{meta.ge} or more" if meta.le is None else f"from {meta.ge} to {meta.le}"
+    return f"more than {meta.gt}" if meta.le is None else f"more than {meta.gt}, and at most {meta.le}"
+
+
 def _choices(kind: Any) -> tuple[str, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
@@ -376,4 +408,4 @@ def _in_words(kind: Any) -> str:
     """Return what a value of this type is called; empty for a type that a file cannot contain."""
     if choices := _choices(kind):
         return "one of " + ", ".join(map(repr, choices))
-    return _WORDS.get(kind) or _WORDS.get(_shape(kind), "")
+    return _WORDS.get(_unranged(kind)) or _WORDS.get(_shape(kind), "")

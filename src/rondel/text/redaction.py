@@ -31,9 +31,11 @@ _SECRET_NAME = re.compile(
 _SECRET_WORDS = frozenset(
     ("key", "keys", "apikey", "token", "tokens", "secret", "secrets", "password", "passwd", "pass", "passphrase", "pat")
 ) | {"credential", "credentials", "cookie"}
-_SECRET_TEXT = re.compile(
-    r"\b(?:(?:sk|pk|rk|gsk|xai|ghp|gho|hf|xox[abp])[-_]|AIza)[-_A-Za-z0-9]{12,}|\bBearer\s+\S+", re.I
-)
+KEY_PREFIX = r"\b(?:sk|pk|rk|gsk|hf|xai|r8|ghp|gho|ghs|ghu|github_pat|glpat|xox[abeprs])[-_]"
+"""A pattern: how keys of many services begin."""
+KEY_WITHOUT_PREFIX = r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}|\beyJ[\w-]{8,}\.[\w.-]{8,}"
+"""A pattern: keys of AWS and Google, and signed tokens (JWT)."""
+_SECRET_TEXT = re.compile(rf"(?i:{KEY_PREFIX}[\w-]{{12,}}|\bBearer\s+\S+)|{KEY_WITHOUT_PREFIX}")
 
 
 def is_secret(name: str) -> bool:

@@ -38,7 +38,7 @@ class _Failure(msgspec.Struct):
 
 
 class BackgroundRequest:
-    """A question to the background process; like `Request`, which asks in this process."""
+    """A request to the background process; like `Request`, which asks in this process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -71,7 +71,7 @@ class Background:
         self._kept: asyncio.StreamWriter | None = None
 
     async def ask(self, body: Json, schema: Json | None) -> BackgroundRequest:
-        """Send a question. Raises Unavailable if that cannot be done here."""
+        """Send a request. Raises Unavailable if that cannot be done here."""
         if self._kept is None or self._kept.is_closing():
             await self._keep()
         settings = (self._settings.path, self._settings.context_tokens, self._settings.threads)

@@ -29,7 +29,7 @@ from .answer import NativeReader, Reader
 from .background import Background, BackgroundRequest, ProcessEnded, Unavailable, is_supported
 from .llama import ModelSettings, usable_threads
 from .model import SharedModel, acquire, release
-from .question import Question, question_of
+from .model_input import ModelInput, model_input
 from .request import Request
 from .schema import must_call
 from .weights import Card, ToolFormat, card_of_file, check_unchanged, known_file, tool_format_of
@@ -98,11 +98,11 @@ class LocalEngine:
         check_attachments(prompt.newest_first(), lambda media: text_in(media) is not None, self._name)
         with_tools = bool(prompt.tools) and not must_call(prompt.options)
         card, reply = await self._checked_card(with_tools), _Answered()
-        async for delta in self._ask(question_of(prompt, card), reply):
+        async for delta in self._ask(model_input(prompt, card), reply):
             yield delta
         if reply.repeated or reply.unusable:
             held = msgspec.structs.replace(card, tool_format="examples")  # to this form the decoder is held
-            async for delta in self._ask(question_of(prompt, held, answer_now=reply.repeated), reply):
+            async for delta in self._ask(model_input(prompt, held, answer_now=reply.repeated), reply):
                 yield delta
         yield ReplyFinished(reply.stop, reply.usage)
 
@@ -120,12 +120,12 @@ class LocalEngine:
             self._card, self._has_format = msgspec.structs.replace(self._card, tool_format=tool_format), True
         return self._card
 
-    async def _ask(self, question: Question, reply: _Answered) -> AsyncIterator[Delta]:
+    async def _ask(self, given: ModelInput, reply: _Answered) -> AsyncIterator[Delta]:
         """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`, and so is
         that there is nothing in the model's own format, or a call that cannot be read."""
-        reader, earlier, usage, finish_reason = question.reader, reply.usage, Usage(), ""
+        reader, earlier, usage, finish_reason = given.reader, reply.usage, Usage(), ""
         held, shown = list[Delta](), False
-        async with aclosing(self._chunks(question, reply)) as chunks:
+        async with aclosing(self._chunks(given, reply)) as chunks:
             async for chunk in chunks:
                 if "loading" in chunk:
                     yield Notice(f"loading {self._name}")
@@ -139,7 +139,7 @@ class LocalEngine:
                 for choice in chunk["choices"]:
                     finish_reason = choice.get("finish_reason") or finish_reason
                     for delta in reader.read(choice["delta"]):
-                        if reader.called and question.steps.calls:
+                        if reader.called and given.steps.calls:
                             held.append(delta)  # shown when it is known not to be a repetition
                         else:
                             shown = True
@@ -152,15 +152,15 @@ class LocalEngine:
             held = [] if reader.garbled else held
             reply.unusable = not held
         calls = [delta.part for delta in held if isinstance(delta, PartFinished) and isinstance(delta.part, ToolCall)]
-        reply.repeated = any(map(question.steps.repeats, calls))
+        reply.repeated = any(map(given.steps.repeats, calls))
         if not reply.repeated:
             for delta in held:
                 yield delta
 
-    async def _chunks(self, question: Question, reply: _Answered) -> AsyncGenerator[Json]:
+    async def _chunks(self, given: ModelInput, reply: _Answered) -> AsyncGenerator[Json]:
         """Yield what the runtime sends. A background process that ends before it said anything is asked again."""
         for attempt in (1, 2):
-            request = await self._request(question)
+            request = await self._request(given)
             try:
                 async for chunk in request.chunks():
                     yield chunk
@@ -171,14 +171,14 @@ class LocalEngine:
             finally:
                 request.stop()
 
-    async def _request(self, question: Question) -> Request | BackgroundRequest:
+    async def _request(self, given: ModelInput) -> Request | BackgroundRequest:
         if self._background is not None:
             try:
-                return await self._background.ask(question.body, question.schema)
+                return await self._background.ask(given.body, given.schema)
             except Unavailable as error:
                 log.warning("the model is loaded in this process, not in the background: %s", error)
                 self._background = None
-        model, request = self._shared(), Request(question.body, question.schema)
+        model, request = self._shared(), Request(given.body, given.schema)
         model.submit(lambda: request.answer(model))
         return request
 

@@ -1,4 +1,4 @@
-"""A question on its way between the loop that waits for chunks and the thread on which the model writes them."""
+"""A request on its way between the loop that waits for chunks and the thread on which the model writes them."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from ..settings import (
     Config,
     DiscordSettings,
     EngineSettings,
+    GatewaySettings,
     ImageSettings,
     Source,
     StoreSettings,
@@ -189,27 +190,20 @@ def _build(checker: Checker, path: Path | None, project: str, env: Mapping[str, 
     folder = path.parent if path else Path()
     seen = None if isinstance(project, UntrustedFolder) else env
     servers, warnings = project_servers(checker, file.mcp, file.mcpServers, path.parent if path else None, seen)
-    _check_share(checker, file.tools)
-    config = Config(
-        engine=overrides.get("RONDEL_ENGINE", file.engine),
-        agent=overrides.get("RONDEL_AGENT", file.agent),
-        engines=file.engines,
-        store=_store(file.store, folder, env),
-        limits=limits_of(checker, file.limits, ("limits",)),
-        options=options_of(checker, file.options, ("options",)),
-        plugins=plugin_entries(checker, file.plugins, ("plugins",)),
-        telemetry=_telemetry(checker, file.telemetry, env),
-        ledger=ledger_of(checker, file.ledger),
-        tools=file.tools,
-        knowledge=file.knowledge,
-        web_search=file.web_search,
-        images=file.images,
-        discord=file.discord,
-        mcp=servers,
-        path=str(path or ""),
-        project=project,
-        warnings=tuple(warnings),
-    )
+    tables: dict[str, Any] = msgspec.structs.asdict(file) | {
+        "engine": overrides.get("RONDEL_ENGINE", file.engine),
+        "agent": overrides.get("RONDEL_AGENT", file.agent),
+        "store": _store(file.store, folder, env),
+        "limits": limits_of(checker, file.limits, ("limits",)),
+        "options": options_of(checker, file.options, ("options",)),
+        "plugins": plugin_entries(checker, file.plugins, ("plugins",)),
+        "gateway": GatewaySettings(),  # read below, when all engines are known
+        "telemetry": _telemetry(checker, file.telemetry, env),
+        "ledger": ledger_of(checker, file.ledger),
+        "mcp": servers,
+    }
+    del tables["mcpServers"]
+    config = Config(**tables, path=str(path or ""), project=project, warnings=tuple(warnings))
     checker.report(*engine_mistakes(document, config, overrides))
     engines = dict(engines_named(document, config))
     checker.report(
@@ -233,12 +227,6 @@ def _image_mistakes(
         from ..images import image_mistakes  # it imports this module
 
         yield from image_mistakes(document, given, engines)
-
-
-def _check_share(checker: Checker, tools: ToolSettings) -> None:
-    if not 0 < tools.search_share <= 1:
-        message = f"'tools.search_share' is {tools.search_share!r}; it must be more than 0, and at most 1"
-        checker.report(checker.document.error(("tools", "search_share"), message))
 
 
 def _telemetry(checker: Checker, given: TelemetrySettings, env: Mapping[str, str]) -> TelemetrySettings:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from ...errors import ConfigError, nearest
-from ...text.document import Document, KeyPath, dotted
+from ...text.document import Document, KeyPath
 from ..settings import DISCORD_COMMANDS, DiscordId, DiscordSettings
 
 PATH: KeyPath = ("discord",)
@@ -29,13 +29,6 @@ def discord_mistakes(document: Document, settings: DiscordSettings) -> Iterator[
         if name is not None and name not in DISCORD_COMMANDS:
             message = f"'/ai' has no subcommand {name!r}{nearest(name, DISCORD_COMMANDS)}"
             yield document.error((*PATH, "slash", index), message)
-    for key in ("bot_turns_max", "context_messages", "reply_depth", "edit_s", "notice_s", "command_s", "drain_s"):
-        if not (value := getattr(settings, key)) >= 0:
-            yield document.error((*PATH, key), f"{dotted((*PATH, key))!r} is {value!r}; it must be 0 or more")
-    for key, least, most in (("messages_max", 1, 50), ("context_messages", 0, 100), ("reply_depth", 0, 20)):
-        if not least <= (value := getattr(settings, key)) <= most:
-            message = f"{dotted((*PATH, key))!r} is {value!r}; it is {least} to {most}"
-            yield document.error((*PATH, key), message)
 
 
 def is_id(id: DiscordId) -> bool:

@@ -18,9 +18,6 @@ from ..lookup import import_attribute
 from ..settings import Config, EngineSettings, TransformEntry
 
 PRICE_MAX = 1e9
-_POSITIVE = ("connect_s", "first_token_s", "idle_s", "context_tokens", "threads")
-_LEAST = dict.fromkeys(_POSITIVE, None) | {"keep_s": 0}
-"""Settings that are positive numbers, and the smallest value if that is 0."""
 BUILTIN_ENGINES = ("local", "echo")
 
 
@@ -97,13 +94,6 @@ def _mistakes_of_engine(document: Document, name: str, engine: EngineSettings, c
         if engine.dialect not in DIALECTS:
             hint = nearest(engine.dialect, tuple(DIALECTS))
             yield document.error((*path, "dialect"), f"there is no dialect {engine.dialect!r}{hint}")
-    for key, least in _LEAST.items():
-        value = getattr(engine, key)
-        if value is not None and not (value > 0 or value == least):
-            must = "0 or more" if least == 0 else "more than 0"
-            yield document.error((*path, key), f"{dotted((*path, key))!r} is {value!r}; it must be {must}")
-    if engine.retry.attempts < 1:
-        yield document.error((*path, "retry", "attempts"), "attempts must be at least 1")
     for index, network in enumerate(cast("tuple[str | None, ...]", engine.image_networks)):
         if network is not None and (problem := _network_problem(network)):
             yield document.error((*path, "image_networks", index), problem)

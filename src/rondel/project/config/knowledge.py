@@ -12,8 +12,6 @@ from ...tool import NAME
 from ..settings import EngineSettings
 from .engines import engine_problem
 
-CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX = 20, 8_000
-
 
 def knowledge_mistakes(
     document: Document, bases: Mapping[str, KnowledgeSettings], engines: Mapping[str, EngineSettings]
@@ -28,11 +26,6 @@ def knowledge_mistakes(
             if not is_web_address(url or "http://x"):  # None replaces a wrong value that was reported
                 message = f"{shown_url(url)!r} is not a web address; write http://host/path"
                 yield document.error((*path, "urls", index), message)
-        if not CHUNK_TOKENS_MIN <= base.chunk_tokens <= CHUNK_TOKENS_MAX:
-            allowed = f"from {CHUNK_TOKENS_MIN} to {CHUNK_TOKENS_MAX:,}"
-            yield document.error((*path, "chunk_tokens"), f"chunk_tokens is {base.chunk_tokens}; it must be {allowed}")
-        if base.refresh_s < 0:
-            yield document.error((*path, "refresh_s"), f"refresh_s is {base.refresh_s:g}; it must be 0 or more")
         if base.embedder and base.embedder != WORDS_ONLY:
             from ..embedders import embedder_problem
 
@@ -55,5 +48,3 @@ def web_search_mistakes(document: Document, given: WebSearchSettings) -> Iterato
     if given.url and not is_web_address(given.url):
         message = f"{shown_url(given.url)!r} is not a web address; write http://host:port"
         yield document.error((*path, "url"), message)
-    if not given.timeout_s > 0:
-        yield document.error((*path, "timeout_s"), f"timeout_s is {given.timeout_s:g}; it must be more than 0")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...charge import DIMENSIONS, EACH
-from ...contracts.endpoint import PROVIDERS, Provider
+from ...contracts.endpoint import known_provider
 from ...contracts.ledger import LedgerStore, Rule, UnknownPrice
 from ...errors import RondelError, nearest
 from ...ledger.prices import EMBEDDED, OwnPrices, Price, Prices
@@ -134,7 +134,7 @@ def money_warnings(config: Config, engines: Iterable[str] = ()) -> list[str]:
         head, _, model = name.partition(":")
         settings = config.engines.get(head, EngineSettings())
         provider = settings.provider or head
-        model = model or settings.model or PROVIDERS.get(provider, Provider("")).model
+        model = model or settings.model or known_provider(provider).model
         known = prices.charged(provider, model, Usage(1, 1), time.time())[0] is not None
         if not known and any(_may_count(rule, provider, model) for rule in rules):
             unknown[f"{head}:{model}" if model else head] = head

@@ -134,7 +134,7 @@ class CommandBridge(Plugin):
         if (command := variants.get(guild_id)) is None:
             raise ToolError(f"/{name} is a command of another server")
         check_rights(command, person, channel)
-        options, resolved = await Options(command, guild, channel).resolve(given)
+        options, resolved = await CommandOptions(command, guild, channel).resolve(given)
         raw = interaction_data(self._bot.client, command, person, channel, options, resolved, guild_id)
         answers = CapturedAnswers(
             self._bot.client, channel.id, person.id, reply_to=where["message"], is_dm=guild is None
@@ -259,7 +259,7 @@ def schema_of(command: AnyCommand) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-class Options:
+class CommandOptions:
     """A call's arguments as the options of an interaction, with the data of the people, channels and roles in them."""
 
     def __init__(self, command: AnyCommand, guild: discord.Guild | None, channel: Any) -> None:

@@ -25,7 +25,7 @@ PRIVATELY = "(The command answered privately: the person can read it in their di
 Payload = dict[str, Any]
 
 
-class Answer(NamedTuple):
+class CapturedAnswer(NamedTuple):
     """A message that a command sent: what it says, whether it is private, and the channel that it was posted in."""
 
     payload: Payload
@@ -40,7 +40,7 @@ class CapturedAnswers(AsyncWebhookAdapter):
         super().__init__()
         self._client, self._channel, self._person, self._reply_to = client, channel, person, reply_to
         self._is_dm = is_dm
-        self._answers: dict[int, Answer] = {}  # by message
+        self._answers: dict[int, CapturedAnswer] = {}  # by message
         self._original = 0
         self._is_private = False
         self.opened_form = self.was_deleted = False
@@ -125,7 +125,7 @@ class CapturedAnswers(AsyncWebhookAdapter):
             self.private_failed = True
             return _nothing(channel)
         id = int(message["id"])
-        self._answers[id] = Answer(_with_names(data, files), is_private, channel)
+        self._answers[id] = CapturedAnswer(_with_names(data, files), is_private, channel)
         if is_original or not self._original:
             self._original = id
         return message
@@ -136,7 +136,7 @@ class CapturedAnswers(AsyncWebhookAdapter):
         route = self._route("PATCH", message, answer)
         return await self._send(route, {**data, "allowed_mentions": NO_PINGS}, multipart, files)
 
-    def _route(self, method: str, message: int, answer: Answer | None) -> Route:
+    def _route(self, method: str, message: int, answer: CapturedAnswer | None) -> Route:
         channel = answer.channel if answer is not None else self._channel
         return Route(method, "/channels/{channel_id}/messages/{message_id}", channel_id=channel, message_id=message)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -40,8 +40,6 @@ class ReplyContext(msgspec.Struct, frozen=True):
         return tuple(call for call in self.calls if call.name.startswith("mcp-"))
 
 
-ChatHook: TypeAlias = Callable[[list[Message]], "Sequence[Message] | Awaitable[Sequence[Message] | None] | None"]
-ReplyHook: TypeAlias = Callable[[ReplyContext], "ChatReply | str | Awaitable[ChatReply | str | None] | None"]
 HookName: TypeAlias = Literal["chat", "reply"]
 
 

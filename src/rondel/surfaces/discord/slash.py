@@ -39,21 +39,7 @@ PROMPT_CHARS_MAX = 4_000
 def add_slash_commands(bot: DiscordBot, tree: app_commands.CommandTree[Any]) -> None:
     """Add the group `/ai` with the subcommands that the settings want."""
     group = app_commands.Group(name="ai", description="Talk to the assistant, and set it up")
-    adders: dict[str, Callable[[app_commands.Group, DiscordBot], None]] = {
-        "chat": _add_chat,
-        "imagine": _add_imagine,
-        "usage": _add_usage,
-        "model": _add_model,
-        "agent": _add_agent,
-        "mode": _add_mode,
-        "reset": _add_reset,
-        "stop": _add_stop,
-        "trace": _add_trace,
-        "jobs": _add_jobs,
-        "forget": _add_forget,
-        "channels": _add_channels,
-    }
-    for name, add in adders.items():
+    for name, add in SUBCOMMANDS.items():
         if name in bot.settings.slash:
             add(group, bot)
     if group.commands and tree.get_command("ai") is None:
@@ -337,3 +323,20 @@ def _add_channels(group: app_commands.Group, bot: DiscordBot) -> None:
             f"I answer only in: {', '.join(only)}." if only else "I answer in all other channels if mentioned."
         )
         await _answer(interaction, "\n".join(lines))
+
+
+SUBCOMMANDS: dict[str, Callable[[app_commands.Group, DiscordBot], None]] = {
+    "chat": _add_chat,
+    "imagine": _add_imagine,
+    "usage": _add_usage,
+    "model": _add_model,
+    "agent": _add_agent,
+    "mode": _add_mode,
+    "reset": _add_reset,
+    "stop": _add_stop,
+    "trace": _add_trace,
+    "jobs": _add_jobs,
+    "forget": _add_forget,
+    "channels": _add_channels,
+}
+"""The settings know the same names: `DISCORD_COMMANDS`."""

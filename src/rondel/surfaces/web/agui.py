@@ -21,7 +21,8 @@ from ...machine.conversation import Conversation
 from ...machine.transcript import Transcript
 from ...question import ALWAYS, NO, YES, Question
 from ...values import Media, Message, Text, ToolCall, ToolResult, Value
-from .agui_events import OURS, VERSION, Address, RunEvents, is_clients, messages_of
+from .agui_events import OURS, VERSION, RunEvents, is_clients
+from .agui_messages import Address, messages_of
 from .chat import MESSAGES_MAX
 from .conversations import (
     ADDRESS_CHARS_MAX,
@@ -44,7 +45,7 @@ _UNSPOKEN = ("system", "developer", "activity", "reasoning")
 # --- values: what a client sends --------------------------------------------------------------------------------------
 
 
-class Tool(Open, frozen=True):
+class GivenTool(Open, frozen=True):
     name: str
     description: str = ""
     parameters: Any = None
@@ -71,7 +72,7 @@ class GivenCall(Open, frozen=True):
     function: FunctionCall
 
 
-class Source(Open, frozen=True):
+class GivenSource(Open, frozen=True):
     """Where a file is: `data` is Base64, `url` an address, `file` a provider's own handle."""
 
     type: str
@@ -82,7 +83,7 @@ class Source(Open, frozen=True):
 class GivenPart(Open, frozen=True):
     type: str
     text: str | None = None
-    source: Source | None = None
+    source: GivenSource | None = None
     metadata: Any = None
 
 
@@ -101,7 +102,7 @@ class RunInput(Open, frozen=True):
     thread_id: str
     run_id: str
     messages: tuple[GivenMessage, ...]
-    tools: tuple[Tool, ...] | None = None
+    tools: tuple[GivenTool, ...] | None = None
     context: tuple[Context, ...] | None = None
     state: Any = None
     resume: tuple[Resume, ...] | None = None

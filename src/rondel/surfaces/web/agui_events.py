@@ -1,4 +1,4 @@
-"""A turn's events as events of AG-UI 1.0, and a transcript as its messages. Does no IO.
+"""A turn's events as events of AG-UI 1.0. Does no IO.
 
 The journal's entries and the live deltas are the source. What streams is sent as it comes; the entry that ends a round
 has the whole reply, so whatever was not streamed (a watcher that fell behind, a plugin that must see the reply first)
@@ -7,7 +7,7 @@ is sent then. If something that was sent no longer holds, a snapshot of all mess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,13 +53,10 @@ from ...values import (
     Usage,
     arguments_json,
 )
+from .agui_messages import Address, Wire, content_of, content_part, result_id, thought_id
 
 VERSION = "1.0"
 OURS = "rondel"  # the key of what is ours in `state` and `metadata`
-
-Wire = dict[str, Any]
-Address = Callable[[str, int], str]
-"""Returns the address of the n-th part of a message or of a call's result."""
 
 
 class RunEvents:
@@ -120,6 +117,9 @@ class RunEvents:
             self._queued[event.message.id] = event.message
         elif self._is_ours:
             self._take(event)
+        return self._sent()
+
+    def _sent(self) -> list[Wire]:
         sent, self.out = self.out, []
         return sent
 
@@ -248,15 +248,13 @@ class RunEvents:
         else:
             outcome = self._outcome(event.outcome)
             self.send("RUN_FINISHED", threadId=self._thread, runId=self._run, outcome=outcome, usage=usage)
-        sent, self.out = self.out, []
-        return sent
+        return self._sent()
 
     def shown(self) -> list[Wire]:
         """Return the end of a run in which nothing happened: what the thread waits for, if it does."""
         outcome = self._outcome(Outcome.DONE)
         self.send("RUN_FINISHED", threadId=self._thread, runId=self._run, outcome=outcome)
-        sent, self.out = self.out, []
-        return sent
+        return self._sent()
 
     def _outcome(self, outcome: Outcome) -> Wire:
         if outcome is Outcome.STOPPED:
@@ -420,10 +418,10 @@ class Voice:
         message = event.message
         was_sent = bool(self._is_open or self._thoughts or self._calls)
         if event.next == "again":
-            self._events.is_changed = self._events.is_changed or was_sent
+            self._events.is_changed |= was_sent
             self.close()
             return
-        self._events.is_changed = self._events.is_changed or (was_sent and self._id != message.id)
+        self._events.is_changed |= was_sent and self._id != message.id
         self._id = self._id or message.id
         if not self._thoughts:
             for part in message.parts:
@@ -440,7 +438,7 @@ class Voice:
                 if text := call.broken or arguments_json(call.arguments):
                     self._send("TOOL_CALL_ARGS", toolCallId=self.call(call.id), delta=text)
                 self._send("TOOL_CALL_END", toolCallId=self.call(call.id))
-        self._events.is_changed = self._events.is_changed or not self._calls <= {call.id for call in message.calls}
+        self._events.is_changed |= not self._calls <= {call.id for call in message.calls}
         for index, part in enumerate(message.parts):
             if isinstance(part, Media):
                 content = {"parts": [content_part(part, self._events.address(message.id, index))]}
@@ -495,21 +493,13 @@ class Voice:
     def result(self, result: ToolResult) -> None:
         id = self.call(result.call_id)
         failed = {OURS: {"isError": True}} if result.is_error else None
-        content = _content(result.parts, result.call_id, self._events.address)
+        content = content_of(result.parts, result.call_id, self._events.address)
         self._send(
             "TOOL_CALL_RESULT", messageId=result_id(id), toolCallId=id, content=content, role="tool", metadata=failed
         )
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-
-
-def thought_id(message: str, number: int) -> str:
-    return f"{message}-thinking-{number}"
-
-
-def result_id(call: str) -> str:
-    return f"{call}-result"
 
 
 def is_clients(question: Question) -> bool:
@@ -541,74 +531,3 @@ def response_schema(question: Question) -> Wire:
     if question.options:
         answer["examples" if question.free_text else "enum"] = list(question.options)
     return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
-
-
-def content_part(part: Text | Media, address: str) -> Wire:
-    if isinstance(part, Text):
-        return {"type": "text", "text": part.text}
-    kind = "document" if part.kind == "file" else part.kind
-    source = {"type": "url", "value": part.url or address}
-    if part.mime:
-        source["mimeType"] = part.mime
-    return {"type": kind, "source": source, **({"metadata": {"filename": part.name}} if part.name else {})}
-
-
-def _content(parts: Iterable[Part], id: str, address: Address) -> str | list[Wire]:
-    shown = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text | Media)]
-    if all(isinstance(part, Text) for _, part in shown):
-        return "".join(part.text for _, part in shown if isinstance(part, Text))
-    return [content_part(part, address(id, index)) for index, part in shown]
-
-
-def messages_of(transcript: Transcript, address: Address, tool_ids: Mapping[str, str]) -> list[Wire]:
-    """Return a transcript as messages of AG-UI. `tool_ids` are the ids that the client gave to results of its tools."""
-    made: list[Wire] = []
-    for message in transcript.messages:
-        if not message.shown:
-            continue
-        if message.role in ("user", "system"):
-            content = _content(message.parts, message.id, address)
-            made.append({"id": message.id, "role": message.role, "content": content})
-        elif message.role == "assistant":
-            made += _assistant(message, address)
-        elif message.role == "tool":
-            results = (part for part in message.parts if isinstance(part, ToolResult))
-            made += (_tool(result, address, tool_ids) for result in results)
-    open_calls = (call.result for call in transcript.calls.values())
-    return [*made, *(_tool(result, address, tool_ids) for result in open_calls if result is not None)]
-
-
-def _assistant(message: Message, address: Address) -> Iterable[Wire]:
-    thoughts = [part.text for part in message.parts if isinstance(part, Thinking) and part.text]
-    for number, text in enumerate(thoughts, 1):
-        yield {"id": thought_id(message.id, number), "role": "reasoning", "content": text}
-    said: Wire = {"id": message.id, "role": "assistant"}
-    if message.text:
-        said["content"] = message.text
-    if message.calls:
-        said["toolCalls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.broken or arguments_json(call.arguments)},
-            }
-            for call in message.calls
-        ]
-    if len(said) > 2:
-        yield said
-    for index, part in enumerate(message.parts):
-        if isinstance(part, Media):
-            content = {"parts": [content_part(part, address(message.id, index))]}
-            yield {
-                "id": f"{message.id}-media-{index}", "role": "activity", "activityType": "media", "content": content,
-            }  # fmt: skip
-
-
-def _tool(result: ToolResult, address: Address, tool_ids: Mapping[str, str]) -> Wire:
-    made: Wire = {
-        "id": tool_ids.get(result.call_id) or result_id(result.call_id),
-        "role": "tool",
-        "toolCallId": result.call_id,
-        "content": _content(result.parts, result.call_id, address),
-    }
-    return {**made, "error": result.text} if result.is_error else made

@@ -120,13 +120,17 @@ class Stopped(Value, frozen=True):
     stopped: bool
 
 
+class Resumed(Value, frozen=True):
+    resumed: bool  # false if nothing was left to do
+
+
 class Fork(Value, frozen=True):
     """`message` is the id of the last message that the new conversation keeps."""
 
     message: str
 
 
-class Engine(Value, frozen=True):
+class EngineChoice(Value, frozen=True):
     engine: str
 
 
@@ -381,11 +385,11 @@ async def stop(call: Call[Nothing, Nothing]) -> Stopped:
     return Stopped(await (await find(call)).stop())
 
 
-async def resume(call: Call[Nothing, Nothing]) -> Stopped:
+async def resume(call: Call[Nothing, Nothing]) -> Resumed:
     view = await (await find_to_talk(call)).resume()
     if view is not None:
         view.close()
-    return Stopped(view is not None)
+    return Resumed(view is not None)
 
 
 async def regenerate(call: Call[Nothing, Nothing]) -> Sent:
@@ -426,7 +430,7 @@ async def answer(call: Call[NewText, Nothing]) -> Sent:
         return await _sent(seq, conversation.answer(call.path("question"), call.body.text, by=call.person.id))
 
 
-async def use_engine(call: Call[Engine, Nothing]) -> Done:
+async def use_engine(call: Call[EngineChoice, Nothing]) -> Done:
     conversation = await find(call)
     if call.body.engine:
         call.check_engine(call.body.engine)
@@ -460,13 +464,13 @@ ROUTES = (
           media="text/markdown"),
     Route("POST", f"{_ID}/messages", send, "Send a message.", body=NewMessage, returns=Sent),
     Route("POST", f"{_ID}/stop", stop, "Stop what is running.", returns=Stopped),
-    Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Stopped),
+    Route("POST", f"{_ID}/resume", resume, "Continue an interrupted turn.", returns=Resumed),
     Route("POST", f"{_ID}/regenerate", regenerate, "Undo the last turn and send its message again.", returns=Sent),
     Route("POST", f"{_ID}/edit", edit, "Undo the last turn and send another text.", body=NewText, returns=Sent),
     Route("POST", f"{_ID}/undo", undo, "Undo the last turn."),
     Route("POST", f"{_ID}/fork", fork, "Start a conversation with the messages up to one.", body=Fork,
           returns=Created),
-    Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=Engine),
+    Route("POST", f"{_ID}/engine", use_engine, "Choose the engine of the turns from now on.", body=EngineChoice),
     Route("GET", f"{_ID}/questions", questions, "List the open questions.", returns=tuple[Question, ...]),
     Route("POST", f"{_ID}/questions/{{question}}", answer, "Answer a question or an approval.", body=NewText,
           returns=Sent),

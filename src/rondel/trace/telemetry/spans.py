@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...contracts.endpoint import known_provider
 from ...values import Usage, Value
 from .. import TraceNode, arguments_text, note_text
 
-_PROVIDERS = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
-"""The conventions' name of a provider, if it differs from ours."""
 _FINISHED = {"end": "stop", "calls": "tool_calls", "stop_sequence": "stop", "refusal": "content_filter"}
 """The conventions' name of a stop reason, if it differs from ours."""
 
@@ -161,7 +160,7 @@ def _number(text: str, size: int) -> int:
 
 def _provider(engine: str) -> str:
     name = engine.partition(":")[0]
-    return _PROVIDERS.get(name, name)
+    return known_provider(name).otel_name or name
 
 
 def _tokens(usage: Usage) -> dict[str, int | None]:

@@ -29,7 +29,7 @@ NO_LOOPS: Json = {"dry_multiplier": 2.0, "dry_base": 1.75, "dry_allowed_length":
 the prompt is shorter than that."""
 
 
-class Question(NamedTuple):
+class ModelInput(NamedTuple):
     """The body of a request, what the answer is held to, what reads it, and the steps of the turn so far."""
 
     body: Json
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     steps: Steps = Steps("", ())
 
 
-def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Question:
+def model_input(prompt: Prompt, card: Card, *, answer_now: bool = False) -> ModelInput:
     """Return the request for a prompt. With `answer_now` no tool can be called, unless one must be."""
     options, messages, tools = prompt.options, prompt.messages, _offered(prompt)
     body: Json = {
@@ -57,11 +57,11 @@ def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Ques
         output = options.output
         schema = document_schema(output.schema) if output else None
         words = {"messages": chat_messages(messages, "")}
-        return Question(body | words, schema, TextReader(options.stop, is_json=output is not None))
+        return ModelInput(body | words, schema, TextReader(options.stop, is_json=output is not None))
     if card.tool_format == "native" and not (answer_now or must_call(options) or options.output):
         words = {"messages": native_messages(messages), "tools": native_tools(tools)}
         names = frozenset(tool.name for tool in tools)
-        return Question(body | words, None, NativeReader(names, options.stop), steps_of(messages))
+        return ModelInput(body | words, None, NativeReader(names, options.stop), steps_of(messages))
     remarks = bool(messages) and messages[-1].role == "system" and any(m.role == "user" for m in messages)
     examples = tuple(example_turns(tools, options, remarks=remarks)) if card.small else ()
     steps = steps_of(messages) if card.small and not must_call(options) else Steps("", ())
@@ -72,7 +72,7 @@ def question_of(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Ques
     if shown:  # not for the runtime, which ignores it
         words["constant_messages"] = len(chat_messages(split(said)[0], note, shown))
     schema = union_schema(tools if may_call else (), options)
-    return Question(body | words, schema, UnionReader(options.stop), steps)
+    return ModelInput(body | words, schema, UnionReader(options.stop), steps)
 
 
 def _sampling(options: Options, card: Card, *, choosing: bool) -> Json:
