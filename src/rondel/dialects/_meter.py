@@ -273,7 +273,7 @@ def _unreadable(error: Exception, data: bytes) -> WireError:
 
 def _end_of_events(data: bytes) -> int:
     """Where the last whole event ends; 0 when none does."""
-    if b"\r" in data:
+    if _CR in data:
         return max(_ends_of_events(data), default=0)
     at = data.rfind(b"\n\n")
     return at + 2 if at >= 0 else 0
@@ -281,7 +281,7 @@ def _end_of_events(data: bytes) -> int:
 
 def _ends_of_events(data: bytes) -> list[int]:
     """Where each whole event ends, with its blank line."""
-    if b"\r" in data:
+    if _CR in data:
         return [match.end() for match in _BLANK_LINE.finditer(data)]
     *events, _ = data.split(b"\n\n")
     return list(accumulate([len(event) + 2 for event in events]))
@@ -289,6 +289,9 @@ def _ends_of_events(data: bytes) -> list[int]:
 
 def _data_of(event: bytes) -> bytes | None:
     """An event's data, its lines joined; None when it has none, as a comment."""
+    before, _, data = event.partition(_DATA)
+    if before[-1:] in (b"", b"\n") and data.find(b"\n") == len(data) - 2 and _CR not in event:  # a line, as nearly all
+        return data.strip()
     lines = event.removeprefix(_BOM).splitlines()
-    data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(_DATA)]
-    return b"\n".join(data) if data else None
+    found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(_DATA)]
+    return b"\n".join(found) if found else None
