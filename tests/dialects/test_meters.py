@@ -309,6 +309,21 @@ def test_usage_that_makes_no_sense_does_not_cost_the_answer(name: str) -> None:
     assert passed(meter_of(name), raw) == raw
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [150, 1_000_000])
+def test_a_stream_is_metered_whatever_blanks_its_json_has(name: str, size: int) -> None:
+    raw = stream_of(name).replace(b'":', b'"  : ')
+    meter = meter_of(name)
+    assert passed(meter, *split(raw, size)) == raw
+    assert (meter.usage, meter.done, meter.failure) == (TRAPPED.usage, True, None)
+
+
+def test_a_chat_without_done_is_complete_with_its_finish_reason_whatever_blanks_its_json_has() -> None:
+    words = b'data: {"choices" : [{"index" : 0, "delta" : {"content" : "x"}}]}\n\n'
+    last = b'data: {"choices" : [{"index" : 0, "delta" : {}, "finish_reason" : "stop"}]}\n\n'
+    assert passed(meter_of(CHAT), words, words, last) == words + words + last + b"data: [DONE]\n\n"
+
+
 # --- whole answers ----------------------------------------------------------------------------------------------------
 
 

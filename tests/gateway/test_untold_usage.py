@@ -14,7 +14,23 @@ from rondel.machine.tokens import event_tokens, json_tokens
 
 from .raw import error_of, post_of
 from .served import SHORT, Served, engines
-from .speech import DIALECTS, END, STREAM, Answer, Call, Say, Think, body, chunk, events_of, played, says, whole_of
+from .speech import (
+    DIALECTS,
+    END,
+    STREAM,
+    Answer,
+    Call,
+    Say,
+    Spent,
+    Think,
+    beginning_of,
+    body,
+    chunk,
+    events_of,
+    played,
+    says,
+    whole_of,
+)
 from .upstream import WAIT_S, Upstream
 
 WORDS = "words " * 20_000  # 120,000 characters: about 30,000 tokens.
@@ -26,6 +42,7 @@ KEYS = [f"{SHORT[dialect]}-{way.replace(' ', '-')}" for dialect in DIALECTS for 
 @pytest.fixture(scope="module")
 def budgeted(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     keys = [f'[gateway.keys.{key}]\nkey = "{key}-{"x" * 20}"\nbudget = {{tokens = {BUDGET}}}\n' for key in KEYS]
+    keys.append(f'[gateway.keys.breaks]\nkey = "breaks-{"x" * 20}"\nbudget = {{tokens = 500}}\n')
     config = '[gateway.routes]\ndefault = "c"\n' + engines(upstream) + "".join(keys)
     with Served(tmp_path_factory.mktemp("untold"), config) as served:
         yield served
@@ -70,6 +87,18 @@ def test_20_000_words_without_usage_are_not_three_tokens(dialect: str, way: str,
         second = web.post(**post_of(dialect, f"{SHORT[dialect]}:{name}", streams=False), headers=headers)
     assert second.status_code == 429
     assert "token limit of 20,000" in error_of(dialect, second.json())[1]
+
+
+def test_an_answer_that_breaks_off_costs_what_came_of_it(upstream: Upstream, budgeted: Served):
+    """The usage at the beginning of an Anthropic answer tells of one token out."""
+    broken = [*beginning_of("anthropic", "x" * 3_000, spent=Spent(fresh=10)), END]
+    name = upstream.plays(broken, played("anthropic", says("Hello"), False))
+    headers = {"authorization": f"Bearer breaks-{'x' * 20}"}
+    with httpx2.Client(base_url=budgeted.base_url, timeout=WAIT_S) as web:
+        first = web.post(**post_of("anthropic", f"a:{name}", streams=True), headers=headers)
+        assert "event: error" in first.text
+        second = web.post(**post_of("anthropic", f"a:{name}", streams=False), headers=headers)
+    assert second.status_code == 429
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

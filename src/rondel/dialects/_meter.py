@@ -1,9 +1,7 @@
 """Reads what matters of a stream that is relayed as bytes: who answered, what it cost, and where it ends.
 
-Bytes go in, split anywhere; whole events come out unchanged. Nearly all events are pieces of text: these are only
-checked to be JSON objects, all events of a chunk at once. Each dialect names the few byte sequences (marks) without
-which an event cannot matter, and only bytes with a mark are parsed. A model's text that looks like a mark costs a
-closer look, no more: the decoded event decides.
+Bytes go in, split anywhere; whole events come out unchanged. Nearly all events are pieces of text. The events of a
+chunk are decoded together, as far as a dialect needs to say which of them matter, and only those are read.
 
 Knows no single wire format, no network and no clock.
 """
@@ -11,7 +9,8 @@ Knows no single wire format, no network and no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,23 +22,19 @@ from ._wire import WireError, as_object, shown
 
 T = TypeVar("T")
 
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NOTHING = msgspec.Raw(b"null")  # the value of a field that is missing, where only its presence matters
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024  # one event may be this big
 
 # Two line ends in a row, matched possessively: a CR and its LF are one line end, not a blank line.
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_PLAIN = re.compile(rb"(?:event: [^\r\n]*\n)?data: ([^\r\n]*)\n\n")
-"""The form in which nearly all servers write an event."""
-_BEGIN = re.compile(rb"(?:event: ?[^\r\n]*\n)?data: ?")
-_BETWEEN = re.compile(rb"\n\n(?:event: ?[^\r\n]*\n)?data: ?")
-"""The bytes before the JSON of the first event, and between two events."""
+_DATA = b"data:"
+_BETWEEN = re.compile(rb"\n\n(?:event:[^\n]*\n)?data:")
+"""The bytes between the data of two events in the usual form, if they have no CR."""
+_LF, _CR = b"\n\r"
 _BOM = b"\xef\xbb\xbf"
 _SEAM = 3  # if a blank line is split between two chunks, one of them has at most this many bytes of it
-
-
-class AnyObject(msgspec.Struct):
-    """Any object; none of its fields is read."""
 
 
 class Typed(msgspec.Struct):
@@ -49,14 +44,13 @@ class Typed(msgspec.Struct):
 
 
 class EventMeter:
-    """What all dialects share. A subclass says which bytes may matter, and what an event means."""
+    """What all dialects share. A subclass says which events matter, and what they mean."""
 
     name = ""
     ends_with = ""  # the event that ends an answer, named in the error if it is missing
     end = b""  # the last event, if its data is not JSON
-    marks: tuple[bytes, ...] = ()  # once an answer is under way, an event without any of these is one more piece of it
-    piece: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyObject)
-    pieces: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[AnyObject])
+    piece: msgspec.json.Decoder[Any]
+    pieces: msgspec.json.Decoder[list[Any]]
     """Decode an event, and a list of them, as far as every event has to be right."""
 
     def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
@@ -71,6 +65,10 @@ class EventMeter:
         self._tail = self._last = b""
 
     # --- what a dialect defines ---------------------------------------------------------------------------------------
+
+    def _that_matter(self, pieces: list[Any]) -> list[int]:
+        """Which of these decoded events, by number, are more than pieces of an answer that is under way."""
+        raise NotImplementedError
 
     def _event(self, data: bytes) -> bool:
         """Read one event's data. Return False to hide the event from the caller."""
@@ -96,36 +94,32 @@ class EventMeter:
             data = self._whole_events(data)
         if data:
             self._last = data
-        # Anything but plain pieces (a comment, nonsense) is looked at event by event.
-        every = bool(data) and not self._are_pieces(data)
-        if not self.token_seen or every:
-            return self._look(data, every=every)
-        for mark in self.marks:
-            if data.find(mark) >= 0:  # `in` is slower for bytes: it first tries them as a number
-                return self._look(data)
-        return data
+        pieces = self._decoded(data)
+        if pieces is None:
+            return self._look(data)
+        read = self._that_matter(pieces)
+        return self._look(data, read) if read or not self.token_seen else data
 
-    def _are_pieces(self, data: bytes) -> bool:
-        """Whether these are events in the usual form with JSON objects as data; the last one may be the `end`. They are
-        decoded as one list, which is much faster; the count shows if two broken events only make an object together.
-        """
-        if data[-3:] != b"}\n\n":
-            if not self.end or not data.endswith(self.end):
-                return False
-            data = data[: -len(self.end)]
-            if not data:
-                return True
-        if data[-3:] != b"}\n\n" or (begin := _BEGIN.match(data)) is None:
-            return False
-        events = data[begin.end() : -2]
+    def _decoded(self, data: bytes) -> list[Any] | None:
+        """Decode events in the usual form: one line of data each, with a JSON object; None stands for the `end`.
+        Several are decoded as one list, which is much faster; the count shows if two broken events only make an object
+        together. Returns None for anything else (a comment, nonsense), which is looked at event by event."""
+        before, _, rest = data.partition(_DATA)
+        if (before and before[-1] != _LF) or _CR in data:
+            return None
         try:
-            if events.find(b"\n\n") < 0:
-                self.piece.decode(events)
-                return True
-            joined, count = _BETWEEN.subn(b",", events)
-            return len(self.pieces.decode(b"[%b]" % joined)) == count + 1
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
+            return [self.piece.decode(rest)]
+        except _NOT_JSON:
+            pass
+        ends = bool(self.end) and rest.endswith(self.end)
+        joined, count = _BETWEEN.subn(b",", rest.removesuffix(self.end))
+        try:
+            pieces = self.pieces.decode(b"[%b]" % joined)
+        except _NOT_JSON:
+            return None
+        if len(pieces) != count + 1:
+            return None
+        return [*pieces, None] if ends else pieces
 
     def finish(self) -> bytes:
         rest = b"".join(self._pending)
@@ -135,7 +129,7 @@ class EventMeter:
         if self.done:
             return b""
         # Servers may leave out the blank line after the last event; half an event is not JSON, and an error.
-        passed = self._look(rest.rstrip(b"\r\n") + b"\n\n", every=True) if rest.strip() else b""
+        passed = self._look(rest.rstrip(b"\r\n") + b"\n\n") if rest.strip() else b""
         if not self.done:
             end = self._missing_end()
             if end is None:
@@ -190,12 +184,15 @@ class EventMeter:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _look(self, data: bytes, *, every: bool = False) -> bytes:
-        """The events among these that are passed on: none after the last, and none that its caller did not ask for."""
+    def _look(self, data: bytes, that_matter: Sequence[int] | None = None) -> bytes:
+        """The events among these that are passed on: none after the last, and none that its caller did not ask for.
+        Once an answer is under way, only those `that_matter` are read; None means all."""
         kept: list[bytes] = []
         begin = end = 0
-        while (span := self._next(data, end, every)) is not None:
-            start, end = span
+        for number, after in enumerate(_ends_of_events(data)):
+            start, end = end, after
+            if that_matter is not None and self.token_seen and number not in that_matter:
+                continue
             payload = _data_of(data[start:end])
             if payload is None:
                 continue
@@ -221,25 +218,6 @@ class EventMeter:
             raise error
         self.broken = error
         return passed
-
-    def _next(self, data: bytes, start: int, every: bool) -> tuple[int, int] | None:
-        """Where the next event that matters begins and ends, with its blank line. Until the first token all do."""
-        if b"\r" in data:
-            match = _BLANK_LINE.search(data, start)
-            return (start, match.end()) if match else None
-        at = start
-        if self.token_seen and not every:
-            at = -1
-            for mark in self.marks:
-                found = data.find(mark, start)
-                if found >= 0 and (at < 0 or found < at):
-                    at = found
-            if at < 0:
-                return None
-            before = data.rfind(b"\n\n", start, at)
-            start = start if before < 0 else before + 2
-        end = data.find(b"\n\n", at)
-        return (start, end + 2) if end >= 0 else None
 
     def _garbled(self, error: WireError) -> EngineGarbled:
         return EngineGarbled(f"the answer does not follow the {self.name} protocol: {error}")
@@ -278,14 +256,14 @@ def event_of(decoder: msgspec.json.Decoder[T], made: Callable[[str], T], data: b
         return decoder.decode(data)
     except msgspec.ValidationError:
         return made(struct_of(_KIND, data).type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _NOT_JSON as error:
         raise _unreadable(error, data) from None
 
 
 def struct_of(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _NOT_JSON as error:
         raise _unreadable(error, data) from None
 
 
@@ -295,16 +273,25 @@ def _unreadable(error: Exception, data: bytes) -> WireError:
 
 def _end_of_events(data: bytes) -> int:
     """Where the last whole event ends; 0 when none does."""
-    if b"\r" in data:
-        return max((match.end() for match in _BLANK_LINE.finditer(data)), default=0)
+    if _CR in data:
+        return max(_ends_of_events(data), default=0)
     at = data.rfind(b"\n\n")
     return at + 2 if at >= 0 else 0
 
 
+def _ends_of_events(data: bytes) -> list[int]:
+    """Where each whole event ends, with its blank line."""
+    if _CR in data:
+        return [match.end() for match in _BLANK_LINE.finditer(data)]
+    *events, _ = data.split(b"\n\n")
+    return list(accumulate([len(event) + 2 for event in events]))
+
+
 def _data_of(event: bytes) -> bytes | None:
     """An event's data, its lines joined; None when it has none, as a comment."""
-    if (plain := _PLAIN.fullmatch(event)) is not None:
-        return plain[1]
+    before, _, data = event.partition(_DATA)
+    if before[-1:] in (b"", b"\n") and data.find(b"\n") == len(data) - 2 and _CR not in event:  # a line, as nearly all
+        return data.strip()
     lines = event.removeprefix(_BOM).splitlines()
-    data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-    return b"\n".join(data) if data else None
+    found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(_DATA)]
+    return b"\n".join(found) if found else None

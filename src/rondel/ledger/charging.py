@@ -28,7 +28,9 @@ OUT_TOKENS = 1_024  # tokens reserved for an answer if the prompt sets no limit,
 OUT_TOKENS_MAX = 4_096  # tokens reserved for an answer at most: few answers use all that the prompt allows
 SLACK = 4  # how many times `tokens_max` a reply may have by our estimate, which differs from the model's own count
 SLACK_TOKENS = 4_096  # tokens that a reply may have beyond that, because thinking may not count towards `tokens_max`
-MEASURED_BYTES = 4_096  # bytes of a relayed answer that are measured together at most
+MEASURED_BYTES = 16_384
+"""Bytes of a relayed answer that are kept to be measured together. One that ends before needs no measuring, unless it
+may reach a limit or its usage is not reported."""
 EVENT_BYTES = 1_024  # bytes of a relayed event beside its text: an upper bound of the average
 _OUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
@@ -213,6 +215,7 @@ class ChargedAnswer:
     def __init__(self, relayed: Relayed, call: _Call, bound: ReplyBound) -> None:
         self._relayed, self._call = relayed, call
         self.status, self.headers, self.lost = relayed.status, relayed.headers, relayed.lost
+        self.finished = False
         self._tokens = self._events = self._bytes = 0
         self._unmeasured: list[bytes] = []
         self._unmeasured_bytes = 0
@@ -229,17 +232,13 @@ class ChargedAnswer:
         return self._relayed.usage
 
     @property
-    def finished(self) -> bool:
-        return self._relayed.finished
-
-    @property
     def failure(self) -> EngineError | None:
         return self._relayed.failure
 
     @property
     def tokens(self) -> int:
         """The tokens passed on so far: by estimate, until the upstream reports them with the end."""
-        reported = self._relayed.usage.tokens_out if self._relayed.finished else 0
+        reported = self._relayed.usage.tokens_out if self.finished and self.failure is None else 0
         if not reported:
             self._measure()
         return max(self._tokens, reported)
@@ -251,6 +250,7 @@ class ChargedAnswer:
         if self._unmeasured_bytes > self._measure_at:
             await self._check()
         data = await self._relayed.read()
+        self.finished = self._relayed.finished
         if data:
             self._unmeasured.append(data)
             self._unmeasured_bytes += len(data)
@@ -259,7 +259,7 @@ class ChargedAnswer:
         return data
 
     async def _check(self) -> None:
-        if self._relayed.finished:  # its length does not matter any more
+        if self.finished:  # its length does not matter any more
             return
         self._measure()
         if self._tokens > self._check_at or self._events > self._events_max or self._bytes > self._bytes_max:
@@ -285,7 +285,7 @@ class ChargedAnswer:
 
     def _settle(self) -> None:
         relayed = self._relayed
-        whole = relayed.finished and relayed.failure is None
+        whole = self.finished and relayed.failure is None
         self._call.settle(relayed.usage, relayed.model, lambda: self.tokens, self.lost, whole=whole)
 
 

@@ -43,17 +43,20 @@ class _Whole(msgspec.Struct):
 
 _EVENT, _WHOLE = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Whole)
 _BEFORE = ("message_start", "ping")
+_PIECES = frozenset(("content_block_start", "content_block_delta", "content_block_stop", "ping"))
 
 
 class Meter(EventMeter):
     name = NAME
     ends_with = "message_stop event"
-    marks = (b'"message_', b'"error"')
     piece, pieces = msgspec.json.Decoder(Typed), msgspec.json.Decoder(list[Typed])
 
     def __init__(self) -> None:
         super().__init__()
         self._usage: Json = {}
+
+    def _that_matter(self, pieces: list[Typed]) -> list[int]:
+        return [number for number, piece in enumerate(pieces) if piece.type not in _PIECES]
 
     def _event(self, data: bytes) -> bool:
         event = event_of(_EVENT, _Event, data)

@@ -20,6 +20,18 @@ from .parts import NAME
 from .reply import error_body, read_usage
 
 
+class _Choice(msgspec.Struct):
+    finish_reason: Any = None
+
+
+class _Chunk(msgspec.Struct):
+    """The fields of a chunk that make it more than a piece of text."""
+
+    choices: list[_Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
 class _Whole(msgspec.Struct):
     """The fields of a whole answer that show what it cost."""
 
@@ -47,20 +59,26 @@ def ask_for_usage(fields: dict[str, msgspec.Raw]) -> bool:
     return True
 
 
+def _matters(chunk: _Chunk) -> bool:
+    for choice in chunk.choices or ():
+        if choice.finish_reason:
+            return True
+    return chunk.usage is not None or bool(chunk.error)
+
+
 class Meter(EventMeter):
     name = NAME
     ends_with = "finish reason"
     end = encode("", _DONE)
-    marks = (
-        *(b'"error"', b'"finish_reason":"', b'"usage":{'),
-        *(b'"finish_reason": "', b'"usage": {'),  # as some servers write JSON
-        _DONE,
-    )
+    piece, pieces = msgspec.json.Decoder(_Chunk), msgspec.json.Decoder(list[_Chunk])
 
     def __init__(self, *, hides_usage: bool) -> None:
         super().__init__()
         self._hides_usage = hides_usage
         self._started = self._finish_seen = False
+
+    def _that_matter(self, pieces: list[_Chunk | None]) -> list[int]:
+        return [number for number, piece in enumerate(pieces) if piece is None or _matters(piece)]
 
     def _event(self, data: bytes) -> bool:
         if data.strip() == _DONE:

@@ -27,6 +27,10 @@ class _Response(msgspec.Struct):
     error: Any = None
 
 
+class _Piece(Typed):
+    response: msgspec.Raw = NOTHING
+
+
 class _Event(msgspec.Struct):
     type: str = ""
     response: _Response | None = None
@@ -42,8 +46,10 @@ _NUMBER = re.compile(rb'"sequence_number":\s*(\d{1,12})')
 class Meter(EventMeter):
     name = NAME
     ends_with = "response.completed event"
-    marks = (b'"response"', b'"error"')
-    piece, pieces = msgspec.json.Decoder(Typed), msgspec.json.Decoder(list[Typed])
+    piece, pieces = msgspec.json.Decoder(_Piece), msgspec.json.Decoder(list[_Piece])
+
+    def _that_matter(self, pieces: list[_Piece]) -> list[int]:
+        return [n for n, piece in enumerate(pieces) if piece.response is not NOTHING or piece.type == "error"]
 
     def _event(self, data: bytes) -> bool:
         if data.strip() == b"[DONE]":  # some servers end with it, after the last event

@@ -35,30 +35,22 @@ _ACCOUNT = frozenset({"anthropic-organization-id", "openai-organization", "opena
 """Headers that show whose key was used; callers do not get them."""
 
 
-def _is_sent(name: str) -> bool:
-    return len(name) <= NAME_CHARS_MAX and _is_sent_on(name)
-
-
 @lru_cache(maxsize=1024)
-def _is_sent_on(name: str) -> bool:
+def _is_sent(name: str) -> bool:
     if name in _SENT_ALSO:
         return True
     return name.startswith(_SENT) and not any(word in name for word in _KEPT_BACK)
 
 
-def _shown_as(name: str) -> str:
-    return _shown(name) if len(name) <= NAME_CHARS_MAX else ""
-
-
 @lru_cache(maxsize=1024)
-def _shown(name: str) -> str:
+def _shown_as(name: str) -> str:
     name = name.lower()
     return name if name in _SHOWN_ALSO or (name.startswith(_SHOWN) and name not in _ACCOUNT) else ""
 
 
 def for_servers(caller: Mapping[str, str]) -> Mapping[str, str]:
     """Return the caller's headers that are for the model's server: none that identify it, and none for one hop only."""
-    sent = {name: value for name, value in caller.items() if _is_sent(name)}
+    sent = {name: value for name, value in caller.items() if len(name) <= NAME_CHARS_MAX and _is_sent(name)}
     if sent and (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
         for name in _hops(ends_here):
             sent.pop(name, None)
@@ -83,7 +75,11 @@ def _hops(connection: str) -> set[str]:
 
 def shown(headers: Mapping[str, str], content_type: str, redactor: Redactor) -> dict[str, str]:
     """Return the headers of an answer that a caller may see, with names in lower case."""
-    seen = {kept: redactor.text(value) for name, value in headers.items() if (kept := _shown_as(name))}
+    seen = {
+        kept: redactor.text(value)
+        for name, value in headers.items()
+        if len(name) <= NAME_CHARS_MAX and (kept := _shown_as(name))
+    }
     seen["content-type"] = content_type
     return seen
 

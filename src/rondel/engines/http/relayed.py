@@ -61,6 +61,7 @@ class StreamedAnswer:
     ) -> None:
         self._body, self._meter, self._faults, self._dialect = body, meter, faults, dialect
         self.headers, self.status = headers, status
+        self.finished = False
         self.lost = 0
         self._held = b""
 
@@ -71,10 +72,6 @@ class StreamedAnswer:
     @property
     def usage(self) -> Usage:
         return self._meter.usage
-
-    @property
-    def finished(self) -> bool:
-        return self._meter.done and not self._held
 
     @property
     def failure(self) -> EngineError | None:
@@ -98,11 +95,14 @@ class StreamedAnswer:
     async def read(self) -> bytes:
         if self._held:
             data, self._held = self._held, b""
+            self.finished = self._meter.done
             return data
         try:
             while not self._meter.done:
                 chunk = b"" if self._meter.broken else await self._body.read()
-                if data := self._past_meter(chunk):
+                data = self._past_meter(chunk)
+                self.finished = self._meter.done
+                if data:
                     return data
         except BaseException:
             self._body.close()
