@@ -12,10 +12,10 @@ import errno
 import gc
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
-from urllib.parse import unquote
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -37,7 +37,6 @@ would never see the refusal."""
 REFUSED_MAX = 16  # connections beyond the limit that stay open for that long: a flood must not use up all open files
 CANCEL_S = 1.0  # how long requests have to end after their callers were disconnected
 BACKLOG = 2_048
-_CONTROLS = bytes((*range(9), *range(10, 32), 127))  # all but the tab
 
 T = TypeVar("T")
 Application: TypeAlias = Callable[
@@ -153,70 +152,34 @@ class _Refused(Exception):
     """Raised in a callback of the parser, to stop it at once. `Connection.data_received` sees a parser's error."""
 
 
-class _Cycle(RequestResponseCycle):
-    """A request and its response. The head leaves together with the first piece of the body, in one packet, and its
-    headers are checked all at once. A caller of HTTP/1.0 gets no chunks: a stream ends with the connection, which is
-    closed after each request of such a caller."""
+class _HeadWithBody:
+    """Stands in for the transport of a request until its answer has begun: it sends the head of the answer together
+    with the first piece of the body, in one packet."""
 
-    _head = b""
-    _left: int | None = None  # how much of an announced length has not been sent
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._transport = cycle, cycle.transport
+        self._head = b""
+        self.close, self.is_closing = cycle.transport.close, cycle.transport.is_closing
 
-    async def send(self, message: Any) -> None:
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        is_start = message["type"] == "http.response.start"
-        if self.response_complete or self.response_started is is_start:
-            raise RuntimeError(f"the ASGI message {message['type']!r} is out of order")
-        if is_start:
-            self._begin(message["status"], message.get("headers", ()))
-            return
-        body, more = message.get("body", b""), message.get("more_body", False)
-        if self.chunked_encoding:
-            data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            if not more:
-                data += b"0\r\n\r\n"
-        else:
-            data = self._counted(body, more)
+    def write(self, data: bytes) -> None:
         if self._head:
-            data, self._head = self._head + data, b""
-        self.transport.write(data)
-        if not more:
-            self._complete()
+            self._cycle.transport = self._transport
+            self._transport.write(self._head + data)
+        elif data.startswith(b"HTTP/1.1 100 "):
+            self._transport.write(data)
+        else:
+            self._head = data
 
-    def _begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        self.response_started, self.waiting_for_100_continue = True, False
-        lines, fields = [b": ".join(header) for header in headers], dict(headers)
-        if b"close" in fields.get(b"connection", b"").lower():
-            self.keep_alive = False
-        elif not self.keep_alive:
-            lines.append(b"connection: close")
-        if b"content-length" in fields:
-            self._left = int(fields[b"content-length"])
-        elif self.scope["method"] != "HEAD" and self.scope["http_version"] != "1.0" and status not in (204, 304):
-            self.chunked_encoding = True
-            lines.append(b"transfer-encoding: chunked")
-        head = b"\r\n".join(lines)
-        if len(head.translate(None, _CONTROLS)) + 2 * (len(lines) - 1) != len(head):
-            raise RuntimeError("a header of the response contains a control character")
-        self._head = b"%b%b\r\n\r\n" % (STATUS_LINE[status], head)
 
-    def _counted(self, body: bytes, more: bool) -> bytes:
-        if self.scope["method"] == "HEAD":
-            return b""
-        if self._left is not None:
-            self._left -= len(body)
-            if self._left < 0 or (self._left and not more):
-                raise RuntimeError("the response is not as long as its content-length")
-        return body
-
-    def _complete(self) -> None:
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
+async def _send_unchunked(cycle: RequestResponseCycle, message: Any) -> None:
+    """`RequestResponseCycle.send` for a caller of HTTP/1.0, which has no chunks: a stream ends with the connection.
+    uvicorn closes that after each request, and is told that the length of each piece was announced."""
+    if message["type"] == "http.response.start":
+        if all(name != b"content-length" for name, _ in message["headers"]):
+            cycle.chunked_encoding = False
+    elif not cycle.expected_content_length:
+        cycle.expected_content_length = len(message.get("body", b""))
+    await RequestResponseCycle.send(cycle, message)
 
 
 class Connection(HttpToolsProtocol):
@@ -225,7 +188,6 @@ class Connection(HttpToolsProtocol):
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(server.config, server.state, {}, loop)
         self._server, self._deadlines, self._time = server, server.deadlines, loop.time
-        self._application = cast(Any, server.config).loaded_app
         self.at = 0.0  # when the connection is closed unless the caller has sent what is awaited
         self._active: RequestResponseCycle | None = None
         """The request that is being answered; `cycle`, of uvicorn, is the one that was read last."""
@@ -332,40 +294,20 @@ class Connection(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Begin the request, or queue it. As uvicorn's, with a cycle of our own, for which it has no setting."""
         self._is_in_head = False
         if self.parser.should_upgrade():
             return
         if len(self.pipeline) == PIPELINED_MAX:
             raise _Refused
-        version, url = self.parser.get_http_version(), parse_url(self.url)
-        path = url.path.decode("ascii")
-        self.scope["method"] = self.parser.get_method().decode("ascii")
-        self.scope["http_version"] = version
-        self.scope["path"] = unquote(path) if "%" in path else path
-        self.scope["raw_path"] = url.path
-        self.scope["query_string"] = url.query or b""
-        is_next = self._active is None or self.cycle.response_complete
-        self.cycle = _Cycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            # Unless its body is wanted, a caller that expects 100 may send it or not: what follows is not understood.
-            keep_alive=version != "1.0" and self.parser.should_keep_alive() and not self.expect_100_continue,
-            on_response=self.on_response_complete,
-        )
+        super().on_headers_complete()
+        if self.scope["method"] != "HEAD":
+            self.cycle.transport = cast(asyncio.Transport, _HeadWithBody(self.cycle))
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = partial(_send_unchunked, self.cycle)
         self._is_in_body = True
-        if is_next:
-            self._start_asgi_task(self.cycle, self._application)
-        else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self._application))
+        if self.expect_100_continue:
+            # Unless its body is wanted, the caller may send it or not: nothing that follows could be understood.
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
