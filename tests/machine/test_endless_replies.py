@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, Limits, Options, tool, values
+from rondel.charge import Charge
 from rondel.contracts.ledger import Rule
 from rondel.engines.fallback import Fallback
 from rondel.engines.retry import Retry
 from rondel.engines.transform import Transformed, make_transform
 from rondel.errors import ReplyTooLong
-from rondel.events import LimitHit, RoundFinished, UsageRecorded
+from rondel.events import LimitHit, RoundFinished
 from rondel.ledger.ledger import Ledger
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
@@ -65,17 +66,19 @@ KINDS: dict[str, Callable[[], Endless]] = {
 }
 
 
-def ended(engine: Any, limits: Limits, *rules: Rule, **settings: Any) -> tuple[str, str, list[Any]]:
-    """The limit that ended a turn, what was kept of its reply, and all events."""
+def ended(engine: Any, limits: Limits, *rules: Rule, **settings: Any) -> tuple[str, str, list[Any], list[Charge]]:
+    """The limit that ended a turn, what was kept of its reply, the events, and the charges: a watcher that falls behind
+    misses live events."""
 
-    async def main() -> tuple[str, str, list[Any]]:
+    async def main() -> tuple[str, str, list[Any], list[Charge]]:
         store = MemoryStore()
         agent = Agent("talker", engine=engine, limits=limits, **settings)
         async with App(agent, store=store, ledger=Ledger(store.ledger_store, rules=rules)) as app:
             events = await events_of(await app.conversation().send("go"))
         hit = [event.name for event in events if isinstance(event, LimitHit)]
         kept = "".join(event.message.text for event in events if isinstance(event, RoundFinished))
-        return hit[0] if hit else "", kept, events
+        charges = (await store.ledger_store.charges(0, 100_000, "", 100)).charges
+        return hit[0] if hit else "", kept, events, list(charges)
 
     return asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -84,11 +87,11 @@ def ended(engine: Any, limits: Limits, *rules: Rule, **settings: Any) -> tuple[s
 def test_a_reply_without_an_end_is_cut_off(kind: str):
     """Trust 16: text, thinking, arguments, and any number of things that say nothing."""
     engine = KINDS[kind]()
-    limit, kept, events = ended(engine, Limits(reply_tokens=5_000, reply_bytes=2_000_000))
+    limit, kept, _, charges = ended(engine, Limits(reply_tokens=5_000, reply_bytes=2_000_000))
     assert limit == ("limits.reply_bytes" if kind == "blocks" else "limits.reply_tokens")
     assert engine.closed
     assert engine.said < (1_000 if kind in ("empty parts", "calls") else 20_000)  # a part costs more than a delta
-    (charge,) = [event.charge for event in events if isinstance(event, UsageRecorded)]
+    (charge,) = charges
     assert charge.usage.estimated
     if kind == "text":
         assert kept.startswith("word word")
@@ -99,7 +102,7 @@ def test_a_reply_without_an_end_is_cut_off(kind: str):
 def test_a_tree_of_agents_has_its_tokens_while_a_reply_streams():
     """Trust 16: `tree_tokens`, in the middle of a reply."""
     engine = KINDS["text"]()
-    limit, kept, _ = ended(engine, Limits(tree_tokens=2_000))
+    limit, kept, *_ = ended(engine, Limits(tree_tokens=2_000))
     assert limit == "limits.tree_tokens"
     assert len(kept) / 4 < 2_010
 
@@ -107,7 +110,7 @@ def test_a_tree_of_agents_has_its_tokens_while_a_reply_streams():
 def test_a_limit_of_the_ledger_holds_while_a_reply_streams():
     """Trust 16: a rule that blocks."""
     engine = KINDS["text"]()
-    limit, kept, _ = ended(engine, Limits(), Rule(tokens=3_000, mode="block"))
+    limit, kept, *_ = ended(engine, Limits(), Rule(tokens=3_000, mode="block"))
     assert limit == "ledger.limits"
     assert kept
     assert len(kept) / 4 < 3_000 + 1_024
@@ -116,7 +119,7 @@ def test_a_limit_of_the_ledger_holds_while_a_reply_streams():
 def test_a_model_that_ignores_tokens_max_is_cut_off():
     """Trust 16: by far more than any other way of counting explains."""
     engine = KINDS["thinking"]()
-    limit, _, _ = ended(engine, Limits(), options=Options(tokens_max=100))
+    limit, *_ = ended(engine, Limits(), options=Options(tokens_max=100))
     assert limit == "options.tokens_max"
     assert engine.said < 6_000
 
@@ -144,6 +147,6 @@ def test_tokens_that_no_upstream_tells_count_for_the_tree():
         return "x" * 4_000
 
     engine = Scripted(*[call("look", f"c{n}") for n in range(30)])
-    limit, _, events = ended(engine, Limits(tree_tokens=5_000), tools=[look])
+    limit, _, events, _ = ended(engine, Limits(tree_tokens=5_000), tools=[look])
     assert limit == "limits.tree_tokens"
     assert sum(isinstance(event, RoundFinished) for event in events) < 6
