@@ -10,7 +10,7 @@ import pytest
 from discord.ext import commands
 from PIL import Image
 
-from rondel import Agent, RondelError, generate_image, tool
+from rondel import Agent, generate_image, tool
 from rondel.contracts.ledger import Rule
 from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
