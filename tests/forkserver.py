@@ -73,6 +73,7 @@ def fork_and_wait(*fds: int) -> None:
 
 def become(request: dict[str, Any]) -> None:
     """Be like a process that was started just now."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script that runs the tests with `&` ignores it
     if request["controlled"]:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY)
