@@ -38,7 +38,8 @@ class PrefixCache(Generic[T]):
         """By the id of the first message: the messages, their value and their size."""
         self._messages = self._size = 0
 
-    def of(self, messages: tuple[Message, ...]) -> T:
+    def of(self, messages: tuple[Message, ...], transcript_size: int | None = None) -> T:
+        """Return the value of these messages. Those of a transcript need not be weighed: it knows its size."""
         # The cached tuple keeps its messages alive, so the id of the first one cannot be reused while it is a key.
         key = id(messages[0]) if messages else 0
         known, value, size = self._known.pop(key, ((), self._empty, 0))
@@ -49,7 +50,10 @@ class PrefixCache(Generic[T]):
         if len(messages) > len(known):
             new = messages[len(known) :]
             value = self._add(value, new)
-            size += sum([size_of(message.parts) for message in new])
+            if transcript_size is None:
+                size += sum([size_of(message.parts) for message in new])
+            else:
+                size = transcript_size
         self._known[key] = messages, value, size
         self._messages += len(messages)
         self._size += size

@@ -60,7 +60,7 @@ class Attachments(Plugin):
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         history = prompt.history
-        _, attached = self._attached.of(history)
+        _, attached = self._attached.of(history, turn.transcript.size)
         if not attached:
             return prompt
         messages = list(history)

@@ -42,7 +42,8 @@ class Duration(Plugin):
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         history = prompt.history
-        expired = self._expired(history, self._births.of(tuple(turn.transcript.messages)))
+        births = self._births.of(tuple(turn.transcript.messages), turn.transcript.size)
+        expired = self._expired(history, births)
         if not expired:
             return prompt
         messages = (_without(message, expired[n]) if n in expired else message for n, message in enumerate(history))

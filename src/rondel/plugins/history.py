@@ -46,7 +46,7 @@ class History(Plugin):
             told = f"there is no node {self._target!r} in the prompt, so the conversation stays where it was"
             await turn.warn(self.entry or self.name, f"{told}; give the id of one")
             return prompt
-        messages = self._named.of(prompt.history)
+        messages = self._named.of(prompt.history, turn.transcript.size)
         if self._target != HISTORY or found.siblings is not prompt.nodes:
             prompt = prompt.with_history(())
         text = "" if turn.transcript.turns_done else self._empty

@@ -47,7 +47,7 @@ class Todo(Plugin):
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         # From the transcript, because the message with the list may have been trimmed from the prompt.
-        text = self._lists.of(tuple(turn.transcript.messages)).text
+        text = self._lists.of(tuple(turn.transcript.messages), turn.transcript.size).text
         if not text.strip():
             return prompt
         told = f"<current_todo_list>\n{text.strip()}\n</current_todo_list>"

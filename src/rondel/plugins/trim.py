@@ -42,7 +42,7 @@ class Trim(Plugin):
         history = prompt.history
         fixed = self._tokens(prompt.instructions) + tools_tokens(prompt.tools, self._estimate)
         budget = int(window_tokens * self._share) - fixed
-        if self._totals.of(history) <= budget:
+        if self._totals.of(history, turn.transcript.size) <= budget:
             return prompt
         known = turn.state[_COSTS]
         costs = [self._cost(message, known) for message in history]
