@@ -85,11 +85,14 @@ def _scope(turn: Turn, kind: str) -> Scope:
         return msgspec.structs.replace(given, kind=kind, agent=turn.agent.name)
     person = turn.person
     author = given.person or _newest_author(turn.transcript.messages, person.id)
+    # A caller keeps its conversation itself. A request that names no session has none: a scope of its own for each such
+    # request would be most of what its charge costs.
+    own = "" if turn.caller is not None else turn.conversation.partition("/")[0]
     return msgspec.structs.replace(
         given,
         kind=kind,
         agent=turn.agent.name,
-        conversation=given.conversation or turn.conversation.partition("/")[0],
+        conversation=given.conversation or own,
         person=author,
         roles=given.roles or (person.roles if author == person.id else ()),
     )
