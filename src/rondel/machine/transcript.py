@@ -57,7 +57,7 @@ from ..values import (
     ToolResult,
     Usage,
     Value,
-    size_of,
+    total_size,
 )
 from .repetition import Repetition
 
@@ -129,19 +129,19 @@ class Transcript:
     # Without slots, an object of more than 30 attributes builds a dict of its own: 10 % of a small turn. Pyright names
     # an attribute that is missing here.
     __slots__ = (
-        *("_after_calls", "_directing", "_fleeting", "_open", "_quiet", "_removed", "_spent_below"),
-        *("_starts", "agent", "always_allowed", "auto_replies", "called", "calls", "carried_out", "closed"),
+        *("_after_calls", "_directing", "_fleeting", "_open", "_quiet", "_removed", "_size", "_spent_below"),
+        *("_starts", "_weighed", "agent", "always_allowed", "auto_replies", "called", "calls", "carried_out", "closed"),
         *("continuations", "current_agent", "engine", "facts", "failure", "handing_off", "handoffs", "ids"),
         *("inbox", "inputs", "jobs", "limit", "messages", "offered", "old_facts", "outcome", "output"),
         *("owed", "person", "ran", "reason", "repetition", "rerolls", "rounds", "scope", "settings"),
-        *("size", "sources", "starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds"),
+        *("sources", "starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds"),
         *("turn_usage", "turns_done", "turns_learned", "undone", "usage"),
     )
 
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         # Fields that nearly always stay empty share one empty value: they are replaced and never changed.
         self.messages: list[Message] = []
-        self.size = 0  # of all texts and files that were ever said
+        self._size = self._weighed = 0  # of the first messages, and how many these are
         self._fleeting: dict[int, int] = {}
         """The index of each message that models get for some rounds only, or not as it is, and the rounds before it."""
         self.rounds = 0
@@ -249,6 +249,13 @@ class Transcript:
         return len(self.inbox) > len(self._quiet)
 
     @property
+    def size(self) -> int:
+        """How much memory its texts and files need, roughly. New messages are weighed when somebody asks."""
+        self._size += total_size(self.messages[self._weighed :])
+        self._weighed = len(self.messages)
+        return self._size
+
+    @property
     def index(self) -> int:
         """How many messages were ever added, also those that no longer count: a number that never comes again."""
         return len(self.messages) + self._removed
@@ -310,7 +317,6 @@ class Transcript:
         if message.duration is not None or message.role == "error":
             self._fleeting[len(self.messages)] = self.rounds
         self.messages.append(message)
-        self.size += size_of(message.parts)
         self._note_sources(message.parts)
         if message.role != "error":
             self.owed = message.role != "assistant"
@@ -330,7 +336,6 @@ class Transcript:
             if message.duration is not None or message.role == "error":
                 self._fleeting[index] = self.rounds
         self.messages.extend(event.messages)
-        self.size += sum(size_of(message.parts) for message in event.messages)
         self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
         self.owed = event.owed
 
@@ -442,7 +447,9 @@ class Transcript:
         start, undone = self._starts[index], [start.turn for start in self._starts[index:]]
         del self._starts[index:]
         self._removed += len(self.messages) - start.messages
+        self._size -= total_size(self.messages[start.messages : self._weighed])
         del self.messages[start.messages :]
+        self._weighed = min(self._weighed, start.messages)
         self._fleeting = {index: rounds for index, rounds in self._fleeting.items() if index < start.messages}
         self.rounds, self.owed, self.agent = start.rounds, start.owed, start.agent
         self.current_agent = start.current_agent
