@@ -1,7 +1,7 @@
 """How a ratio is taken: CPU time of this process (all its threads), ours and theirs in turn, in many short rounds.
 
-What else the machine does makes a round more expensive and never cheaper, and it hits the larger program harder, whose
-data does not stay in the processor's caches. So the cheapest quarter of each side's rounds is compared.
+The speed of a machine changes within tenths of a second, and by half where others use the same core. So each round of
+ours is compared with the one of theirs beside it, and the median of these ratios counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-ROUNDS = 20
+ROUNDS = 40
 
 
 class Ratio(NamedTuple):
@@ -52,13 +52,14 @@ async def compare(
     await ours()
     await theirs()
     pairs = [(await cpu_of(ours), await cpu_of(theirs)) for _ in range(rounds)]
-    a, b = (cheapest_quarter(side) / per for side in zip(*pairs, strict=True))
-    return Ratio(what, a / b, limit, shown(a), shown(b))
+    spent = [[cpu_s / per for cpu_s in side] for side in zip(*pairs, strict=True)]
+    return compared(what, spent[0], spent[1], limit)
 
 
-def cheapest_quarter(spent: Sequence[float]) -> float:
-    """What the cheapest quarter of the rounds cost at most."""
-    return statistics.quantiles(spent, n=4)[0]
+def compared(what: str, ours: Sequence[float], theirs: Sequence[float], limit: float) -> Ratio:
+    """Compare the rounds of two sides that took turns."""
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    return Ratio(what, ratio, limit, shown(statistics.median(ours)), shown(statistics.median(theirs)))
 
 
 def shown(seconds: float) -> str:

@@ -12,6 +12,7 @@ import gzip
 import random
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from tests.web.chromium import ARGUMENTS, environment, executable
 from tests.web.served import Site, site
 
 import rondel
-from bench.measure import Ratio, cheapest_quarter, shown
+from bench.measure import Ratio, shown
 from rondel.events import HistoryGiven
 from rondel.machine.journal import Journal
 from rondel.surfaces.web.page import FOLDER
@@ -205,7 +206,7 @@ async def served_turns() -> tuple[float, list[bytes]]:
                     pieces = await _while_asking(made, id, conversation)
                 await asyncio.sleep(0.1)
                 spent.append(time.process_time() - start)
-            return cheapest_quarter(spent), pieces
+            return statistics.median(spent), pieces
 
 
 async def _while_asking(made: Site, id: str, conversation: rondel.Conversation) -> list[bytes]:
@@ -246,7 +247,7 @@ async def written(pieces: list[bytes]) -> float:
             spent.append(time.process_time() - start)
         for writer in writers:
             writer.close()
-    return cheapest_quarter(spent)
+    return statistics.median(spent)
 
 
 async def watchers() -> Ratio:

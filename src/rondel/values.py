@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from .errors import PromptRejected
-
 _encode = msgspec.json.Encoder().encode
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "error"]
@@ -227,32 +225,12 @@ class ToolSpec(Value, frozen=True):
 
     name: str
     description: str = ""
-    schema_json: Any = msgspec.field(default_factory=dict[str, Any], name="schema")
-    """The JSON schema of its arguments: an object, or the JSON text of one (`msgspec.Raw`). Schemas are most of what
-    many callers of the gateway send, and go to the model as they came."""
+    schema: dict[str, Any] = {}
+    """The JSON schema of its arguments."""
     strict: bool | None = None
     opaque: Opaque = {}
     examples: tuple[Example, ...] = ()
     """For embedded models; no dialect sends them."""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments. Raises PromptRejected if its text cannot be read."""
-        if type(self.schema_json) is not msgspec.Raw:
-            return self.schema_json
-        try:
-            return msgspec.json.decode(self.schema_json)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise PromptRejected(f"the schema of the tool {self.name!r} cannot be read: {error}") from None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ToolSpec):
-            return False
-        return _compared(self) == _compared(other)
-
-
-def _compared(spec: ToolSpec) -> tuple[object, ...]:
-    return spec.name, spec.description, spec.schema, spec.strict, spec.opaque, spec.examples
 
 
 class OutputSchema(Value, frozen=True):

@@ -90,7 +90,7 @@ def tool_specs(dialect: str, server: dict[str, Any]) -> st.SearchStrategy[tuple[
     strict = st.none() | (st.just(True) if dialect == "openai-responses" else st.booleans())
     plain = st.builds(ToolSpec, names, st.just("") | words, schemas, strict, marks(dialect))
     schema = CUSTOM_SCHEMA if server["type"] == "custom" else {}
-    foreign = st.just(ToolSpec(server.get("name", server["type"]), schema_json=schema, opaque={dialect: server}))
+    foreign = st.just(ToolSpec(server.get("name", server["type"]), schema=schema, opaque={dialect: server}))
     return st.lists(plain | foreign, max_size=2).map(tuple)
 
 

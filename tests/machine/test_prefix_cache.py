@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rondel.dialects import DIALECTS
-from rondel.engines.http.encoder import PromptEncoder
+from rondel.engines.http.encoder import FRAME_BYTES_MAX, FRAMES_MAX, PromptEncoder
 from rondel.machine.prefix_cache import PrefixCache
 from rondel.prompt import Node, Prompt
 from rondel.values import Media, Message, Text, ToolCall, ToolResult, assistant, system, user
@@ -102,7 +102,24 @@ def test_more_fields_win_and_none_leaves_a_field_out():
     assert "stream" not in body
 
 
-def test_nothing_is_kept_of_a_prompt_that_another_program_sent():
+def test_instructions_are_kept_with_those_of_a_few_other_prompts_unless_they_are_long():
+    encoder = PromptEncoder(DIALECTS["openai-chat"]())
+
+    def encode(instructions: Message) -> None:
+        encoder.encode(Prompt.of(instructions, user("a"), user("b")).replace(model="m"), model="m")
+
+    short, long = system("be kind"), system("be kind " * (FRAME_BYTES_MAX // 8))
+    before = sys.getrefcount(short)
+    encode(long)
+    assert sys.getrefcount(long) == before
+    encode(short)
+    assert sys.getrefcount(short) > before
+    for n in range(FRAMES_MAX):
+        encode(system(f"be number {n}"))
+    assert sys.getrefcount(short) == before
+
+
+def test_nothing_is_kept_of_the_messages_that_another_program_sent():
     encoder = PromptEncoder(DIALECTS["openai-chat"]())
     first = user("hello")
     before = sys.getrefcount(first)

@@ -115,7 +115,7 @@ class Dialect(Protocol):
 
     def read_prompt(self, body: Json) -> Prompt:
         """Raises PromptRejected with one clear sentence if the body does not follow this dialect. `tools` may be JSON
-        text in UTF-8 (`msgspec.Raw`): their schemas are most of many bodies, and are rarely read."""
+        text (`msgspec.Raw`): they are most of many bodies, and mostly those of an earlier one."""
         ...
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...

@@ -34,8 +34,6 @@ from ..values import (
     ToolSpec,
 )
 
-_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_all_fields_of = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 decode_json: Callable[[str | bytes | msgspec.Raw], Any] = msgspec.json.Decoder().decode
 encode_json: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
@@ -43,8 +41,6 @@ T = TypeVar("T")
 _OBJECT: type[Json] = dict
 _LIST: type[list[Any]] = list
 _MISSING: Any = object()
-_BRACE = ord("{")
-TEXT_BYTES_MIN = 100  # shorter schemas are decoded at once
 
 
 class WireError(Exception):
@@ -238,50 +234,9 @@ def merge(kept: Mapping[str, Any], base: Json) -> Json:
 
 def is_server_tool(spec: ToolSpec) -> bool:
     """Whether a provider runs this tool: it has no schema, and one dialect's own definition with a `type`."""
-    if not spec.opaque or spec.schema_json:
+    if not spec.opaque or spec.schema:
         return False
     return any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
-
-
-def tools_in(body: Json, *schema: str) -> object:
-    """The tools of a body. If they are JSON text, a large object at the path `schema` of each stays text."""
-    tools = body.get("tools")
-    if type(tools) is not msgspec.Raw:
-        return tools
-    try:
-        return [_but(schema, fields) for fields in _all_fields_of(tools)]
-    except msgspec.ValidationError:
-        return decode_json(tools)  # not a list of objects
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError("tools", f"is not JSON: {error}") from None
-
-
-def _but(path: tuple[str, ...], fields: dict[str, msgspec.Raw]) -> Json:
-    """Decode the fields of an object, except for a large object at the path."""
-    decoded: Json = {}
-    for key, raw in fields.items():  # a comprehension would be a call of its own
-        decoded[key] = _left(path, raw) if key == path[0] else decode_json(raw)
-    return decoded
-
-
-def _left(path: tuple[str, ...], raw: msgspec.Raw) -> Any:
-    if len(raw) < TEXT_BYTES_MIN or memoryview(raw)[0] != _BRACE:
-        return decode_json(raw)
-    return _but(path[1:], _fields_of(raw)) if len(path) > 1 else raw
-
-
-def schema_field(raw: Json, key: str) -> Json:
-    """`raw[key]` as the schema of a tool, also as JSON text; empty when it is missing."""
-    value = raw.get(key)
-    return cast(Json, value) if type(value) is msgspec.Raw else object_field(raw, key)
-
-
-def whole(raw: Json) -> Json:
-    """A tool of one dialect that is kept as it came, decoded as a whole."""
-    try:
-        return decode_json(encode_json(raw))
-    except RecursionError:
-        raise WireError("", "is nested too deep") from None
 
 
 def write_tools(

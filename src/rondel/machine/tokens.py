@@ -90,8 +90,7 @@ def part_tokens(part: Part, estimate: Estimate = estimate_tokens) -> int:
 
 def tools_tokens(tools: Sequence[ToolSpec], estimate: Estimate = estimate_tokens) -> int:
     return sum(
-        estimate(spec.name) + estimate(spec.description) + estimate(_encode(spec.schema_json).decode())
-        for spec in tools
+        estimate(spec.name) + estimate(spec.description) + estimate(_encode(spec.schema).decode()) for spec in tools
     )
 
 

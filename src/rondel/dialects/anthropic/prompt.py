@@ -32,6 +32,7 @@ from ...values import (
     ToolSpec,
 )
 from .._names import choice_sent, name_sent
+from .._tools import ToolsReader
 from .._wire import (
     WireError,
     each,
@@ -45,12 +46,9 @@ from .._wire import (
     opaque,
     own,
     reading_prompt,
-    schema_field,
     shown,
     strings,
     text_field,
-    tools_in,
-    whole,
     write_tools,
 )
 from .parts import NAME, TOOL_NAME_MAX, read_content, read_text, short, write_blocks, write_content
@@ -161,7 +159,7 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     if is_server_tool(spec):
         return None
     name = name_sent(spec.name, TOOL_NAME_MAX)
-    tool: Json = {"name": name, "input_schema": spec.schema_json or {"type": "object", "properties": {}}}
+    tool: Json = {"name": name, "input_schema": spec.schema or {"type": "object", "properties": {}}}
     if spec.description:
         tool["description"] = spec.description
     if spec.strict is not None:
@@ -215,8 +213,8 @@ def read_prompt(body: Json) -> Prompt:
     read = each(list_field(body, "messages"), "messages", _read_message)
     messages = (*_read_system(body.get("system")), *chain.from_iterable(read))
     options = _read_options(body, kept)
-    tools = each(tools_in(body, "input_schema"), "tools", _read_tool)
-    return Prompt(messages, tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
+    tools = _read_tools(body)
+    return Prompt(messages, tools, options, text_field(body, "model"), opaque(NAME, kept))
 
 
 def _read_system(system: object) -> list[Message]:
@@ -257,13 +255,16 @@ def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
 def _read_tool(raw: Json) -> ToolSpec:
     if raw.get("type", "custom") not in _CUSTOM:
         kind = text_field(raw, "type")
-        return ToolSpec(text_field(raw, "name", kind), opaque={NAME: whole(raw)})
+        return ToolSpec(text_field(raw, "name", kind), opaque={NAME: raw})
     name, description = text_field(raw, "name"), text_field(raw, "description", "")
-    schema = schema_field(raw, "input_schema")
+    schema = object_field(raw, "input_schema")
     if _PLAIN_TOOL.issuperset(raw):  # as nearly all are
         return ToolSpec(name, description, schema)
     kept = extras(raw, "strict", *_PLAIN_TOOL)
     return ToolSpec(name, description, schema, maybe(raw, "strict", bool), opaque(NAME, kept))
+
+
+_read_tools = ToolsReader(_read_tool)
 
 
 def _read_options(body: Json, kept: Json) -> Options:

@@ -40,6 +40,7 @@ from .._openai import (
     write_schema,
     write_user,
 )
+from .._tools import ToolsReader
 from .._wire import (
     WireError,
     as_object,
@@ -57,12 +58,9 @@ from .._wire import (
     opaque,
     own,
     reading_prompt,
-    schema_field,
     shown,
     strings,
     text_field,
-    tools_in,
-    whole,
     write_tools,
 )
 from .parts import (
@@ -135,7 +133,7 @@ def _write_tool(spec: ToolSpec) -> Json | None:
     function: Json = {"name": name_sent(spec.name, TOOL_NAME_MAX)}
     if spec.description:
         function["description"] = spec.description
-    if schema := spec.schema_json:
+    if schema := spec.schema:
         function["parameters"] = schema
     if spec.strict is not None:
         function["strict"] = spec.strict
@@ -248,9 +246,9 @@ def read_prompt(body: Json) -> Prompt:
             messages[-1] = Message("tool", messages[-1].parts + message.parts)
         else:
             messages.append(message)
-    tools = each(tools_in(body, "function", "parameters"), "tools", _read_tool)
+    tools = _read_tools(body)
     options = _read_options(body, kept)
-    return Prompt(tuple(messages), tuple(tools), options, text_field(body, "model"), opaque(NAME, kept))
+    return Prompt(tuple(messages), tools, options, text_field(body, "model"), opaque(NAME, kept))
 
 
 def _read_message(raw: Json) -> Message:
@@ -295,7 +293,7 @@ def _read_tool(raw: Json) -> ToolSpec:
         inner = object_field(raw, kind) if isinstance(raw.get(kind), dict) else {}
         schema = custom_schema(_grammar(inner)) if kind == "custom" else {}
         name, description = text_field(inner, "name", kind), text_field(inner, "description", "")
-        return ToolSpec(name, description, schema, opaque={NAME: whole(raw)})
+        return ToolSpec(name, description, schema, opaque={NAME: raw})
     with at("function"):
         inner = object_field(raw, "function")
         kept = extras(raw, "type", "function")
@@ -304,10 +302,13 @@ def _read_tool(raw: Json) -> ToolSpec:
         return ToolSpec(
             text_field(inner, "name"),
             text_field(inner, "description", ""),
-            schema_field(inner, "parameters"),
+            object_field(inner, "parameters"),
             maybe(inner, "strict", bool),
             opaque(NAME, kept),
         )
+
+
+_read_tools = ToolsReader(_read_tool)
 
 
 def _grammar(custom: Json) -> Json:

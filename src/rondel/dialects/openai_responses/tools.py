@@ -16,6 +16,7 @@ from ...prompt import Prompt
 from ...values import Foreign, Message, Part, ToolCall, ToolSpec
 from .._names import name_sent
 from .._openai import TOOL_NAME_MAX, custom_schema
+from .._tools import ToolsReader
 from .._wire import (
     WireError,
     each,
@@ -26,10 +27,7 @@ from .._wire import (
     object_field,
     opaque,
     own,
-    schema_field,
     text_field,
-    tools_in,
-    whole,
 )
 from .parts import CUSTOM_CALL, NAME
 
@@ -43,7 +41,7 @@ INSIDE = "inside"
 
 def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     """The tools of a body and those that its items add, each with a name of its own."""
-    found = each(tools_in(body, "parameters"), "tools", _read_with_inside)
+    found = _read_all(body)
     specs = [tools[0] for tools in found]
     inner = [tool for tools in found for tool in tools[1:]]
     for message in messages:
@@ -55,6 +53,9 @@ def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
 def _read_with_inside(raw: Json) -> list[ToolSpec]:
     tool = _read_tool(raw)
     return [tool, *_inside(tool)]
+
+
+_read_all = ToolsReader(_read_with_inside)
 
 
 def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec]:
@@ -123,11 +124,11 @@ def _read_tool(raw: Json) -> ToolSpec:
         name = text_field(raw, "name", "") or text_field(raw, "server_label", kind)
         description = raw.get("description")
         schema = custom_schema(object_field(raw, "format")) if kind == "custom" else {}
-        return ToolSpec(name, description if isinstance(description, str) else "", schema, opaque={NAME: whole(raw)})
+        return ToolSpec(name, description if isinstance(description, str) else "", schema, opaque={NAME: raw})
     return ToolSpec(
         text_field(raw, "name"),
         text_field(raw, "description", ""),
-        schema_field(raw, "parameters"),
+        object_field(raw, "parameters"),
         maybe(raw, "strict", bool) or None,
         opaque(NAME, extras(raw, "type", "name", "description", "parameters", "strict")),
     )
@@ -152,7 +153,7 @@ def write_tool(spec: ToolSpec) -> Json | None:
     # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
     strict = spec.strict or False
     name = name_sent(spec.name, TOOL_NAME_MAX)
-    tool: Json = {"type": "function", "name": name, "parameters": spec.schema_json or None, "strict": strict}
+    tool: Json = {"type": "function", "name": name, "parameters": spec.schema or None, "strict": strict}
     if spec.description:
         tool["description"] = spec.description
     return merge(kept, tool)

@@ -1,9 +1,9 @@
 """Encodes prompts as the bytes of a dialect. The bytes of a conversation's history are written once and kept.
 
 This relies on what contracts/dialect.py says about `messages_field`: what is written for a history is what is written
-for its parts, one after the other. Nothing is kept of a prompt that another program sent through the gateway (it has a
-`model`), since its messages are read again with each request, nor of a single question outside a conversation. Knows no
-network.
+for its parts, one after the other. Instructions and tools are mostly those of an earlier prompt, and are kept, too. A
+history is not if another program sent it through the gateway (its prompt has a `model`), since its messages are read
+again with each request. Nothing is kept of a single question outside a conversation. Knows no network.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...values import Media, Message, ToolResult, user
 
 QUESTION_MESSAGES = 2  # A question outside a conversation, such as what an image shows, is an instruction and a message
 FRAMES_MAX = 8
+FRAME_BYTES_MAX = 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
 _ANCHOR = user("-")
@@ -35,12 +36,12 @@ class PromptEncoder:
 
     def encode(self, prompt: Prompt, *, model: str, more: Json | None = None, stream: bool = True) -> bytes:
         """Return the body of a request. The fields of `more` win over the dialect's; None leaves a field out."""
-        if prompt.model or _is_question(prompt):
+        if _is_question(prompt):
             body = self._dialect.write_prompt(prompt, model=model, stream=stream)
             return _encode(_with_more(body, more))
         instructions, history, rest = _split(prompt)
         head, tail = self._ends(prompt.replace(nodes=instructions), instructions, model, more, stream)
-        pieces = self._wire.of(history)
+        pieces = self._add((), history) if prompt.model else self._wire.of(history)
         if rest:
             pieces = self._add(pieces, rest)
         if pieces and head.endswith(b"["):
@@ -56,7 +57,8 @@ class PromptEncoder:
             if known == frame:
                 return ends
         ends = self._write_frame(prompt, model, more, stream)
-        self._frames = [(frame, ends), *self._frames[: FRAMES_MAX - 1]]
+        if sum(map(len, ends)) <= FRAME_BYTES_MAX:
+            self._frames = [(frame, ends), *self._frames[: FRAMES_MAX - 1]]
         return ends
 
     def _write_frame(self, prompt: Prompt, model: str, more: Json | None, stream: bool) -> tuple[bytes, bytes]:

@@ -46,7 +46,7 @@ def dropped(prompt: Prompt, caller: str, model: str, facts: ModelFacts, *, has_a
         names.update(
             f"tools.{spec.name}"
             for spec in prompt.tools
-            if spec.opaque and not spec.schema_json and _is_server_tool(spec.opaque)
+            if spec.opaque and not spec.schema and _is_server_tool(spec.opaque)
         )
         parts = (part for message in prompt.messages for part in message.parts) if has_audio else ()
         if any(isinstance(part, Media) and part.kind == "audio" for part in parts):

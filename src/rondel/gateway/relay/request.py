@@ -114,9 +114,8 @@ class Request:
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; read when it is first needed."""
-        fields = {name: _decoded(name, raw) for name, raw in self.fields.items() if name != "tools"}
-        if "tools" in self.fields:
-            fields["tools"] = _text("tools", self.fields["tools"])
+        # The tools stay text: the dialect may know them.
+        fields = {name: raw if name == "tools" else _decoded(name, raw) for name, raw in self.fields.items()}
         return self.dialect.read_prompt(fields)
 
     def _session(self) -> str:
@@ -154,15 +153,6 @@ def stored_name(text: str) -> str:
     if len(text) <= NAME_CHARS_MAX and text.isprintable():
         return text
     return f"sha256-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
-
-
-def _text(name: str, raw: msgspec.Raw) -> msgspec.Raw:
-    """Return a field that stays text. Its bytes were only skipped so far, and may not even be UTF-8."""
-    try:
-        str(raw, "utf-8")
-    except UnicodeDecodeError as error:
-        raise PromptRejected(f"{name!r} of the body is not JSON: {error}", code="bad_body") from None
-    return raw
 
 
 def _decoded(name: str, raw: msgspec.Raw) -> Any:

@@ -1,18 +1,20 @@
-"""The schemas of tools stay JSON text until something reads them."""
+"""The tools of a body are read once, if the next body has the same; whatever came before, a prompt is the same."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
 import pytest
 
+from rondel.contracts.dialect import Json
 from rondel.dialects import DIALECTS
+from rondel.dialects._tools import KEPT_BYTES_MAX, KEPT_MAX, ToolsReader
 from rondel.errors import PromptRejected
 from rondel.gateway.relay.request import Request
 from rondel.prompt import Prompt
-from rondel.values import ToolSpec
 
 PROPERTIES = {f"field_{n}": {"type": "string", "description": "a field, größer"} for n in range(4)}
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["field_0"]}
@@ -35,11 +37,56 @@ def _asked(dialect: str, body: dict[str, Any] | bytes) -> Prompt:
 
 @pytest.mark.parametrize("caller", DIALECTS)
 @pytest.mark.parametrize("model", DIALECTS)
-def test_a_schema_is_sent_on_as_it_came_without_being_read(caller: str, model: str):
+def test_a_schema_is_sent_on_as_it_came(caller: str, model: str):
     prompt = _asked(caller, _body(caller, SCHEMA))
     sent = msgspec.json.encode(DIALECTS[model]().write_prompt(prompt, model="m"))
-    assert json.dumps(SCHEMA, ensure_ascii=False).encode() in sent
-    assert isinstance(prompt.tools[0].schema_json, msgspec.Raw)
+    assert msgspec.json.encode(SCHEMA) in sent
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_same_tools_are_read_once(dialect: str):
+    body = _body(dialect, SCHEMA)
+    (first,) = _asked(dialect, body).tools
+    (again,) = _asked(dialect, {**body, "messages" if "messages" in body else "input": [*MESSAGES, *MESSAGES]}).tools
+    assert again is first
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_tools_of_the_same_length_are_told_apart(dialect: str):
+    for word in ("one", "two", "one"):
+        schema = {**SCHEMA, "description": word}
+        (spec,) = _asked(dialect, _body(dialect, schema)).tools
+        assert spec.schema == schema
+
+
+def test_few_tools_are_kept_and_long_ones_not_at_all():
+    read: list[Json] = []
+    reader = ToolsReader[Json](lambda raw: read.append(raw) or raw)
+
+    def times_read(*texts: bytes) -> int:
+        read.clear()
+        for text in texts:
+            assert len(reader({"tools": msgspec.Raw(text)})) == 1
+        return len(read)
+
+    texts = [b'[{"name": "tool_%d"}]' % n for n in range(KEPT_MAX + 1)]
+    assert times_read(*texts[:-1], *texts[:-1]) == KEPT_MAX
+    assert times_read(texts[-1], texts[0]) == 2
+    long = b'[{"name": "%b"}]' % (b"x" * KEPT_BYTES_MAX)
+    assert times_read(long, long) == 2
+
+
+def test_kept_tools_do_not_keep_the_body_they_came_in():
+    reader = ToolsReader[Json](lambda raw: raw)
+    tracemalloc.start()
+    try:
+        body = b'{"messages": "%b", "tools": [{"name": "f"}]}' % (b"x" * 5_000_000)
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        assert reader(dict(fields)) == ({"name": "f"},)
+        del body, fields
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -70,7 +117,7 @@ def test_a_schema_that_is_not_an_object_is_refused(dialect: str, schema: Any):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_schema_whose_bytes_are_no_text_is_refused(dialect: str):
     data = json.dumps(_body(dialect, {"type": "object", "description": "?" * 200})).encode()
-    with pytest.raises(PromptRejected, match="'tools' of the body is not JSON"):
+    with pytest.raises(PromptRejected, match="'tools' is not JSON"):
         _asked(dialect, data.replace(b"????", b"\xff\xff\xff\xff"))
 
 
@@ -94,17 +141,3 @@ def test_a_tool_of_one_dialect_is_kept_decoded(dialect: str):
     tool = {"type": "newer_20300101", "name": "f", "input_schema": SCHEMA, "parameters": SCHEMA}
     (spec,) = _asked(dialect, {**_body(dialect, {}), "tools": [tool]}).tools
     assert spec.opaque == {dialect: tool}
-
-
-def test_a_schema_that_was_given_as_text_is_a_dict_to_its_reader():
-    given = ToolSpec("f", "does", msgspec.Raw(msgspec.json.encode(SCHEMA)))
-    assert msgspec.json.decode(msgspec.json.encode(given))["schema"] == SCHEMA
-    assert given == ToolSpec("f", "does", SCHEMA)
-    assert given.schema == SCHEMA
-    assert msgspec.structs.replace(given, schema_json={"type": "object"}).schema == {"type": "object"}
-
-
-def test_a_schema_that_cannot_be_read_is_the_fault_of_the_prompt():
-    spec = ToolSpec("f", "", msgspec.Raw(b'{"maximum": 1e999}'))
-    with pytest.raises(PromptRejected, match="the schema of the tool 'f' cannot be read"):
-        assert spec.schema
