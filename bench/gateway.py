@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.load import Caller, Process, ask_all, connect, python, request
-from bench.measure import Ratio, compared, shown
+from bench.measure import Ratio, compared
 
 ROUNDS = 60
 AT_ONCE = 8
