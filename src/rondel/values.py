@@ -191,10 +191,6 @@ def size_of(parts: Iterable[Part]) -> int:
     return size
 
 
-def total_size(messages: Iterable[Message]) -> int:
-    return sum([size_of(message.parts) for message in messages])
-
-
 def system(text: str, **fields: Any) -> Message:
     """Return a system message."""
     return Message("system", (Text(text),), **fields)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ..values import Message, total_size
+from ..values import Message, size_of
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class PrefixCache(Generic[T]):
             new = messages[len(known) :]
             value = self._add(value, new)
             if transcript_size is None:
-                size += total_size(new)
+                size += sum([size_of(message.parts) for message in new])
             else:
                 size = transcript_size
         self._known[key] = messages, value, size

@@ -57,7 +57,7 @@ from ..values import (
     ToolResult,
     Usage,
     Value,
-    total_size,
+    size_of,
 )
 from .repetition import Repetition
 
@@ -130,18 +130,19 @@ class Transcript:
     # an attribute that is missing here.
     __slots__ = (
         *("_after_calls", "_directing", "_fleeting", "_open", "_quiet", "_removed", "_size", "_spent_below"),
-        *("_starts", "_weighed", "agent", "always_allowed", "auto_replies", "called", "calls", "carried_out", "closed"),
-        *("continuations", "current_agent", "engine", "facts", "failure", "handing_off", "handoffs", "ids"),
-        *("inbox", "inputs", "jobs", "limit", "messages", "offered", "old_facts", "outcome", "output"),
-        *("owed", "person", "ran", "reason", "repetition", "rerolls", "rounds", "scope", "settings"),
-        *("sources", "starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds"),
-        *("turn_usage", "turns_done", "turns_learned", "undone", "usage"),
+        *("_starts", "_unweighed", "agent", "always_allowed", "auto_replies", "called", "calls", "carried_out"),
+        *("closed", "continuations", "current_agent", "engine", "facts", "failure", "handing_off", "handoffs"),
+        *("ids", "inbox", "inputs", "jobs", "limit", "messages", "offered", "old_facts", "outcome", "output"),
+        *("owed", "person", "ran", "reason", "repetition", "rerolls", "rounds", "scope", "settings", "sources"),
+        *("starting_agent", "turn", "turn_calls", "turn_input", "turn_rounds", "turn_seconds", "turn_usage"),
+        *("turns_done", "turns_learned", "undone", "usage"),
     )
 
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         # Fields that nearly always stay empty share one empty value: they are replaced and never changed.
         self.messages: list[Message] = []
-        self._size = self._weighed = 0  # of the first messages, and how many these are
+        self._size = 0  # of all texts and files that were ever said, but for those of histories that nobody asked about
+        self._unweighed: tuple[Message, ...] = ()
         self._fleeting: dict[int, int] = {}
         """The index of each message that models get for some rounds only, or not as it is, and the rounds before it."""
         self.rounds = 0
@@ -250,9 +251,10 @@ class Transcript:
 
     @property
     def size(self) -> int:
-        """How much memory its texts and files need, roughly. New messages are weighed when somebody asks."""
-        self._size += total_size(self.messages[self._weighed :])
-        self._weighed = len(self.messages)
+        """How much memory all texts and files need that were ever said, roughly."""
+        if self._unweighed:
+            self._size += sum([size_of(message.parts) for message in self._unweighed])
+            self._unweighed = ()
         return self._size
 
     @property
@@ -317,6 +319,7 @@ class Transcript:
         if message.duration is not None or message.role == "error":
             self._fleeting[len(self.messages)] = self.rounds
         self.messages.append(message)
+        self._size += size_of(message.parts)
         self._note_sources(message.parts)
         if message.role != "error":
             self.owed = message.role != "assistant"
@@ -336,6 +339,7 @@ class Transcript:
             if message.duration is not None or message.role == "error":
                 self._fleeting[index] = self.rounds
         self.messages.extend(event.messages)
+        self._unweighed += event.messages  # a caller's history, which comes with each request
         self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
         self.owed = event.owed
 
@@ -447,9 +451,7 @@ class Transcript:
         start, undone = self._starts[index], [start.turn for start in self._starts[index:]]
         del self._starts[index:]
         self._removed += len(self.messages) - start.messages
-        self._size -= total_size(self.messages[start.messages : self._weighed])
         del self.messages[start.messages :]
-        self._weighed = min(self._weighed, start.messages)
         self._fleeting = {index: rounds for index, rounds in self._fleeting.items() if index < start.messages}
         self.rounds, self.owed, self.agent = start.rounds, start.owed, start.agent
         self.current_agent = start.current_agent
