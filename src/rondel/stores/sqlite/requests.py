@@ -12,23 +12,24 @@ from .key_values import KeyValueRow
 from .ledger import CALL
 from .store_thread import Request
 
+AT_ONCE_BYTES_MAX = 64 * 1024
+"""The size of a group that is committed on the loop's thread: more would block the loop for too long."""
+ROW_BYTES = 1_024  # what takes about as long to write as a row: 64 of them are written at once
 
-class Write(Request):
-    """Something to write: how many bytes and charges it has. What is not `small` is left to the writer thread."""
 
-    size = charges = 0
-    small = True
+class Write(Request, kw_only=True):
+    """Something to write. The size of a group decides on which thread it is committed."""
+
+    size: float = ROW_BYTES
 
 
 class Append(Write):
+    """`text` is the entries as JSON, with commas between them; its length is the size."""
+
     conversation: str
     entries: Sequence[Entry]
-    text: str  # the entries as JSON, with commas between them
+    text: str
     awaited: bool = True
-
-    @property
-    def size(self) -> int:
-        return len(self.text)
 
 
 class FinishJob(Write):
@@ -41,7 +42,6 @@ class FinishJob(Write):
 class Charged(Write):
     """A charge to write, a reservation to release, and accounts whose balances are wanted after that."""
 
-    charges = 1
     charge: Charge | None
     reserved: Reserved | None
     accounts: Sequence[Account]
@@ -51,7 +51,6 @@ class Charged(Write):
 class Reserve(Write):
     """A reservation to write if all caps have room for it; the result is a refusal or None."""
 
-    charges = 1
     reserved: Reserved
     caps: Sequence[Cap]
     now: float
@@ -59,10 +58,9 @@ class Reserve(Write):
 
 class Call(Write):
     """Anything else: `call` runs on the thread's connection, in the order of the requests. A write runs in the
-    transaction of its group; one that may wait is not small."""
+    transaction of its group; one that may have to wait has the size `inf`."""
 
     call: Callable[[sqlite3.Connection], object]
-    small: bool = False
     awaited: bool = True
 
 
@@ -71,7 +69,3 @@ class Put(Write):
 
     row: KeyValueRow
     now: float
-
-    @property
-    def size(self) -> int:
-        return len(self.row[2] or b"")

@@ -29,10 +29,10 @@ from .file import DatabaseFile, Durability
 from .ledger_store import SqliteLedgerStore
 from .queue import has_signal, last_seq
 from .reader import Reader
-from .requests import Append, Call, Charged, FinishJob, Put, Write
+from .requests import ROW_BYTES, Append, Call, Charged, FinishJob, Put, Write
 from .store_thread import StoreThread
 from .subscriptions import LOOK_S, SqliteSubscription, Subscriptions
-from .writer import AT_ONCE_BYTES_MAX, Writer
+from .writer import Writer
 
 T = TypeVar("T")
 
@@ -79,7 +79,6 @@ class SqliteStore:
         self._closed = False
         self._flushing: asyncio.Handle | None = None
         self._flush_at = 0.0  # when it is due; a timer of uvloop may not know
-        self._due = 0.0  # when the oldest of what was posted must be written
         self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
         self._claims: dict[str, str] = {}  # the keys of the claimed jobs, by the jobs' ids
@@ -107,14 +106,15 @@ class SqliteStore:
             self._seqs[conversation] = entries[-1].seq
         if self._subscriptions.pending:
             self._subscriptions.flush()
+        request = Append(conversation, entries, text, size=len(text), awaited=wait)
         if wait:
             try:
-                await self._writing.ask(Append(conversation, entries, text))
+                await self._writing.ask(request)
             finally:
                 self._forget_posted(conversation)
                 self._subscriptions.changed(conversation)  # not before: who reads now finds it
         else:
-            request = self._posted[conversation] = Append(conversation, entries, text, awaited=False)
+            self._posted[conversation] = request
             self._writing.post(request)
             self.write_within(APPEND_DELAY_S)
             self._subscriptions.changed(conversation)
@@ -124,7 +124,7 @@ class SqliteStore:
         posted = self._posted.get(conversation)
         if posted is not None:
             if not posted.settled:
-                await self.ask(Call(lambda _: None, small=True))
+                await self.call(lambda _: None)
             self._forget_posted(conversation)
 
     def _forget_posted(self, conversation: str) -> None:
@@ -252,14 +252,15 @@ class SqliteStore:
     async def put(self, namespace: str, key: str, value: bytes, *, until: float | None = None) -> None:
         check_key(namespace, key)
         row = (namespace, key, value, until)
-        now, small = self._clock.now(), len(value) <= AT_ONCE_BYTES_MAX
-        await self.call(lambda c: key_values.put(c, row, now), small=small)
+        now = self._clock.now()
+        await self.ask(Call(lambda c: key_values.put(c, row, now), size=len(value) + ROW_BYTES))
 
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         check_key(namespace, key)
         if not self._closed:
             self._use()
-            self._writing.post(Put((namespace, key, value, until), self._clock.now()))
+            row, size = (namespace, key, value, until), len(value or b"") + ROW_BYTES
+            self._writing.post(Put(row, self._clock.now(), size=size))
             self.write_within(FINISH_DELAY_S)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
@@ -333,7 +334,7 @@ class SqliteStore:
 
     def call(self, call: Callable[[sqlite3.Connection], T], *, small: bool = True) -> Awaitable[T]:
         """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
-        return self.ask(Call(call, small=small))
+        return self.ask(Call(call, size=ROW_BYTES if small else inf))
 
     def post_call(
         self, call: Callable[[sqlite3.Connection], object], delay_s: float = APPEND_DELAY_S, *, small: bool = True
@@ -341,7 +342,7 @@ class SqliteStore:
         """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
             self._use()
-            self._writing.post(Call(call, small=small, awaited=False))
+            self._writing.post(Call(call, size=ROW_BYTES if small else inf, awaited=False))
             self.write_within(delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
@@ -374,8 +375,6 @@ class SqliteStore:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
         assert self._loop is not None, "a store is in use before anything is posted"
         due = self._loop.time() + delay_s
-        if due < self._due or (self._writing.posted == 1 and not self._subscriptions.pending):
-            self._due = due  # what was posted before a lonely one is written
         if self._flushing is not None:
             if self._flush_at <= due:
                 return
@@ -402,16 +401,12 @@ class SqliteStore:
     def _retry(self) -> None:
         self._retrying = None
         if not self._closed:
-            self._writing.post(Call(lambda _: None))
+            self._writing.post(Call(lambda _: None, size=inf))
             self._writing.wake()
 
     def _flush(self) -> None:
         assert self._loop is not None, "a store is in use before anything is posted"
         self._flushing = None
-        if self._due > self._loop.time() and (self._writing.posted or self._subscriptions.pending):
-            # What this was set for is written, together with something else. The rest may still wait for the same.
-            self._flush_at, self._flushing = self._due, self._loop.call_at(self._due, self._flush)
-            return
         self._subscriptions.flush()
         if self._writing.posted:
             self._writing.wake()

@@ -29,7 +29,7 @@ from .executor import Executor
 from .file import DatabaseFile
 from .log import INFO_COLUMNS, LogRow, listed, row_of, stored_info
 from .queue import Queue
-from .requests import Append, Call, Charged, FinishJob, Put, Reserve, Write
+from .requests import AT_ONCE_BYTES_MAX, Append, Call, Charged, FinishJob, Put, Reserve, Write
 from .reservations import Reservations
 from .scopes import Scopes
 from .worker import Worker
@@ -39,9 +39,6 @@ logger = logging.getLogger("rondel.store")
 ROWS_MAX = 64  # rows per statement; sizes are powers of two, so that few statements are ever prepared
 ROW_CHARS_MAX = 256 * 1024  # characters of a row of the log, unless a single append has more
 KNOWN_MAX = 4_096  # summaries of conversations that are cached
-AT_ONCE_BYTES_MAX = 64 * 1024
-CHARGES_AT_ONCE_MAX = 64
-"""Charges in a group that is committed on the loop's thread: more would block the loop for too long."""
 RECONCILE_S = 60.0
 AT_ONCE_COMMITS_MAX = 1_000
 """Commits on the loop's thread between two checkpoints, which the writer thread makes because they end in an fsync."""
@@ -154,7 +151,8 @@ class Writer:
             or self.backlog.requests
             or self._unforgotten
             or self._commits_at_once >= AT_ONCE_COMMITS_MAX
-            or not self._is_small(group)
+            or self._unrolled >= ledger.ROLL_UP_EVERY
+            or sum([request.size for request in group]) > AT_ONCE_BYTES_MAX
         ):
             return False
         try:
@@ -168,15 +166,6 @@ class Writer:
             return False
         self._commits_at_once += 1
         return True
-
-    def _is_small(self, group: list[Write]) -> bool:
-        size = charges = 0
-        for request in group:
-            if not request.small:
-                return False
-            size += request.size
-            charges += request.charges
-        return size <= AT_ONCE_BYTES_MAX and charges <= CHARGES_AT_ONCE_MAX and self._unrolled < ledger.ROLL_UP_EVERY
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Move the write-ahead log into the database.
