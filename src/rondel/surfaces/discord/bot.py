@@ -37,7 +37,7 @@ from .hooks import Hooks
 from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
-from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet
+from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet, Rights
 from .pace import Pace, Typing
 from .pending import Pending, Records
 from .questions import Questions
@@ -90,6 +90,7 @@ class DiscordBot:
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._last: OrderedDict[tuple[int, str], str] = OrderedDict()  # the newest conversation of each channel
         self._locks: dict[int, asyncio.Lock] = {}
+        self._rights = Rights()
         self._denied: set[int] = set()
         self._is_stopping = False
         self._is_recovering = self.has_recovered = False
@@ -127,7 +128,7 @@ class DiscordBot:
 
     async def settled(self) -> None:
         """Wait until nothing is being said. Questions may be open, and jobs may run in the background."""
-        while any(delivery.is_under_way for delivery in self.deliveries.values()):
+        while self._locks or any(delivery.is_under_way for delivery in self.deliveries.values()):
             await asyncio.wait(self._here.tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
 
     @property
@@ -171,6 +172,10 @@ class DiscordBot:
         self.has_recovered = True
 
     async def on_message(self, message: discord.Message) -> None:
+        self.hear(message)
+
+    def hear(self, message: discord.Message) -> None:
+        """Begin to answer a message, if it is for the bot."""
         if self._started is None or message.author.id == self.id or message.type not in CHANNEL_MESSAGES:
             return
         place, speaker = place_of(message), speaker_of(message.author)
@@ -182,21 +187,30 @@ class DiscordBot:
         self._seen[message.id] = None  # a resumed connection may show it again
         while len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
-        # The lock is taken in the order in which messages arrive, before anything waits.
+        self._here.spawn(self._answer(message, place, speaker), str(message.id))
+
+    async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
+        if (begun := await self._begun(message, place, speaker)) is not None:
+            await self._deliver(*begun)
+
+    async def _begun(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Delivery, Watcher] | None:
+        """Begin the answer to a message after those that came before it in the channel. None if there is none."""
         lock = self._locks.setdefault(message.channel.id, asyncio.Lock())
         try:
             async with lock:
-                if not await self._is_prefix_command(message):
-                    await self._handle(message, place, speaker)
+                return None if await self._is_prefix_command(message) else await self._handle(message, place, speaker)
         except discord.HTTPException as error:
             log.error("message %s cannot be answered: %s", message.id, error)
         except RondelError as error:
             log.error("message %s cannot be answered: %s", message.id, error, exc_info=error.__cause__)
             with contextlib.suppress(discord.HTTPException):
                 await message.reply(FAILED, allowed_mentions=NOBODY)
+        except Exception:  # of any kind: an error that leaves this task would end all answers
+            log.exception("message %s cannot be answered", message.id)
         finally:
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
+        return None
 
     def _is_to_bot(self, message: discord.Message) -> bool:
         if any(person.id == self.id for person in message.mentions):
@@ -227,7 +241,7 @@ class DiscordBot:
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
-            await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel)))
+            self._follow(*await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel))))
 
     async def on_message_delete(self, message: int) -> None:
         """Stop the answer to a message that was deleted."""
@@ -254,17 +268,19 @@ class DiscordBot:
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
+    async def _handle(
+        self, message: discord.Message, place: Place, speaker: Speaker
+    ) -> tuple[Delivery, Watcher] | None:
         outlet = self.outlet(message.channel)
         if not outlet.may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
-            return
+            return None
         self.typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
             if channel is not message.channel:
                 outlet = self.outlet(channel)
-            await self._begin(Delivery(self, pending, channel, outlet))
+            return await self._begin(Delivery(self, pending, channel, outlet))
         finally:
             self.typing.stop(message.channel.id)
 
@@ -331,7 +347,8 @@ class DiscordBot:
         content = msgspec.structs.replace(last, id=original.id, author=last.author or original.author, opaque=opaque)
         return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
 
-    async def _begin(self, delivery: Delivery) -> None:
+    async def _begin(self, delivery: Delivery) -> tuple[Delivery, Watcher]:
+        """Begin an answer, which must then be delivered."""
         pending = delivery.pending
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
         while len(self._last) > SEEN_MAX:
@@ -340,16 +357,19 @@ class DiscordBot:
         self.records.keep_soon(pending)
         self.records.took_part(pending.person.id, pending.conversation)
         watcher = await delivery.begin()
-        self._run(delivery, watcher)
+        self._enter(delivery)
+        return delivery, watcher
 
-    def _run(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
+    def _enter(self, delivery: Delivery) -> None:
         self.deliveries[delivery.pending.message] = delivery
         delivery.before = self._shown_last.get(delivery.pending.conversation)
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
         delivery.attend()  # at once: the typing indicator continues that of the preparation
+
+    def _follow(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
         self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
 
-    async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool) -> None:
+    async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
         try:
             await delivery.run(watcher, recovers=recovers)
         except RondelError as error:
@@ -377,7 +397,8 @@ class DiscordBot:
         await self.app.background.take_up(pending.conversation)
         delivery = Delivery(self, pending, channel, self.outlet(channel))
         watcher = await delivery.begin(recovers=True)
-        self._run(delivery, watcher, recovers=True)
+        self._enter(delivery)
+        self._follow(delivery, watcher, recovers=True)
 
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
         """Answer a slash command with a turn. The interaction was deferred."""
@@ -415,7 +436,7 @@ class DiscordBot:
             return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        await self._begin(Delivery(self, pending, interaction.channel, outlet))
+        self._follow(*await self._begin(Delivery(self, pending, interaction.channel, outlet)))
 
     # --- settings that change at run time -----------------------------------------------------------------------------
 
@@ -496,7 +517,7 @@ class DiscordBot:
     # --- what deliveries need -----------------------------------------------------------------------------------------
 
     def outlet(self, channel: Any) -> ChannelOutlet:
-        return ChannelOutlet(channel, self.client.http)
+        return ChannelOutlet(channel, self.client.http, self._rights)
 
     async def channel(self, id: int) -> Any:
         try:

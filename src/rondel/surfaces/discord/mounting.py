@@ -47,6 +47,8 @@ class RondelClient(commands.AutoShardedBot):
         both = app_commands.AppCommandContext(guild=True, dm_channel=True)
         super().__init__(command_prefix=_no_prefix, help_command=None, allowed_contexts=both, **options)
         self._wanted = tuple(extensions)
+        self.hear: Callable[[discord.Message], None] | None = None
+        """Hears each message when it comes: discord.py makes a task for it, even for those of the bot itself."""
 
     async def login(self, token: str) -> None:
         if self.http.connector is discord.utils.MISSING:
@@ -59,6 +61,13 @@ class RondelClient(commands.AutoShardedBot):
                 await self.load_extension(name)
             except commands.ExtensionError as error:
                 raise ConfigError(f"the extension {name!r} cannot be loaded: {error}") from error
+
+    def dispatch(self, event_name: str, /, *args: Any, **kwargs: Any) -> None:
+        if event_name == "message" and self.hear is not None:
+            self.hear(*args)
+            if not (self.extra_events.get("on_message") or self._listeners.get("message")):
+                return
+        super().dispatch(event_name, *args, **kwargs)
 
     async def on_message(self, message: discord.Message, /) -> None:
         """No message is a command: the surface hears them all."""
@@ -236,7 +245,10 @@ def listen(bot: DiscordBot) -> None:
     kind: Any = type(bot.client)
     for handler in handlers:
         name = handler.__name__
-        if getattr(kind, name, None) is getattr(RondelClient, name, None) and name not in vars(client):
+        is_free = getattr(kind, name, None) is getattr(RondelClient, name, None) and name not in vars(client)
+        if is_free and handler == bot.on_message and isinstance(client, RondelClient):
+            client.hear = bot.hear
+        elif is_free:
             setattr(client, name, handler)  # it has none of its own; a listener would be a second task for each event
         elif hasattr(client, "add_listener"):  # a `commands.Bot`
             client.add_listener(handler, name)

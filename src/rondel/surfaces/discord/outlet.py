@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cached_property
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -17,12 +17,14 @@ import msgspec
 from discord.http import HTTPClient, Route
 
 from .cards import text_of
+from .pending import CHANNELS_MAX
 
 log = logging.getLogger("rondel.discord")
 
 NOBODY = discord.AllowedMentions.none()
 UNKNOWN_WEBHOOK, INVALID_TOKEN = 10015, 50027  # of a slash command that came long ago
 RETRY_S_MAX = 60.0
+GRANTED_S = 5.0
 T = TypeVar("T")
 
 
@@ -67,12 +69,34 @@ class Outlet(Protocol):
     async def delete(self, message: int) -> None: ...
 
 
+class Rights:
+    """What the bot may do in each channel. Computing it costs as much as a small commit, so what it may do counts for
+    some seconds: if that was taken away meanwhile, Discord refuses the message."""
+
+    def __init__(self) -> None:
+        self._granted: dict[int, float] = {}  # the channels where it may do both, and until when that counts
+
+    def of(self, channel: Any) -> tuple[bool, bool]:
+        """Return whether the bot may write in a channel, and reply there."""
+        now, guild = monotonic(), getattr(channel, "guild", None)
+        if guild is None or self._granted.get(channel.id, 0.0) > now or guild.me is None:
+            return True, True
+        held: discord.Permissions = channel.permissions_for(guild.me)
+        is_thread, may_reply = isinstance(channel, discord.Thread), held.read_message_history
+        may_write = held.send_messages_in_threads if is_thread else held.send_messages
+        if may_write and may_reply:
+            if len(self._granted) >= CHANNELS_MAX:
+                self._granted.clear()
+            self._granted[channel.id] = now + GRANTED_S
+        return may_write, may_reply
+
+
 class ChannelOutlet:
-    def __init__(self, channel: Any, http: HTTPClient) -> None:
-        self.channel, self._http = channel, http
+    def __init__(self, channel: Any, http: HTTPClient, rights: Rights) -> None:
+        self.channel, self._http, self._rights = channel, http, rights
 
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
-        if not self._may_reply:
+        if reply_to and not self._rights.of(self.channel)[1]:
             reply_to = 0
         if extras is None:
             return await self._post_text(text, nonce, reply_to)
@@ -101,20 +125,9 @@ class ChannelOutlet:
         sent = await _tried(lambda: self._http.request(route, json=body))
         return int(sent["id"]), sent["content"]
 
-    @cached_property
-    def _rights(self) -> discord.Permissions | None:
-        """What the bot may do there; None where it may do everything. It costs as much as a small commit."""
-        guild = getattr(self.channel, "guild", None)
-        return None if guild is None or guild.me is None else self.channel.permissions_for(guild.me)
-
     @property
     def may_write(self) -> bool:
-        held, is_thread = self._rights, isinstance(self.channel, discord.Thread)
-        return held is None or (held.send_messages_in_threads if is_thread else held.send_messages)
-
-    @property
-    def _may_reply(self) -> bool:
-        return self._rights is None or self._rights.read_message_history
+        return self._rights.of(self.channel)[0]
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
