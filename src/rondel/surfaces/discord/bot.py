@@ -101,7 +101,8 @@ class DiscordBot:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
+        """Hear and answer, in an app that has started. What is being answered at the end is waited for; the next start
+        answers what is said meanwhile."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
             self.id, self.typing = me.id if (me := self.client.user) else 0, started.typing
@@ -127,8 +128,12 @@ class DiscordBot:
 
     async def settled(self) -> None:
         """Wait until nothing is being said. Questions may be open, and jobs may run in the background."""
-        while any(delivery.is_under_way for delivery in self.deliveries.values()):
-            await asyncio.wait(self._here.tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        # A lock is there while a message is prepared, in a task of the client.
+        while self._locks or any(delivery.is_under_way for delivery in self.deliveries.values()):
+            if tasks := self._here.tasks:
+                await asyncio.wait(tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(LOOK_S)
 
     @property
     def _here(self) -> Started:
@@ -175,7 +180,7 @@ class DiscordBot:
             return
         place, speaker = place_of(message), speaker_of(message.author)
         self.gate.heard(place, speaker)
-        if self._is_stopping or message.id in self._seen:
+        if message.id in self._seen:
             return
         if not self.gate.admits(place, speaker, to_bot=self._is_to_bot(message)):
             return
@@ -262,6 +267,10 @@ class DiscordBot:
         self.typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
+            if self._is_stopping:
+                self.records.took_part(pending.person.id, pending.conversation)
+                await self.records.keep(pending)
+                return
             if channel is not message.channel:
                 outlet = self.outlet(channel)
             await self._begin(Delivery(self, pending, channel, outlet))
