@@ -62,8 +62,9 @@ def is_always(text: str) -> bool:
     return text.strip().rstrip(".!").casefold() == ALWAYS
 
 
-def check_answer(question: Question, answer: Answer) -> None:
-    if question.person and answer.by not in (question.person, "deadline", "stop"):
+def check_answer(question: Question, answer: Answer, *, instead_of: str = "") -> None:
+    """Raise QuestionError if the answer does not fit. `instead_of` is the person in whose place it is given."""
+    if question.person and question.person != instead_of and answer.by not in (question.person, "deadline", "stop"):
         raise QuestionError(f"question {question.id!r} is for {question.person!r}, not for {answer.by!r}")
     if question.options and not question.free_text and answer.by != "deadline" and question.kind != "approve":
         known = {option.casefold() for option in question.options}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import discord
@@ -15,7 +16,7 @@ from rondel.engine import UnavailableEngine
 from rondel.surfaces.discord.mounting import settings_of
 from rondel.testing import Pause, Scripted, call
 from rondel.testing.discord import LoopbackDiscord
-from rondel.values import Person, user
+from rondel.values import Message, Person, user
 
 from .harness import World, loopback
 
@@ -120,6 +121,55 @@ async def test_shards_resume_and_a_dropped_connection_lose_no_message(shards: in
             assert discord_.gateway.resumed >= 1
             await world.say("back", channel=discord_.dm(world.ann))
             assert await world.answers(channel=discord_.dm(world.ann)) == ["back"]
+
+
+@pytest.mark.parametrize("conversation", ["auto", "channel"])
+async def test_what_is_said_while_the_bot_stops_is_answered_after_the_next_start(conversation: str):
+    async with loopback() as world:
+        pause = Pause("The first ", "ends.")
+
+        async def say_late(bot: DiscordBot) -> None:
+            while not bot._is_stopping:  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0)
+            await world.say("@bot second", world.bob)
+            await world.say("not for the bot", world.bob)
+            third = await world.say("@bot third")
+            async with asyncio.timeout(5):
+                while await bot.records.pending(int(third["id"])) is None:
+                    await asyncio.sleep(0.001)
+            pause.release()
+
+        async with asyncio.TaskGroup() as group, world.running(pause, drain_s=10, conversation=conversation) as bot:
+            await world.say("@bot first")
+            await pause.reached.wait()
+            group.create_task(say_late(bot))
+        assert [message["content"] for message in world.discord.bot_messages(world.general)] == ["The first ends."]
+        async with world.running("To the second.", "To the third.", conversation=conversation) as bot:
+            assert (await world.answers(3))[1:] == ["To the second.", "To the third."]
+            assert len(await bot.records.conversations_of(str(world.bob.id))) == 1
+        async with world.running() as bot:  # and only once
+            while not bot.has_recovered:
+                await asyncio.sleep(0.001)
+            assert bot.deliveries == {}
+
+
+async def test_a_message_that_is_read_when_the_bot_stops_is_answered_after_the_next_start():
+    async with loopback() as world:
+        async with world.running() as bot:
+            reading = asyncio.Event()
+
+            async def read(messages: Sequence[Message]) -> None:
+                reading.set()
+                while not bot._is_stopping:  # pyright: ignore[reportPrivateUsage]
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0.01)  # longer than a bot waits that has nothing to answer
+
+            bot.hooks.on("chat", read)
+            await world.say("@bot hello")
+            await reading.wait()
+        assert world.discord.bot_messages(world.general) == []
+        async with world.running("Hello."):
+            assert await world.answers() == ["Hello."]
 
 
 async def test_a_stop_finishes_what_is_being_answered_and_hands_over_the_rest():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 
-from rondel import Agent, tool
+from rondel import Agent, CallContext, Hold, Question, tool
 from rondel.events import QuestionAnswered
 from rondel.testing import VirtualClock, call
 from rondel.testing.discord import text_of
 from rondel.tools.ask_user import ask_user
+from rondel.trace import read
 
 from .harness import World, loopback
 
@@ -68,6 +69,35 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             events = [entry.event for talk in talks for entry in await talk.entries()]
             given = {(e.answer.text, e.answer.by) for e in events if isinstance(e, QuestionAnswered)}
             assert given == {("yes", str(world.bob.id)), ("no", str(eve.id))}  # the transcript says who clicked
+
+
+async def test_an_approver_who_answers_for_the_person_who_was_asked_is_named():
+    async with loopback() as world:
+        eve = world.discord.person("eve")
+        await world.discord.join(world.guild, eve)
+        boss = world.discord.role(world.guild, "boss", eve)
+
+        @tool
+        async def sign(context: CallContext) -> Hold | str:
+            "Sign a contract."
+            if context.answer is not None:
+                return context.answer.text
+            question = Question(
+                "sign", "ask", "Sign?", ("yes", "no"), call_id=context.call.id, person=str(world.bob.id)
+            )
+            return Hold(question)
+
+        guide = Agent("guide", engine=world.engine, tools=[sign])
+        async with world.running(call("sign"), "Signed.", agents=[guide], approvers=[boss.id]) as bot:
+            await world.say("@bot sign", world.ann)
+            (asked,) = await world.discord.said(world.general)
+            await world.idle()
+            refused = await world.discord.answered(await world.discord.click(world.ann, asked, "Yes"))
+            assert refused.text == f"Only <@{world.bob.id}> can answer this."
+            await world.discord.click(eve, asked, "Yes")
+            assert (await world.answers(2))[-1] == "Signed."
+            (id,) = await bot.records.conversations_of(str(world.ann.id))
+            assert f"yes (by {eve.id})" in "\n".join((await read(world.app.store, id)).lines())
 
 
 async def test_clicks_that_come_twice_at_once_count_once():

@@ -162,9 +162,35 @@ def test_tables_in_tables_are_read_once() -> None:
 def test_a_file_that_is_made_to_be_read_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for reader in ("html", "pdf"):
         monkeypatch.setattr(f"rondel.knowledge.readers.{reader}.SECONDS_MAX", 0.1)
-    for name, data in (("a.html", b"<p>" + b"<!--" * 200_000), ("a.pdf", forms(12))):
+    for name, data in (("a.html", b"<p>a" * 200_000), ("a.pdf", forms(12))):
         with pytest.raises(Unreadable, match=r"took more than 0\.1 seconds to read"):
             read(data, name)
+
+
+@pytest.mark.parametrize("size", [200_000, 2_000_000])
+@pytest.mark.parametrize("markup", ["<!--", "<![CDATA[", "<!x ", "<?x ", "<a ", "<a b='", "</a ", "<plaintext>a<b "])
+def test_html_whose_markup_never_ends_is_read_in_time(markup: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.knowledge.readers.html.SECONDS_MAX", 3.0)  # these take a tenth of a second
+    page = "<p>before</p>" + markup * (size // len(markup))
+    assert "before" in sections(page, "a.html")[0][0]
+
+
+def test_html_that_hides_elements_in_elements_is_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.knowledge.readers.html.SECONDS_MAX", 10.0)
+    page = "<body><p>before" + "<svg>" * 200_000 + "</p>" * 200_000 + "<body><p>after"
+    assert sections(page, "a.html") == [("before after", (), 1)]
+
+
+@pytest.mark.parametrize("long", ["<!-- {} -->", "<script>{}</script>", "<a b='{}'>", "<?x {}>", "<!x {}>"])
+def test_html_after_long_markup_is_read_and_its_lines_are_counted(long: str) -> None:
+    page = "<p>before" + long.format("word\n" * 200_000) + "<h1>After</h1><p>the end"
+    assert [(text, line) for text, _, line in sections(page, "a.html")] == [("before", 1), ("the end", 200_001)]
+
+
+def test_html_that_was_cut_off_ends_with_its_last_text() -> None:
+    for cut in ("<!-- a", "<a href='b", "</p", "<![CDATA[ a", "<?a", "<!doctype"):
+        assert sections(f"<p>before {cut}", "a.html") == [("before", (), 1)]
+    assert sections("<p>1 <", "a.html") == [("1 <", (), 1)]
 
 
 def forms(depth: int) -> bytes:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from rondel import Agent, App, tool
-from rondel.app.app import KEEP_UP_S
 from rondel.contracts.runtime import Job
 from rondel.errors import StoreConflict
 from rondel.events import DurableEvent, MessageAdded, RoundFinished, TurnFinished, TurnStarted
@@ -61,13 +60,9 @@ def test_the_second_process_waits_for_the_turn_of_the_first_and_hears_what_was_s
 
 
 def test_a_stop_reaches_the_process_that_runs_the_turn(path: Path):
-    """Trust 2: soon, long before a process looks for what others have left, and only while a turn is there."""
+    """Trust 2: and only while a turn is there."""
     with Process(path) as a, Process(path) as b:
-        a.work("for-ever")
-        began = time.monotonic()
-        assert b.ask("stop", "stopped") is True
-        assert a.wait("ended", "m1")["outcome"] == "stopped"
-        assert time.monotonic() - began < KEEP_UP_S
+        stopped(a, b)
         a.tell("send", text="still there?", id="m2")
         assert a.wait("ended", "m2")["output"].endswith("still there?")
         a.ask("drain", "drained")
@@ -75,6 +70,29 @@ def test_a_stop_reaches_the_process_that_runs_the_turn(path: Path):
         while b.ask("at_work", "at_work"):  # a job that is over is forgotten a moment later
             assert time.monotonic() < until
         assert b.ask("stop", "stopped") is False
+
+
+def test_a_stop_takes_a_few_tenths_of_a_second(path: Path):
+    """Trust 2: 0.15 s, also on a busy machine; one that stands still for a moment gets another attempt."""
+
+    def seconds(attempt: int) -> float:
+        own = path.with_name(f"{attempt}-{path.name}")  # who has just heard a signal hears the next one sooner
+        with Process(own) as a, Process(own) as b:
+            return stopped(a, b)
+
+    took: list[float] = []
+    while not took or took[-1] > 0.4:
+        assert len(took) < 3, took
+        took.append(seconds(len(took)))
+
+
+def stopped(worker: Process, other: Process) -> float:
+    """Let a process work and another one stop it. Returns how many seconds that took."""
+    worker.work("for-ever")
+    began = time.monotonic()
+    assert other.ask("stop", "stopped") is True
+    assert worker.wait("ended", "m1")["outcome"] == "stopped"
+    return time.monotonic() - began
 
 
 def test_a_message_that_waits_for_another_process_can_be_withdrawn_at_once(path: Path):

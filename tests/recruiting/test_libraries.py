@@ -187,13 +187,10 @@ def test_pages_of_any_kind_are_read_as_well_as_they_can_be(data: bytes, said: st
     assert read_page(data).text == said
 
 
-@pytest.mark.parametrize(
-    "data", [b"<p>" + b"<a" * 100_000, b"<p>" + b"<!--" * 200_000, b"<svg>" * 200_000 + b"</p>" * 200_000]
-)
-def test_a_page_that_is_made_to_be_read_slowly_is_given_up(data: bytes, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_that_takes_too_long_to_read_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rondel.libraries.web.SECONDS_MAX", 0.1)
     with pytest.raises(ToolError, match=r"the page took more than 0\.1 seconds to read"):
-        read_page(b"<html>" + data)
+        read_page(b"<html>" + b"<p>a" * 500_000)
 
 
 @pytest.mark.parametrize(

@@ -272,12 +272,14 @@ class Conversation:
         await self._start_turn(journal, turn=view.id, again=self.app.new_id("again") if goes_on else "")
         return view
 
-    async def answer(self, question: str, text: str, *, by: str = "") -> TurnView:
-        """Answer an open question, and resume its turn."""
+    async def answer(self, question: str, text: str, *, by: str = "", instead_of: str = "") -> TurnView:
+        """Answer an open question, and resume its turn. A surface that lets others answer for the person who was asked
+        gives that person as `instead_of`."""
         journal = await self.app.journals.current(self.id)
         view = TurnView(self, journal.watch(), journal.transcript.turn, goes_on=True, question=question)
         try:
-            await self.app.turns.answer(self.id, Answer(question, text, by), agent=self._agent_in(journal))
+            agent = self._agent_in(journal)
+            await self.app.turns.answer(self.id, Answer(question, text, by), agent=agent, instead_of=instead_of)
         except BaseException:
             view.close()
             raise

@@ -330,14 +330,14 @@ class TurnRunner:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    async def answer(self, conversation: str, answer: Answer, *, agent: str) -> None:
+    async def answer(self, conversation: str, answer: Answer, *, agent: str, instead_of: str = "") -> None:
         """Store a person's answer and resume the turn. The answer is part of the job: a crash cannot separate them."""
         runtime = self._services.runtime
         transcript = (await self._services.journals.current(conversation)).transcript
         question = next((q for q in transcript.questions if q.id == answer.question_id), None)
         if question is None:
             raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id)))
-        check_answer(question, answer)
+        check_answer(question, answer, instead_of=instead_of)
         if not await self.start(conversation, agent, turn=transcript.turn, again=answer.question_id, answer=answer):
             await runtime.recover(conversation)  # the first answer may be from a process that is gone
             raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id, "")))

@@ -1,5 +1,5 @@
-"""Reads the text of strangers' HTML within a limit of time. The time of Python's parser grows with the square of some
-pages.
+"""Reads the text of strangers' HTML within a limit of time. By itself, Python's parser takes time that grows with the
+square of some pages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ _BLOCK = frozenset(
         *("table", "tr", "ul"),
     )
 )
-_TAG = re.compile("</?[a-zA-Z]")
+_MARKUP = re.compile("<[a-zA-Z/!?]")
 
 PIECE_CHARS = 1 << 16
 TAG_CHARS_MAX = 1 << 18
 """A longer tag is left out, such as one with a picture in it: the parser needs 200 bytes for each of its characters."""
+HIDDEN_DEPTH_MAX = 100  # open elements that an end tag looks through
 
 
 class TooSlow(ValueError):
@@ -40,17 +41,33 @@ class HtmlText(HTMLParser):
         self._hidden: list[str] = []  # the open elements whose text is not shown
         self._titles: list[str] = []  # the pieces of the first one
         self._in_title = False
-        self._skips_tag = False
 
     def feed(self, data: str) -> None:
         for start in range(0, len(data), PIECE_CHARS):
-            piece = data[start : start + PIECE_CHARS]
-            if self._skips_tag:
-                _, end, piece = piece.partition(">")
-                self._skips_tag = not end
-            super().feed(piece)
-            if len(self.rawdata) > TAG_CHARS_MAX and _TAG.match(self.rawdata):  # it has not ended yet
-                self.rawdata, self._skips_tag = "", True
+            super().feed(data[start : start + PIECE_CHARS])
+            if len(self.rawdata) > TAG_CHARS_MAX:
+                self._shorten()
+
+    def close(self) -> None:
+        """Read the rest. What has not ended is not shown, as in browsers."""
+        # The parser would take it for text, and search all of it again from each "<" in it.
+        if _MARKUP.match(self.rawdata):
+            self.rawdata = ""
+        super().close()
+
+    def _shorten(self) -> None:
+        """Drop most of a tag, comment or script that has not ended: the parser reads it again with each piece."""
+        if self.cdata_elem in self.hides:
+            opening, kept = "", 64  # its end may have begun
+        elif self.rawdata.startswith("<!--"):
+            opening, kept = "<!-- ", 3
+        elif _MARKUP.match(self.rawdata):
+            opening, kept = "<!x", 0  # a declaration: ends with the next ">"
+        else:
+            return
+        cut = len(self.rawdata) - kept
+        self.updatepos(0, cut)
+        self.rawdata = opening + self.rawdata[cut:]
 
     def updatepos(self, i: int, j: int) -> int:
         """Called by the parser after each piece, whatever it is."""
@@ -77,7 +94,7 @@ class HtmlText(HTMLParser):
         self._in_title = False
         if tag in ("body", "html"):
             self._hidden.clear()
-        elif tag in self._hidden:
+        elif tag in self._hidden[-HIDDEN_DEPTH_MAX:]:
             while self._hidden.pop() != tag:
                 pass
         elif tag in _BLOCK:

@@ -90,6 +90,7 @@ class DiscordBot:
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._last: OrderedDict[tuple[int, str], str] = OrderedDict()  # the newest conversation of each channel
         self._locks: dict[int, asyncio.Lock] = {}
+        self._beginning = 0  # messages that were heard and whose answers have not begun
         self._rights = Rights()
         self._denied: set[int] = set()
         self._is_stopping = False
@@ -102,7 +103,8 @@ class DiscordBot:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hear and answer, in an app that has started. What is being answered at the end is waited for."""
+        """Hear and answer, in an app that has started. What is being answered at the end is waited for; the next start
+        answers what is said meanwhile."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
             self.id, self.typing = me.id if (me := self.client.user) else 0, started.typing
@@ -128,7 +130,7 @@ class DiscordBot:
 
     async def settled(self) -> None:
         """Wait until nothing is being said. Questions may be open, and jobs may run in the background."""
-        while self._locks or any(delivery.is_under_way for delivery in self.deliveries.values()):
+        while self._beginning or any(delivery.is_under_way for delivery in self.deliveries.values()):
             await asyncio.wait(self._here.tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
 
     @property
@@ -180,13 +182,14 @@ class DiscordBot:
             return
         place, speaker = place_of(message), speaker_of(message.author)
         self.gate.heard(place, speaker)
-        if self._is_stopping or message.id in self._seen:
+        if message.id in self._seen:
             return
         if not self.gate.admits(place, speaker, to_bot=self._is_to_bot(message)):
             return
         self._seen[message.id] = None  # a resumed connection may show it again
         while len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
+        self._beginning += 1
         self._here.spawn(self._answer(message, place, speaker), str(message.id))
 
     async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
@@ -208,6 +211,7 @@ class DiscordBot:
         except Exception:  # of any kind: an error that leaves this task would end all answers
             log.exception("message %s cannot be answered", message.id)
         finally:
+            self._beginning -= 1
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
         return None
@@ -278,6 +282,10 @@ class DiscordBot:
         self.typing.start(message.channel, message.channel.id)
         try:
             pending, channel = await self._prepare(message, place, speaker)
+            if self._is_stopping:
+                self.records.took_part(pending.person.id, pending.conversation)
+                await self.records.keep(pending)
+                return None
             if channel is not message.channel:
                 outlet = self.outlet(channel)
             return await self._begin(Delivery(self, pending, channel, outlet))

@@ -64,7 +64,10 @@ class RondelClient(commands.AutoShardedBot):
 
     def dispatch(self, event_name: str, /, *args: Any, **kwargs: Any) -> None:
         if event_name == "message" and self.hear is not None:
-            self.hear(*args)
+            try:
+                self.hear(*args)
+            except Exception:  # of any kind: an error that leaves this would end the connection
+                log.exception("a message cannot be heard")
             if not (self.extra_events.get("on_message") or self._listeners.get("message")):
                 return
         super().dispatch(event_name, *args, **kwargs)

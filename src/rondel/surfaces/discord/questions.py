@@ -126,7 +126,8 @@ class Questions:
         await interaction.response.defer()  # Discord gives three seconds
         conversation = self._bot.app.conversation(opened.conversation)
         try:
-            view = await conversation.answer(question.id, text, by=question.person or str(interaction.user.id))
+            by = str(interaction.user.id)
+            view = await conversation.answer(question.id, text, by=by, instead_of=question.person)
             view.close()  # the delivery shows what follows
         except RondelError as error:
             await interaction.followup.send(str(error)[:LIMIT], ephemeral=True, allowed_mentions=NOBODY)
