@@ -18,6 +18,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool", "error"]
 ROLES = ("system", "user", "assistant", "tool", "error")
 StopReason: TypeAlias = Literal["end", "calls", "length", "stop_sequence", "refusal", "pause", "interrupted"]
 MediaKind: TypeAlias = Literal["image", "audio", "file"]
+Feature: TypeAlias = Literal["vision", "voice", "transcription"]
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
 
 Opaque: TypeAlias = dict[str, Any]  # what a dialect knows and our values do not, by the dialect's name
@@ -528,6 +529,20 @@ class ModelFacts(Value, frozen=True):
     """Whether it is a small model: it works best with few tools, and with the time in its prompt."""
     web_search: bool = False
     """Whether its server can search the web by itself."""
+    voice: bool = False
+    """Whether it holds spoken conversations: it hears and speaks in one session."""
+    transcription: bool = False
+    """Whether it turns speech into text."""
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """What a surface can offer with it besides text and tools."""
+        has: dict[Feature, bool] = {
+            "vision": self.images,
+            "voice": self.voice,
+            "transcription": self.transcription,
+        }
+        return frozenset(name for name, there in has.items() if there)
 
 
 class Outcome(StrEnum):

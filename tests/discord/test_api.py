@@ -64,7 +64,7 @@ async def test_readiness_means_that_an_engine_has_answered():
         assert not bot.is_ready
         await bot.check_engine()
         assert bot.is_ready
-        assert world.app.registry.resolve("helper").engine.facts.images  # the feature that decides about attachments
+        assert world.app.registry.resolve("helper").engine.facts.features == {"vision"}  # decides about attachments
 
 
 @pytest.mark.parametrize("kind", ["client", "bot"])

@@ -18,6 +18,7 @@ CONFIG = Config(
     engines={
         "work": EngineSettings(provider="anthropic", models=("claude-sonnet-4-5",)),
         "own": EngineSettings(base_url="http://127.0.0.1:9/v1", model="nobody-knows"),
+        "spoken": EngineSettings(provider="openai", models=("gpt-realtime-2", "whisper-1")),
     }
 )
 
@@ -42,14 +43,18 @@ async def listed(headers: list[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
 def test_a_model_is_listed_with_its_limits_abilities_and_prices_and_without_what_nobody_knows(
     headers: list[tuple[bytes, bytes]],
 ):
-    known, unknown = asyncio.run(listed(headers))
+    """A06: features (vision, voice, transcription)."""
+    known, unknown, realtime, whisper = asyncio.run(listed(headers))
     assert (known["id"], known["context_length"], known["max_output_tokens"]) == (
         "work:claude-sonnet-4-5",
         200_000,
         64_000,
     )
     assert "image" in known["input_modalities"]
-    assert "tools" in known["abilities"]
+    assert known["abilities"] == ["tools", "thinking", "vision"]
+    assert (realtime["abilities"], whisper["abilities"]) == (["tools", "vision", "voice"], ["transcription"])
+    assert "audio" in realtime["input_modalities"]
+    assert "audio" not in known["input_modalities"]
     assert known["pricing"] == {"currency": "USD", "input_per_million": 3.0, "output_per_million": 15.0}
     assert unknown["id"] == "own:nobody-knows"
     assert "pricing" not in unknown

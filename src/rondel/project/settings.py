@@ -61,6 +61,8 @@ class FactSettings(Value, frozen=True):
     remote_mcp: bool | None = None
     small: bool | None = None
     web_search: bool | None = None
+    voice: bool | None = None
+    transcription: bool | None = None
 
 
 class EngineSettings(_Discreet, frozen=True):

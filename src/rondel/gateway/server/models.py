@@ -50,13 +50,13 @@ def _openai(model: Listed) -> Json:
 def _more(model: Listed) -> Json:
     """Facts about a model, under names that other gateways use, too."""
     facts = model.facts
-    inputs = ["text", *(["image"] if facts.images else []), *(["file"] if facts.files else [])]
+    takes = {"image": facts.images, "file": facts.files, "audio": facts.voice or facts.transcription}
     abilities = {"tools": facts.tools, "thinking": facts.thinking, "structured_output": facts.output_schema}
     more: dict[str, Any] = {
         "context_length": facts.window_tokens,
         "max_output_tokens": facts.output_tokens_max,
-        "input_modalities": inputs,
-        "abilities": [name for name, has in abilities.items() if has],
+        "input_modalities": ["text", *(name for name, has in takes.items() if has)],
+        "abilities": [*(name for name, has in abilities.items() if has), *sorted(facts.features)],
     }
     if model.price_in is not None or model.price_out is not None:
         more["pricing"] = {
