@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rondel import Agent, App, Command, Plugin, Prompt, RondelError, tool
+from rondel import Agent, App, CallContext, Command, Hold, Plugin, Prompt, RondelError, tool
 from rondel.contracts.command import Chat, Choices, Clip, Document, Draft, Outline, Output, Table
 from rondel.contracts.surface import Surface
 from rondel.events import QuestionAnswered
@@ -68,6 +68,14 @@ async def report() -> str:
     return "it has 42 rows"
 
 
+@tool
+async def ask_bob(context: CallContext) -> str | Hold:
+    "Ask Bob, whoever is there."
+    if (answer := context.answer) is None:
+        return Hold(Question("b", "ask", "Bob, may I?", call_id=context.call.id, person="bob"))
+    return f"{answer.by} says {answer.text}"
+
+
 class Counting(Plugin):
     commands = [Command("words", "count words", count), Command("help", "never called", count)]
 
@@ -83,7 +91,7 @@ class Bench:
         agent = Agent(
             "helper",
             engine=Scripted(*steps),  # type: ignore[arg-type]
-            tools=[ask_user, calculate, report],
+            tools=[ask_user, ask_bob, calculate, report],
             plugins=[Counting()],
             description="Helps.",
         )
@@ -111,6 +119,17 @@ async def test_a_question_is_asked_and_the_next_line_answers_it_in_the_person_s_
         entries = await chat.session.conversation.entries()
         (answer,) = [e.event.answer for e in entries if isinstance(e.event, QuestionAnswered)]
         assert (answer.text, answer.by) == ("blue", chat.surface.person.id)
+
+
+async def test_an_answer_is_that_of_the_person_who_types_it_not_of_the_one_who_was_asked(bench: Bench):
+    async with bench(call("ask_bob", "q"), "Thank you.") as chat:
+        await chat.type("ask him")
+        assert "Bob, may I?" in chat.text
+        await chat.type("yes")
+        assert chat.text.endswith("Thank you.")
+        entries = await chat.session.conversation.entries()
+        (answer,) = [e.event.answer for e in entries if isinstance(e.event, QuestionAnswered)]
+        assert (answer.text, answer.by) == ("yes", chat.surface.person.id)
 
 
 async def test_an_open_question_is_asked_again_when_its_conversation_is_opened(bench: Bench):

@@ -137,7 +137,7 @@ class AgentServer:
         key = _key_of(context)
         if params.request_state is not None:
             chat = self._known(params.request_state, key, agent)
-            view = await self._answered(chat, params.input_responses or {})
+            view = await self._answered(context, chat, params.input_responses or {})
         else:
             checked = self._app.registry.tool_of(agent.name).validate(arguments)
             chat = self._app.conversation(f"{PREFIX}{quote(key, safe='')}-{secrets.token_hex(16)}", agent=agent.name)
@@ -156,7 +156,7 @@ class AgentServer:
                 return types.InputRequiredResult(input_requests=cast(Any, requests), request_state=chat.id)
             form = _form(questions[0])
             answer = await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
-            view = await self._answered(chat, {questions[0].id: answer})
+            view = await self._answered(context, chat, {questions[0].id: answer})
 
     def _known(self, state: str, key: str, agent: Agent) -> Conversation:
         """Return the conversation of a call that comes back. Its id cannot be guessed, and belongs to the key."""
@@ -166,11 +166,13 @@ class AgentServer:
             raise MCPError(types.INVALID_PARAMS, "this request state is not known")
         return self._app.conversation(state, agent=agent.name)
 
-    async def _answered(self, chat: Conversation, responses: Mapping[str, Any]) -> TurnView:
+    async def _answered(self, context: Context, chat: Conversation, responses: Mapping[str, Any]) -> TurnView:
         view: TurnView | None = None
+        by = _person_of(context).id
         for question in await chat.questions():
             if (response := responses.get(question.id)) is not None:
-                view = await chat.answer(question.id, _text_of(question, response), by=question.person)
+                text = _text_of(question, response)
+                view = await chat.answer(question.id, text, by=by, instead_of=question.person)
         if view is None:
             view = await chat.resume()
         if view is None:

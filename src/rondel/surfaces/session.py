@@ -105,7 +105,8 @@ class Session:
         self.question = None
         self._set_busy(True)
         try:
-            self._remember(await self.conversation.answer(question.id, text, by=question.person or self.person.id))
+            conversation, by = self.conversation, self.person.id
+            self._remember(await conversation.answer(question.id, text, by=by, instead_of=question.person))
         except RondelError:
             self._set_busy(False)
             self.question = question
