@@ -193,6 +193,11 @@ def test_html_that_was_cut_off_ends_with_its_last_text() -> None:
     assert sections("<p>1 <", "a.html") == [("1 <", (), 1)]
 
 
+@pytest.mark.parametrize("odd", ["<![odd x>", "<![ %>", "<![endif]>", "<![CDATA[a]]>", "&#" + "9" * 5_000 + ";"])
+def test_html_with_what_no_browser_understands_is_read(odd: str) -> None:
+    assert sections(f"<p>before {odd} after", "a.html")[0][0].replace("\ufffd ", "") == "before after"
+
+
 def forms(depth: int) -> bytes:
     """A PDF of a few kilobytes whose page draws a form that draws ten forms, each of which draws ten, and so on."""
     from pypdf import PdfWriter

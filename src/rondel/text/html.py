@@ -16,6 +16,7 @@ _BLOCK = frozenset(
     )
 )
 _MARKUP = re.compile("<[a-zA-Z/!?]")
+_LONG_NUMBER = re.compile("&#[0-9]{20,}+;?")  # no character has it, and Python refuses to read one of 4,300 digits
 
 PIECE_CHARS = 1 << 16
 TAG_CHARS_MAX = 1 << 18
@@ -43,6 +44,7 @@ class HtmlText(HTMLParser):
         self._in_title = False
 
     def feed(self, data: str) -> None:
+        data = _LONG_NUMBER.sub("\ufffd", data)
         for start in range(0, len(data), PIECE_CHARS):
             super().feed(data[start : start + PIECE_CHARS])
             if len(self.rawdata) > TAG_CHARS_MAX:
@@ -68,6 +70,12 @@ class HtmlText(HTMLParser):
         cut = len(self.rawdata) - kept
         self.updatepos(0, cut)
         self.rawdata = opening + self.rawdata[cut:]
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """Take `<![` for a comment, as browsers do, unless it begins a CDATA section."""
+        if self.rawdata[i : i + 9].upper() == "<![CDATA[":
+            return super().parse_marked_section(i, report)
+        return self.parse_bogus_comment(i, report)
 
     def updatepos(self, i: int, j: int) -> int:
         """Called by the parser after each piece, whatever it is."""
