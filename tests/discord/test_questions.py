@@ -100,6 +100,30 @@ async def test_an_approver_who_answers_for_the_person_who_was_asked_is_named():
             assert f"yes (by {eve.id})" in "\n".join((await read(world.app.store, id)).lines())
 
 
+async def test_only_an_approver_may_click_for_somebody_who_is_not_on_discord():
+    async with loopback() as world:
+        eve = world.discord.person("eve")
+        await world.discord.join(world.guild, eve)
+        boss = world.discord.role(world.guild, "boss", eve)
+
+        @tool
+        async def sign(context: CallContext) -> Hold | str:
+            "Sign a contract."
+            if context.answer is not None:
+                return context.answer.text
+            return Hold(Question("sign", "ask", "Sign?", ("yes", "no"), call_id=context.call.id, person="bob@work"))
+
+        guide = Agent("guide", engine=world.engine, tools=[sign])
+        async with world.running(call("sign"), "Signed.", agents=[guide], approvers=[boss.id]):
+            await world.say("@bot sign", world.ann)
+            (asked,) = await world.discord.said(world.general)
+            await world.idle()
+            refused = await world.discord.answered(await world.discord.click(world.ann, asked, "Yes"))
+            assert refused.text == "Only the person who was asked can answer this."
+            await world.discord.click(eve, asked, "Yes")
+            assert (await world.answers(2))[-1] == "Signed."
+
+
 async def test_clicks_that_come_twice_at_once_count_once():
     done.clear()
     async with loopback() as world:

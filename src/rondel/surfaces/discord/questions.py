@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rondel.discord")
 
 PREFIX = "rondel"
+NOT_HERE = -1  # instead of the id of a person who is not on Discord
 BUTTONS_MAX = 20
 LABEL_CHARS_MAX = 80
 ANSWER_CHARS_MAX = 4_000
@@ -40,7 +41,8 @@ class Questions:
     async def show(self, delivery: Delivery, key: str, asked: Asked) -> None:
         """Show a question with its buttons, or how it was answered."""
         question, id = asked.question, _key(delivery.pending.conversation, asked.question.id)
-        person = int(question.person or delivery.pending.person.id or 0)
+        whose = question.person or delivery.pending.person.id
+        person = int(whose) if whose.isdecimal() else NOT_HERE if whose else 0
         whole = _text(question, person, private=delivery.pending.is_private)
         parts = chunks(whole, CARD_CHARS_MAX)
         text, is_cut = parts[0], len(parts) > 1
@@ -94,7 +96,7 @@ class Questions:
             await self._expire(interaction)
             return None
         if not self._may_answer(interaction.user, opened):
-            who = f"<@{opened.person}>" if opened.person else "the person who was asked"
+            who = f"<@{opened.person}>" if opened.person > 0 else "the person who was asked"
             text = f"Only {who} can answer this."
             await interaction.response.send_message(text, ephemeral=True, allowed_mentions=NOBODY)
             return None
@@ -138,7 +140,7 @@ def _key(conversation: str, question: str) -> str:
 
 
 def _text(question: Question, person: int, *, private: bool) -> str:
-    to = f"<@{person}> " if person and not private else ""
+    to = f"<@{person}> " if person > 0 and not private else ""
     return f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}"
 
 
