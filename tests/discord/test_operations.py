@@ -11,6 +11,7 @@ import pytest
 from rondel import Agent
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
+from rondel.surfaces.discord.gate import Chosen, Place, Speaker
 from rondel.testing import Pause
 
 from .harness import World, loopback
@@ -77,6 +78,33 @@ async def test_a_message_that_discord_shows_twice_is_answered_once_and_its_own_n
 
 
 @pytest.mark.slow  # discord.py waits five seconds
+async def test_a_message_that_cannot_be_heard_or_prepared_ends_neither_the_connection_nor_other_answers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async with loopback() as world, world.running("one", "two", "three") as bot:
+        hears, prepares = bot.gate.heard, bot.chosen
+
+        def heard(place: Place, speaker: Speaker) -> None:
+            monkeypatch.setattr(bot.gate, "heard", hears)
+            raise ZeroDivisionError("no ears")
+
+        async def chosen(place: Place, speaker: Speaker) -> Chosen:
+            monkeypatch.setattr(bot, "chosen", prepares)
+            raise ZeroDivisionError("no head")
+
+        monkeypatch.setattr(bot.gate, "heard", heard)
+        await world.say("@bot first")
+        monkeypatch.setattr(bot, "chosen", chosen)
+        await world.say("@bot second")
+        await world.say("@bot third")
+        assert await world.answers() == ["one"]
+        assert [one.exc_info[1].args for one in caplog.records if one.exc_info and one.exc_info[1]] == [
+            ("no ears",),
+            ("no head",),
+        ]
+        assert world.discord.gateway.identified == 1
+
+
 async def test_a_session_that_discord_refuses_to_resume_is_begun_anew():
     async with loopback() as world, world.running("First.", "Second."):
         await world.say("@bot one")
