@@ -102,6 +102,8 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     without_model: bool = False
     played_ms: int | None = None
     """How much of its audio was heard before it was stopped."""
+    notices: tuple[str, ...] = ()
+    """What was said to people who waited for it, such as why another engine was asked."""
 
 
 class Spent(Value, frozen=True):

@@ -379,6 +379,10 @@ class Notice(Value, frozen=True, tag="notice"):
 Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | MediaDelta | PartFinished | ReplyFinished | Notice
 
 
+NOTICES_MAX = 20  # notices that are stored with a reply
+NOTICE_CHARS_MAX = 1_000  # characters of each
+
+
 class ReplyBuilder:
     """Folds deltas into a Reply. `reply` can be called at any time: a stopped turn keeps what was received."""
 
@@ -392,6 +396,8 @@ class ReplyBuilder:
         self._usage = NO_USAGE
         self._opaque: Opaque = {}
         self.finished = False
+        self.notices: list[str] = []
+        """What was said to people who waited for the reply."""
 
     def add(self, delta: Delta) -> None:
         """Add the next delta."""
@@ -413,6 +419,8 @@ class ReplyBuilder:
         elif type(delta) is ReplyFinished:
             self._stop, self._usage, self._opaque = delta.stop, delta.usage, delta.opaque
             self.finished = True
+        elif type(delta) is Notice and len(self.notices) < NOTICES_MAX:
+            self.notices.append(delta.text[:NOTICE_CHARS_MAX])
 
     def so_far(self) -> Iterable[Delta]:
         """Yield the deltas that someone who watches from now on needs to understand the next ones."""

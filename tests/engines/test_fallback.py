@@ -62,17 +62,28 @@ def test_after_the_first_token_the_error_is_raised() -> None:
     assert second.asked == 0
 
 
-def test_when_all_fail_the_first_error_is_raised_and_names_the_others() -> None:
+def test_when_all_fail_the_first_error_is_raised_and_says_why_each_failed() -> None:
     """R09: the original error if all fail."""
     engine = Fallback(
         Stepping("a:m", [EngineOverloaded("busy", code="429")]),
         Stepping("b:m", [EngineDenied("no key")]),
         Stepping("c:m", [EngineUnreachable("no network")]),
     )
-    with pytest.raises(EngineOverloaded, match="busy") as caught:
+    with pytest.raises(EngineOverloaded) as caught:
         run(collect(engine))
     assert caught.value.code == "429"
-    assert caught.value.__notes__ == ["then b:m failed too: no key", "then c:m failed too: no network"]
+    assert str(caught.value) == "a:m failed: busy; then b:m failed: no key; then c:m failed: no network"
+
+
+def test_a_caller_who_wants_one_engine_reads_nothing_of_the_others() -> None:
+    engine = Fallback(Stepping("a:m", [EngineOverloaded("busy")]), Stepping("b:m", [EngineDenied("no key")]), wanted=1)
+    with pytest.raises(EngineDenied, match=r"^no key$"):
+        run(collect(engine))
+
+
+def test_the_only_engine_s_error_is_raised_as_it_is() -> None:
+    with pytest.raises(EngineOverloaded, match=r"^busy$"):
+        run(collect(Fallback(Stepping("a:m", [EngineOverloaded("busy")]))))
 
 
 def test_the_answering_model_is_reported_even_when_its_engine_does_not_say() -> None:
@@ -82,7 +93,18 @@ def test_the_answering_model_is_reported_even_when_its_engine_does_not_say() -> 
 
 def test_each_step_to_the_next_engine_is_told() -> None:
     engine = Fallback(Stepping("a:m", [EngineUnreachable("no")]), Stepping("b:m", ANSWER))
-    assert run(notices(engine)) == ["no (asking b:m instead)"]
+    assert run(notices(engine)) == ["a:m failed: no (asking b:m instead)"]
+
+
+def test_the_log_says_on_one_line_why_an_engine_failed_and_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    error = EngineDenied(f"no\x1b[2J\nsuch key: sk-abcdefghijkl {'x' * 10_000}")
+    engine = Fallback(Stepping("a:m", [error]), Stepping("b:m", [EngineUnreachable("")]), Stepping("c:m", ANSWER))
+    run(collect(engine))
+    first, second = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert first.startswith("a:m failed: no such key: *** xxx")
+    assert first.endswith("… (asking b:m instead)")
+    assert len(first) < 1_000
+    assert second == "b:m failed: EngineUnreachable (asking c:m instead)"
 
 
 def test_no_engines_is_refused() -> None:

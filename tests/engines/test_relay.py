@@ -598,7 +598,9 @@ async def test_the_next_engine_of_the_same_dialect_answers_a_relay() -> None:
         assert raw == b"".join(events_of(REPLY))
 
 
-def test_when_no_engine_answers_a_relay_the_first_error_is_told() -> None:
+def test_when_no_engine_answers_a_relay_the_first_error_is_told_and_each_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def ask() -> None:
         async with ScriptedServer([answer("{}", 429)]) as first, ScriptedServer([answer("{}", 500)]) as second:
             engine = Fallback(engine_at(first.url), engine_at(second.url))
@@ -610,4 +612,7 @@ def test_when_no_engine_answers_a_relay_the_first_error_is_told() -> None:
     with pytest.raises(EngineOverloaded) as caught:
         run(ask())
     assert caught.value.status == 429
-    assert "failed too" in caught.value.__notes__[0]
+    busy = "test:m-1 failed: test has no capacity now (status 429): {}; try again later"
+    broken = "test:m-1 failed: test had an internal error (status 500): {}; try again later"
+    assert str(caught.value) == f"{busy}; then {broken}"
+    assert caplog.messages == [f"{busy} (asking test:m-1 instead)", broken]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -182,8 +183,8 @@ def test_a_new_command_is_a_new_server() -> None:
     """What was approved for one program holds for no other one of the same name."""
 
     def identity(*more: object, **fields: Any) -> str:
-        made = Link(raw("raw", "", *more, **fields), env={}, folder="", watchdog=Watchdog(), logins=None)
-        return made.identity
+        spec, lock = raw("raw", "", *more, **fields), asyncio.Lock()
+        return Link(spec, env={}, folder="", watchdog=Watchdog(), import_lock=lock, logins=None).identity
 
     assert identity() == identity(timeout_s=9.0, retries=3)
     assert len({identity(), identity("--other"), identity(env={"A": "1"}, cwd="/tmp")}) == 2
@@ -251,10 +252,9 @@ async def test_resources_are_a_source_that_is_searched() -> None:
     assert "garden" not in said
 
 
-SLOW_IMPORT = """
+SLOW_DISK = """
 import asyncio, sys, threading, time
 from rondel import Agent, App
-from rondel.mcp.source import McpSource
 from rondel.testing import Scripted
 from tests.mcp.helpers import plugin_of, raw
 
@@ -266,6 +266,11 @@ class SlowDisk:
             self.reached.set()
             self.ready.wait()
 
+sys.meta_path.insert(0, SlowDisk())
+"""
+SLOW_IMPORT = f"""{SLOW_DISK}
+from rondel.mcp.source import McpSource
+
 async def main():
     async with App(Agent("helper", engine=Scripted(), plugins=[plugin_of(raw())])), asyncio.TaskGroup() as group:
         searching = group.create_task(McpSource("raw").search("train", 1))
@@ -276,7 +281,18 @@ async def main():
         SlowDisk.ready.set()
     sys.stdout.write(searching.result()[0].text)
 
-sys.meta_path.insert(0, SlowDisk())
+asyncio.run(main())
+"""
+FIVE_SERVERS = f"""{SLOW_DISK}
+async def main():
+    servers = [raw(str(number)) for number in range(5)]
+    async with App(Agent("helper", engine=Scripted(), plugins=[plugin_of(*servers)])):
+        while not SlowDisk.reached.is_set():
+            await asyncio.sleep(0.01)
+        threads = [thread for thread in threading.enumerate() if thread.name == "rondel-blocking"]
+        sys.stdout.write(f"{{len(threads)}} {{'rondel.knowledge.ranking' in sys.modules}}")
+        SlowDisk.ready.set()
+
 asyncio.run(main())
 """
 
@@ -284,6 +300,11 @@ asyncio.run(main())
 def test_a_server_has_all_of_its_time_to_connect_however_long_the_import_of_the_sdk_takes() -> None:
     ran = run_script(SLOW_IMPORT)
     assert "train" in ran.stdout, ran.stderr
+
+
+def test_an_agent_with_five_servers_starts_with_one_thread_and_without_what_only_a_search_needs() -> None:
+    ran = subprocess.run([sys.executable, "-c", FIVE_SERVERS], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "1 False", ran.stderr
 
 
 # --- questions of servers ---------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, EngineError, Plugin, tool
-from rondel.plugins.log import mask
 from rondel.testing import Scripted, call, say
+from rondel.text.masking import mask
 from rondel.values import Notice, Usage, deltas_of
 
 from ..helpers import events_of, play

@@ -6,13 +6,14 @@ import asyncio
 
 import msgspec
 
-from rondel import Agent, App, tool
+from rondel import Agent, App, Fallback, tool
+from rondel.errors import EngineDenied, EngineOverloaded
 from rondel.events import Outcome, TurnFinished
-from rondel.testing import Echo, Pause, VirtualClock, call, calls, say
+from rondel.testing import Echo, Pause, Scripted, VirtualClock, call, calls, say
 from rondel.tools.ask_user import ask_user
 from rondel.tools.finish import finish
 from rondel.trace import CUT_OFF, TraceNode, build, read, round_text
-from rondel.values import Usage
+from rondel.values import Notice, Usage, deltas_of
 from tests.helpers import events_of, of, play, scripted
 from tests.jobs.workbench import Bench, app_of, tell
 
@@ -68,6 +69,28 @@ def test_a_line_says_what_was_called_at_which_depth():
     (nested,) = call_node.children
     assert (nested.kind, nested.name, nested.input, nested.output) == ("turn", "adder", "2 + 2", "four")
     assert nested.inputs == {"input": "2 + 2"}
+
+
+def test_a_round_that_another_engine_answered_says_why_the_first_one_failed():
+    engine = Fallback(Scripted(EngineDenied("the key is refused"), name="a:m"), Scripted("Here.", name="b:m"))
+    root = play(lambda app: trace_of(app, "hello"), Agent("helper", engine=engine), clock=VirtualClock())
+    assert root.lines() == [
+        "Depth 0: agent helper was asked 'hello': done",
+        "Depth 0: notice: a:m failed: the key is refused (asking b:m instead)",
+        "Depth 0: asked a:m (b:m) (0 ms)",
+    ]
+
+
+def test_the_notices_of_a_round_are_bounded():
+    engine = Scripted([*(Notice("x" * 5_000) for _ in range(100)), *deltas_of(say("Here."))])
+    (turn,) = play(lambda app: trace_of(app, "hello"), Agent("helper", engine=engine)).children
+    assert [len(node.output) for node in turn.children if node.name == "notice"] == [1_000] * 20
+
+
+def test_a_turn_that_no_engine_answered_says_why_each_one_failed():
+    engines = Scripted(EngineDenied("no key"), name="a:m"), Scripted(EngineOverloaded("busy"), name="b:m")
+    root = play(lambda app: trace_of(app, "hello"), Agent("helper", engine=Fallback(*engines)))
+    assert root.children[0].error == "a:m failed: no key; then b:m failed: busy"
 
 
 def test_json_has_no_cycle_and_reads_back_the_same():

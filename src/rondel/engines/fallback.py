@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import cast
 
@@ -10,19 +11,29 @@ import msgspec
 from ..engine import Engine, Relayed, Relays, Wrapper, close, dialect_of
 from ..errors import EngineError
 from ..prompt import Prompt
+from ..text.masking import mask
+from ..text.printable import one_line
 from ..values import Delta, Notice, ReplyStarted
+
+log = logging.getLogger("rondel.engines.fallback")
+
+REASON_CHARS_MAX = 600
 
 
 class Fallback(Wrapper):
     """Calls engines in order until one answers. Any failure before the first token moves on to the next engine, also a
-    refused key or prompt: another provider has another key and may accept the prompt. If all fail, the error of the
-    wanted engine is raised, with the others in its notes. `ReplyStarted.model` says which model answered."""
+    refused key or prompt: another provider has another key and may accept the prompt. If all fail, the first error is
+    raised, and its message says why each of them failed. Each failure is logged. `ReplyStarted.model` says which model
+    answered."""
 
     def __init__(
-        self, *engines: Engine, wanted: int = 0, on_failure: Callable[[int, EngineError], None] | None = None
+        self,
+        *engines: Engine,
+        wanted: int | None = None,
+        on_failure: Callable[[int, EngineError], None] | None = None,
     ) -> None:
-        """`wanted` is the index of the engine whose error is raised if all fail. `on_failure` is called with the index
-        and the error of each engine that fails."""
+        """`wanted` is the index of an engine whose error is raised as it is if all fail, for a caller who should read
+        nothing of the others. `on_failure` is called with the index and the error of each engine that fails."""
         if not engines:
             raise ValueError("Fallback() has no engine; give it at least one")
         super().__init__(engines[0])
@@ -41,7 +52,7 @@ class Fallback(Wrapper):
         failures: list[EngineError] = []
         for engine in self._engines:
             if failures:
-                yield Notice(f"{failures[-1]} (asking {engine.name} instead)", lost=int(failures[-1].may_have_spent))
+                yield Notice(self._told(failures), lost=int(failures[-1].may_have_spent))
             started = ReplyStarted(engine.name)
             shown = False
             deltas = engine.stream(prompt)
@@ -86,14 +97,26 @@ class Fallback(Wrapper):
         if self._on_failure is not None:
             self._on_failure(len(failures), error)
         failures.append(error)
+        log.warning("%s", self._told(failures))
+
+    def _told(self, failures: list[EngineError]) -> str:
+        """Return why the last engine failed, and which one is asked next."""
+        asked = len(failures)
+        failed = _failed(self._engines[asked - 1], failures[-1])
+        return f"{failed} (asking {self._engines[asked].name} instead)" if asked < len(self._engines) else failed
 
     def _wanted_of(self, failures: list[EngineError]) -> EngineError:
-        wanted = failures[self._wanted]
-        for engine, error in zip(self._engines, failures, strict=True):
-            if error is not wanted:
-                wanted.add_note(f"then {engine.name} failed too: {error}")
-        return wanted
+        if self._wanted is not None:
+            return failures[self._wanted]
+        if len(failures) > 1:
+            failures[0].args = ("; then ".join(map(_failed, self._engines, failures)),)
+        return failures[0]
 
     async def aclose(self) -> None:
         for engine in self._engines:
             await close(engine)
+
+
+def _failed(engine: Engine, error: EngineError) -> str:
+    """Return `NAME failed: REASON` on one line, for people and for the log."""
+    return f"{engine.name} failed: {mask(one_line(str(error), REASON_CHARS_MAX)) or type(error).__name__}"

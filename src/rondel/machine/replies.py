@@ -46,6 +46,7 @@ async def append_reply(
         author = added.author if added.author.startswith("plugin:") else f"plugin:{added.author}"
         events.append(MessageAdded(msgspec.structs.replace(added, id=added.id or turn.new_id("msg"), author=author)))
         target = "message"
+    notices = tuple(turn.builder.notices) if turn.builder is not None else ()
     turn.builder = None
     without_model = turn.without_model
     turn.budget.rounds += not without_model
@@ -64,6 +65,7 @@ async def append_reply(
             first_token_s=first_token_s,
             without_model=without_model,
             played_ms=played_ms,
+            notices=notices,
         ),
         *events,
         wait=False,

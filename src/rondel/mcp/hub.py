@@ -42,6 +42,7 @@ class Hub:
         self._links: dict[bytes, tuple[Link, asyncio.Task[None]]] = {}
         self._users: dict[bytes, int] = {}
         self._watchdog = Watchdog()
+        self._import_lock = asyncio.Lock()
 
     @property
     def links(self) -> list[Link]:
@@ -57,7 +58,14 @@ class Hub:
             for spec in specs:
                 key = msgspec.json.encode((spec, folder), order="deterministic")
                 if key not in self._links:
-                    link = Link(spec, env=env, folder=folder, watchdog=self._watchdog, logins=logins)
+                    link = Link(
+                        spec,
+                        env=env,
+                        folder=folder,
+                        watchdog=self._watchdog,
+                        import_lock=self._import_lock,
+                        logins=logins,
+                    )
                     link.pins = await load_pins(store, link.identity)
                     # A task without a group, because the app may be closed by another task than opened it; the block's
                     # end awaits it.

@@ -61,7 +61,14 @@ class Link:
     """One server. `run` is its task; everything else may be called from other tasks of the same loop."""
 
     def __init__(
-        self, spec: ServerSpec, *, env: Mapping[str, str], folder: str, watchdog: Watchdog, logins: Path | None
+        self,
+        spec: ServerSpec,
+        *,
+        env: Mapping[str, str],
+        folder: str,
+        watchdog: Watchdog,
+        import_lock: asyncio.Lock,
+        logins: Path | None,
     ) -> None:
         self.spec, self.folder = spec, folder
         self.status = Status()
@@ -70,7 +77,7 @@ class Link:
         self.pins: dict[str, Pin] = {}
         self._env = {**env, **spec.env}
         self._cwd = os.path.join(folder, os.path.expanduser(spec.cwd)) if spec.cwd or folder else None
-        self._watchdog, self.logins = watchdog, logins
+        self._watchdog, self._import_lock, self.logins = watchdog, import_lock, logins
         self._session: Session | None = None
         self._has_imported = asyncio.Event()
         self._settled = asyncio.Event()
@@ -135,7 +142,8 @@ class Link:
         """Connect, and return when the connection has ended. Raises RondelError if there was none."""
         self._retry_now.clear()
         try:
-            module = await in_thread(importlib.import_module, "rondel.mcp.session")
+            async with self._import_lock:  # one thread imports the SDK for all servers
+                module = await in_thread(importlib.import_module, "rondel.mcp.session")
         except ImportError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "httpx2", "anyio", "pydantic"):
                 raise

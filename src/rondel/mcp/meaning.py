@@ -15,7 +15,6 @@ from operator import mul
 from ..calling.threads import in_thread
 from ..contracts.embedder import Embedder, Vector
 from ..errors import RondelError
-from ..knowledge.ranking import NEAR_MIN
 from ..machine.spending import charged_embedder
 from ..machine.turn import Turn
 
@@ -91,5 +90,7 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 def _nearest(vector: Vector, rows: Sequence[tuple[str, Vector]], limit: int) -> list[str]:
+    from ..knowledge.ranking import NEAR_MIN  # slow to import, and needed only here
+
     scores = sorted(((-sum(map(mul, vector, row)), name) for name, row in rows))
     return [name for score, name in scores[:limit] if -score >= NEAR_MIN]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
@@ -137,6 +136,8 @@ def _find(command: str, env: Mapping[str, str], cwd: str | None) -> str:
         if not os.access(path, os.X_OK) or os.path.isdir(path):
             raise RondelError(f"there is no program {command!r}; check the path in 'command'")
         return os.path.abspath(path)
+    import shutil  # slow to import, and needed only here
+
     found = shutil.which(command, path=env.get("PATH"))
     if found is None:
         raise RondelError(f"there is no program {command!r} on the PATH; install it, or write its whole path")

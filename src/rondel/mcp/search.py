@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..knowledge.ranking import Ranking, counted, fused, words_of
 from ..machine.tokens import estimate_tokens
 from ..machine.turn import Turn
 from ..plugin import Key
 from ..tool import CallContext, NoResult, Tool, tool
 from ..values import ToolResult
 from .meaning import Meanings
+
+if TYPE_CHECKING:
+    from ..knowledge.ranking import Ranking
 
 NAME = "find_mcp_tools"
 LIMIT_MAX = 20
@@ -41,6 +43,8 @@ class Catalog:
     async def find(self, turn: Turn, query: str, limit: int, meanings: Meanings) -> list[str]:
         """Return the names of the tools that fit best by their words and, if the app has an embedder, by their meaning,
         the best first."""
+        from ..knowledge.ranking import fused
+
         embedder = turn.services.embedder
         words = self.search(query, limit)
         if embedder is None or query in self.tools:
@@ -51,6 +55,8 @@ class Catalog:
 
     def search(self, query: str, limit: int) -> list[str]:
         """Return the names of the tools whose words fit best, the best first."""
+        from ..knowledge.ranking import Ranking, counted, words_of  # slow to import, and needed only for a search
+
         if query in self.tools:
             return [query]
         if self._ranking is None:

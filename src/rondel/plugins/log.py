@@ -6,7 +6,6 @@ The lines go to the logger `rondel.log` at INFO; if that level is off, no line i
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import msgspec
@@ -14,30 +13,12 @@ import msgspec
 from ..events import CallFinished, Event, LimitHit, PluginFailed, RoundFinished, RoundStarted, TurnFinished
 from ..machine.turn import Turn
 from ..plugin import Key, Plugin
-from ..text.redaction import HIDDEN, KEY_PREFIX, KEY_WITHOUT_PREFIX
-from ..values import Notice, PartDelta
+from ..text.masking import mask
+from ..values import PartDelta
 
 log = logging.getLogger("rondel.log")
 
-_NAMED = r"(?:api[_-]?key|key|token|secret|passwd|password|pwd|authorization)"
-_SECRETS = (
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
-    (re.compile(r"(://[^\s/:@]*+:)[^\s/@]++@"), rf"\1{HIDDEN}@"),
-    (re.compile(rf"{KEY_PREFIX}[\w-]{{6,}}|{KEY_WITHOUT_PREFIX}"), HIDDEN),
-    (
-        re.compile(rf"""(?i)((?:\b|[_-]){_NAMED}["']?\s*[=:]\s*["']?)(?!bearer |basic )[^\s"',;&}}\])]+"""),
-        rf"\1{HIDDEN}",
-    ),
-)  # keys by their prefix, what follows `Bearer`, a URL's password, and the value of a name such as `api_key`
-
-
-def mask(text: str) -> str:
-    for secret, shown in _SECRETS:
-        text = secret.sub(shown, text)
-    return text
-
-
-_ROUND, _NOTICES = Key("log.round", int), Key("log.notices", list[str])
+_ROUND = Key("log.round", int)
 
 
 class Log(Plugin):
@@ -52,11 +33,9 @@ class Log(Plugin):
         if type(event) is PartDelta:  # nearly all of them
             return
         if isinstance(event, RoundStarted):
-            turn.state[_ROUND], turn.state[_NOTICES] = event.round, []
-        elif isinstance(event, Notice):
-            turn.state[_NOTICES].append(event.text)
+            turn.state[_ROUND] = event.round
         elif isinstance(event, RoundFinished):
-            _write(turn, "round", **_round_fields(event, turn.state[_ROUND], turn.state[_NOTICES]))
+            _write(turn, "round", **_round_fields(event, turn.state[_ROUND]))
         elif isinstance(event, CallFinished) and event.result.is_error:
             _write(turn, "call_failed", call=event.result.call_id, tool=event.result.name, message=event.result.text)
         elif isinstance(event, PluginFailed):
@@ -69,7 +48,7 @@ class Log(Plugin):
             _write(turn, "turn_failed", engine=turn.engine.name, error=failure.name, **said)
 
 
-def _round_fields(event: RoundFinished, number: int, notices: list[str]) -> dict[str, Any]:
+def _round_fields(event: RoundFinished, number: int) -> dict[str, Any]:
     usage = event.usage
     return {
         "engine": event.engine,
@@ -84,7 +63,7 @@ def _round_fields(event: RoundFinished, number: int, notices: list[str]) -> dict
         "first_token_s": None if event.first_token_s is None else round(event.first_token_s, 4),
         "stop": event.stop,
         "calls": [call.name for call in event.message.calls],
-        "notices": notices,
+        "notices": list(event.notices),
     }
 
 

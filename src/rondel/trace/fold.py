@@ -40,7 +40,7 @@ from ..events import (
 from ..values import Message, ToolCall, Usage, Value
 from .drafts import CallDraft, Draft, JobDraft, RoundDraft, Sources, TurnDraft
 from .node import Price, TraceNode
-from .text import ERROR, LIMIT, PLUGIN_FAILED, WARNING
+from .text import ERROR, LIMIT, NOTICE, PLUGIN_FAILED, WARNING
 
 _MEASURED = ("usage", "engine", "model", "seconds")  # fields that have the same meaning in every event
 
@@ -179,6 +179,8 @@ class Folder:
         calls = [CallDraft(call, turn) for call in event.message.calls]
         self._calls |= {draft.call.id: draft for draft in calls}
         before = next((step for step in reversed(turn.steps) if isinstance(step, RoundDraft)), None)
+        for notice in event.notices:
+            turn.note(NOTICE, notice, at - event.seconds)
         turn.steps.append(RoundDraft(event, at, calls, self._sources, before))
         turn.output, turn.ran = event.message.text, event.ran
 

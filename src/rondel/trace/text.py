@@ -19,6 +19,7 @@ NO_RESULT = "no result"  # the outcome of a call that ran and found nothing: a s
 DISCARDED = "discarded"  # the outcome of a round whose reply was discarded
 UNDONE = "undone"  # the outcome of a turn that a person undid: the conversation continues without it
 PLUGIN_FAILED, WARNING, LIMIT, ERROR = "plugin failed", "warning", "limit reached", "error"
+NOTICE = "notice"  # what was said to people who waited for a round: a retry, another engine
 WRONG = frozenset(("failed", "limited", CUT_OFF, NO_RESULT, PLUGIN_FAILED, WARNING, LIMIT, ERROR))
 """Outcomes and names of notes that count as problems."""
 LINE_CHARS_MAX = 120

@@ -25,7 +25,7 @@ import msgspec
 from ...contracts.clock import Clock
 from ...errors import RondelError, nearest
 from ...files.private import private_folder
-from ...plugins.log import mask
+from ...text.masking import mask
 from ...text.redaction import Redactor
 from ..relay.record import Record
 

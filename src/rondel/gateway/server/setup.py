@@ -226,7 +226,7 @@ class Setup:
             raise EngineDenied(f"the caller's key may not use {name!r}", code="permission_error")
         names = chain_of(name, self.config)
         engines = [engine for engine, _ in _made((n for n in names if permit.allows(n)), self._pool.keep)]
-        return EngineInfo.of(engines[0] if len(engines) == 1 else Fallback(*engines))
+        return EngineInfo.of(engines[0] if len(engines) == 1 else Fallback(*engines, wanted=0))
 
     def outages(self, key: str) -> list[Outage]:
         permit = self.permit(key)
