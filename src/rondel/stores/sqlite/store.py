@@ -115,8 +115,7 @@ class SqliteStore:
                 self._subscriptions.changed(conversation)  # not before: who reads now finds it
         else:
             self._posted[conversation] = request
-            self._writing.post(request)
-            self.write_within(APPEND_DELAY_S)
+            self._post(request, APPEND_DELAY_S)
             self._subscriptions.changed(conversation)
 
     async def written(self, conversation: str) -> None:
@@ -201,14 +200,12 @@ class SqliteStore:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
-        self._use()
         if (key := self._claims.pop(id, None)) is not None:
             self._held[key] -= 1
             if not self._held[key]:
                 del self._held[key]
                 self._seqs.pop(key, None)
-        self._writing.post(FinishJob(id))
-        self.write_within(FINISH_DELAY_S)
+        self._post(FinishJob(id), FINISH_DELAY_S)
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
         return await self.call(lambda c: self._writer.orphaned_jobs(c, key), small=False)
@@ -258,10 +255,8 @@ class SqliteStore:
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         check_key(namespace, key)
         if not self._closed:
-            self._use()
             row, size = (namespace, key, value, until), len(value or b"") + ROW_BYTES
-            self._writing.post(Put(row, self._clock.now(), size=size))
-            self.write_within(FINISH_DELAY_S)
+            self._post(Put(row, self._clock.now(), size=size), FINISH_DELAY_S)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
         if not is_key(namespace, key):
@@ -321,11 +316,14 @@ class SqliteStore:
 
     def post(self, request: Charged) -> None:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
-        self._use()
-        if self._writing.post(request) >= CHARGES_WAIT_MAX:
+        if self._post(request, CHARGES_WAIT_S) >= CHARGES_WAIT_MAX:
             self._writing.wake()
-        elif self._flushing is None:  # else it is due earlier: nothing may wait longer than a charge
-            self.write_within(CHARGES_WAIT_S)
+
+    def _post(self, request: Write, delay_s: float) -> int:
+        """Have something written within this time, without waiting for it. Return how many requests wait."""
+        self._use()
+        self.write_within(delay_s)
+        return self._writing.post(request)
 
     def ask(self, request: Write) -> Awaitable[Any]:
         """Give a request to the writer, and return its result."""
@@ -341,9 +339,7 @@ class SqliteStore:
     ) -> None:
         """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
-            self._use()
-            self._writing.post(Call(call, size=ROW_BYTES if small else inf, awaited=False))
-            self.write_within(delay_s)
+            self._post(Call(call, size=ROW_BYTES if small else inf, awaited=False), delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
         """Serve a read without waiting for it, and call `done` with it."""
