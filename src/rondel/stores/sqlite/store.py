@@ -77,8 +77,8 @@ class SqliteStore:
         self._reading: StoreThread[Call] = StoreThread("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._flushing: asyncio.Handle | None = None
-        self._flush_at = 0.0  # when it is due; a timer of uvloop may not know
+        self._flushing: asyncio.TimerHandle | None = None
+        self._flush_at = self._flush_delay_s = inf  # when the timer is due, and for how long it was last set
         self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
         self._claims: dict[str, str] = {}  # the keys of the claimed jobs, by the jobs' ids
@@ -200,6 +200,7 @@ class SqliteStore:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
+        self._use()
         if (key := self._claims.pop(id, None)) is not None:
             self._held[key] -= 1
             if not self._held[key]:
@@ -255,6 +256,7 @@ class SqliteStore:
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         check_key(namespace, key)
         if not self._closed:
+            self._use()
             row, size = (namespace, key, value, until), len(value or b"") + ROW_BYTES
             self._post(Put(row, self._clock.now(), size=size), FINISH_DELAY_S)
 
@@ -316,12 +318,12 @@ class SqliteStore:
 
     def post(self, request: Charged) -> None:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
+        self._use()
         if self._post(request, CHARGES_WAIT_S) >= CHARGES_WAIT_MAX:
             self._writing.wake()
 
     def _post(self, request: Write, delay_s: float) -> int:
         """Have something written within this time, without waiting for it. Return how many requests wait."""
-        self._use()
         self.write_within(delay_s)
         return self._writing.post(request)
 
@@ -339,6 +341,7 @@ class SqliteStore:
     ) -> None:
         """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
+            self._use()
             self._post(Call(call, size=ROW_BYTES if small else inf, awaited=False), delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
@@ -369,13 +372,13 @@ class SqliteStore:
 
     def write_within(self, delay_s: float) -> None:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
+        if delay_s >= self._flush_delay_s:
+            return  # the timer was set before for no longer than that
         assert self._loop is not None, "a store is in use before anything is posted"
-        due = self._loop.time() + delay_s
         if self._flushing is not None:
-            if self._flush_at <= due:
-                return
             self._flushing.cancel()
-        self._flush_at, self._flushing = due, self._loop.call_at(due, self._flush)
+        self._flush_delay_s, self._flush_at = delay_s, min(self._flush_at, self._loop.time() + delay_s)
+        self._flushing = self._loop.call_at(self._flush_at, self._flush)
 
     @property
     def unwritten(self) -> Unwritten:
@@ -402,7 +405,7 @@ class SqliteStore:
 
     def _flush(self) -> None:
         assert self._loop is not None, "a store is in use before anything is posted"
-        self._flushing = None
+        self._flushing, self._flush_at, self._flush_delay_s = None, inf, inf
         self._subscriptions.flush()
         if self._writing.posted:
             self._writing.wake()
