@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
 from math import inf
-
-import msgspec
+from operator import attrgetter
 
 from ...charge import ALL
 from ...contracts.ledger import Account, Balance, Refusal
@@ -42,7 +41,7 @@ RECONCILE_S = 60.0
 AT_ONCE_COMMITS_MAX = 1_000
 """Commits on the loop's thread between two checkpoints, which the writer thread makes because they end in an fsync."""
 
-_encode = msgspec.json.Encoder().encode
+_size_of: Callable[[Write], float] = attrgetter("size")
 
 
 class _TakesLongError(Exception):
@@ -149,7 +148,7 @@ class Writer:
             or self._unforgotten
             or self._commits_at_once >= AT_ONCE_COMMITS_MAX
             or self._unrolled >= ledger.ROLL_UP_EVERY
-            or sum([request.size for request in group]) > AT_ONCE_BYTES_MAX
+            or sum(map(_size_of, group)) > AT_ONCE_BYTES_MAX
         ):
             return False
         try:
@@ -439,7 +438,7 @@ class Writer:
 
     def _reserve(self, connection: Executor, request: Reserve) -> Refusal | None:
         self._bring_forward(connection, request.now)
-        worker = self._alive().id
+        worker = self.worker_id
         refusal = self._reservations.reserve(connection, request.reserved, request.caps, worker)
         if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
             # A worker that has died since may have reserved some of it: that counts as spent now.
@@ -496,15 +495,12 @@ class Writer:
 
     @property
     def worker_id(self) -> str:
-        return self._alive().id
-
-    def _is_dead(self, id: str) -> bool:
-        return id != self._alive().id and worker.is_dead(self._path, id)
-
-    def _alive(self) -> Worker:
         if self._worker is None:
             self._worker = Worker.of(self._path)
-        return self._worker
+        return self._worker.id
+
+    def _is_dead(self, id: str) -> bool:
+        return id != self.worker_id and worker.is_dead(self._path, id)
 
 
 def _insert(connection: Executor, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
