@@ -25,7 +25,7 @@ from . import key_values, ledger, live, worker
 from .backlog import Backlog
 from .executor import Executor
 from .file import DatabaseFile
-from .log import INFO_COLUMNS, InfoRow, LogRow, listed, row_of, stored_info
+from .log import INFO_COLUMNS, LogRow, listed, row_of, stored_info
 from .queue import Queue
 from .requests import AT_ONCE_BYTES_MAX, Append, Call, Charged, FinishJob, Put, Reserve, Write
 from .reservations import Reservations
@@ -362,7 +362,7 @@ class Writer:
         """Write summaries first, because entries refer to them. The new summaries count as known at once: a rollback
         forgets all of them."""
         appended, self._appended = self._appended, {}
-        infos: list[InfoRow] = []
+        infos: list[tuple[object, ...]] = []
         rows: list[LogRow] = []
         relisted: list[tuple[str, int, str]] = []
         for id, requests in appended.items():
@@ -370,7 +370,7 @@ class Writer:
             info = self._known[id] = before.after(*[entry for request in requests for entry in request.entries])
             infos.append(row_of(info))
             rows += _log_rows(id, requests)
-            if (now := listed(info)) != listed(before):
+            if before.seq and (now := listed(info)) != listed(before):
                 relisted.append((*now, id))
         _insert(connection, _upsert_infos, infos)
         for row in relisted:  # rarely: their indexes are written only then
@@ -535,7 +535,7 @@ def _insert_log_rows(rows: int) -> str:
 
 @cache
 def _upsert_infos(rows: int) -> str:
-    names = INFO_COLUMNS.split(", ")
+    names = [*INFO_COLUMNS.split(", "), "hour"]
     values = ", ".join(["(" + ", ".join("?" * len(names)) + ")"] * rows)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in ("id", "person"))
-    return f"insert into conversations ({INFO_COLUMNS}) values {values} on conflict (id) do update set {updates}"
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in ("id", "person", "hour"))
+    return f"insert into conversations ({', '.join(names)}) values {values} on conflict (id) do update set {updates}"
