@@ -200,7 +200,6 @@ class SqliteStore:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
-        self._use()
         if (key := self._claims.pop(id, None)) is not None:
             self._held[key] -= 1
             if not self._held[key]:
@@ -256,7 +255,6 @@ class SqliteStore:
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         check_key(namespace, key)
         if not self._closed:
-            self._use()
             row, size = (namespace, key, value, until), len(value or b"") + ROW_BYTES
             self._post(Put(row, self._clock.now(), size=size), FINISH_DELAY_S)
 
@@ -291,6 +289,7 @@ class SqliteStore:
         self._closed = True
         if self._flushing is not None:
             self._flushing.cancel()
+            self._flush_delay_s = inf
         if self._retrying is not None:
             self._retrying.cancel()
         # The writer last: the last connection that closes removes the files beside the database.
@@ -318,7 +317,6 @@ class SqliteStore:
 
     def post(self, request: Charged) -> None:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
-        self._use()
         if self._post(request, CHARGES_WAIT_S) >= CHARGES_WAIT_MAX:
             self._writing.wake()
 
@@ -341,7 +339,6 @@ class SqliteStore:
     ) -> None:
         """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
-            self._use()
             self._post(Call(call, size=ROW_BYTES if small else inf, awaited=False), delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
@@ -374,7 +371,8 @@ class SqliteStore:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
         if delay_s >= self._flush_delay_s:
             return  # the timer was set before for no longer than that
-        assert self._loop is not None, "a store is in use before anything is posted"
+        self._use()  # here, because asking for the running loop costs more than all of the rest
+        assert self._loop is not None, "a store that is in use has a loop"
         if self._flushing is not None:
             self._flushing.cancel()
         self._flush_delay_s, self._flush_at = delay_s, min(self._flush_at, self._loop.time() + delay_s)
