@@ -14,7 +14,7 @@ import pytest
 from rondel.charge import Charge, Scope
 from rondel.contracts.ledger import Rule
 from rondel.contracts.runtime import Signal
-from rondel.errors import StoreConflict, TokenLimitError
+from rondel.errors import StoreConflict, StoreError, TokenLimitError
 from rondel.events import MessageAdded
 from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
@@ -59,6 +59,14 @@ async def test_a_write_that_is_due_at_once_does_not_disturb_the_next(tmp_path: P
             await store.append("c", seq, SAID, at=1.0, wait=False)
             store.write_within(0)
         assert len(await store.read("c")) == 2
+
+
+async def test_a_store_that_was_closed_before_its_timer_was_due_refuses_a_charge(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        charge = Charge("a", 1.0, Scope("chat", "X"), Usage(1, 1))
+        store.ledger_store.settle(charge)
+    with pytest.raises(StoreError, match="is closed"):
+        store.ledger_store.settle(charge)
 
 
 async def test_what_nobody_waits_for_is_written_with_the_next_that_somebody_does(tmp_path: Path) -> None:

@@ -178,7 +178,8 @@ def _hour(at: float) -> int:
     return int(at / 3600)
 
 
-def row_of(info: ConversationInfo) -> InfoRow:
+def row_of(info: ConversationInfo) -> tuple[object, ...]:
+    """Return the values of `INFO_COLUMNS`, and those that lists are indexed by."""
     usage = _encode(info.usage).decode()
     times = (info.created_at, info.updated_at)
-    return (info.id, info.agent, info.title, info.state, info.seq, info.messages, usage, *times, info.person)
+    return (info.id, info.agent, info.title, info.state, info.seq, info.messages, usage, *times, *listed(info))

@@ -40,6 +40,7 @@ SIGNALS_MAX = 100
 """Signals that wait for one worker. More are refused: its process is suspended, or a sender repeats itself."""
 
 JOB_COLUMNS = "id, kind, key, at, payload, slots"
+_PUT = f"insert into jobs ({JOB_COLUMNS}, worker, state) values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (id) do nothing"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Signal).decode
@@ -63,11 +64,8 @@ class Queue:
         alone = job.slots == 1 and self._is_alone(connection)
         blocked = not alone and self._is_blocked(connection, job.key, job.slots, job.id)
         state = LATER if job.at else WAITING if blocked else CLAIMED
-        put = connection.execute(
-            f"insert into jobs ({JOB_COLUMNS}, worker, state) values (?, ?, ?, ?, ?, ?, ?, ?) "
-            "on conflict (id) do nothing",
-            (job.id, job.kind, job.key, job.at, payload, job.slots, self._own(), state),
-        )
+        row = (job.id, job.kind, job.key, job.at, payload, job.slots, self._own(), state)
+        put = connection.execute(_PUT, row)
         if put.rowcount != 1:
             return None
         return "granted" if state == CLAIMED else "waiting"
@@ -86,11 +84,13 @@ class Queue:
 
     def forget(self, connection: Executor, ids: Sequence[str]) -> None:
         """Delete finished jobs, but only those that this worker holds: another one may have taken over the same id."""
-        one = len(ids) == 1  # as nearly always, and it costs half as much
-        connection.execute(
-            f"delete from jobs where worker = ? and id {'= ?' if one else 'in (select value from json_each(?))'}",
-            (self._own(), ids[0] if one else _encode(ids).decode()),
-        )
+        if len(ids) == 1:  # as nearly always, and it costs half as much
+            connection.execute("delete from jobs where worker = ? and id = ?", (self._own(), ids[0]))
+        else:
+            connection.execute(
+                "delete from jobs where worker = ? and id in (select value from json_each(?))",
+                (self._own(), _encode(ids).decode()),
+            )
 
     def forget_conversation(self, connection: sqlite3.Connection, conversation: str) -> None:
         """Delete the turns and deadlines of a conversation that no living worker runs: none of them may bring it back.

@@ -77,8 +77,8 @@ class SqliteStore:
         self._reading: StoreThread[Call] = StoreThread("rondel-store-reader", reader.serve, reader.close)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._flushing: asyncio.Handle | None = None
-        self._flush_at = 0.0  # when it is due; a timer of uvloop may not know
+        self._flushing: asyncio.TimerHandle | None = None
+        self._flush_at = self._flush_delay_s = inf  # when the timer is due, and for how long it was last set
         self._retrying: asyncio.TimerHandle | None = None
         self._posted: dict[str, Append] = {}
         self._claims: dict[str, str] = {}  # the keys of the claimed jobs, by the jobs' ids
@@ -115,8 +115,7 @@ class SqliteStore:
                 self._subscriptions.changed(conversation)  # not before: who reads now finds it
         else:
             self._posted[conversation] = request
-            self._writing.post(request)
-            self.write_within(APPEND_DELAY_S)
+            self._post(request, APPEND_DELAY_S)
             self._subscriptions.changed(conversation)
 
     async def written(self, conversation: str) -> None:
@@ -201,14 +200,12 @@ class SqliteStore:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
-        self._use()
         if (key := self._claims.pop(id, None)) is not None:
             self._held[key] -= 1
             if not self._held[key]:
                 del self._held[key]
                 self._seqs.pop(key, None)
-        self._writing.post(FinishJob(id))
-        self.write_within(FINISH_DELAY_S)
+        self._post(FinishJob(id), FINISH_DELAY_S)
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
         return await self.call(lambda c: self._writer.orphaned_jobs(c, key), small=False)
@@ -258,10 +255,8 @@ class SqliteStore:
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         check_key(namespace, key)
         if not self._closed:
-            self._use()
             row, size = (namespace, key, value, until), len(value or b"") + ROW_BYTES
-            self._writing.post(Put(row, self._clock.now(), size=size))
-            self.write_within(FINISH_DELAY_S)
+            self._post(Put(row, self._clock.now(), size=size), FINISH_DELAY_S)
 
     async def get(self, namespace: str, key: str) -> bytes | None:
         if not is_key(namespace, key):
@@ -294,6 +289,7 @@ class SqliteStore:
         self._closed = True
         if self._flushing is not None:
             self._flushing.cancel()
+            self._flush_delay_s = inf
         if self._retrying is not None:
             self._retrying.cancel()
         # The writer last: the last connection that closes removes the files beside the database.
@@ -321,11 +317,13 @@ class SqliteStore:
 
     def post(self, request: Charged) -> None:
         """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
-        self._use()
-        if self._writing.post(request) >= CHARGES_WAIT_MAX:
+        if self._post(request, CHARGES_WAIT_S) >= CHARGES_WAIT_MAX:
             self._writing.wake()
-        elif self._flushing is None:  # else it is due earlier: nothing may wait longer than a charge
-            self.write_within(CHARGES_WAIT_S)
+
+    def _post(self, request: Write, delay_s: float) -> int:
+        """Have something written within this time, without waiting for it. Return how many requests wait."""
+        self.write_within(delay_s)
+        return self._writing.post(request)
 
     def ask(self, request: Write) -> Awaitable[Any]:
         """Give a request to the writer, and return its result."""
@@ -341,9 +339,7 @@ class SqliteStore:
     ) -> None:
         """Do something in a transaction soon, without waiting for it. A failure is logged."""
         if not self._closed:
-            self._use()
-            self._writing.post(Call(call, size=ROW_BYTES if small else inf, awaited=False))
-            self.write_within(delay_s)
+            self._post(Call(call, size=ROW_BYTES if small else inf, awaited=False), delay_s)
 
     def read_later(self, request: Call, done: Callable[[Call], None]) -> None:
         """Serve a read without waiting for it, and call `done` with it."""
@@ -373,13 +369,14 @@ class SqliteStore:
 
     def write_within(self, delay_s: float) -> None:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
-        assert self._loop is not None, "a store is in use before anything is posted"
-        due = self._loop.time() + delay_s
+        if delay_s >= self._flush_delay_s:
+            return  # the timer was set before for no longer than that
+        self._use()  # here, because asking for the running loop costs more than all of the rest
+        assert self._loop is not None, "a store that is in use has a loop"
         if self._flushing is not None:
-            if self._flush_at <= due:
-                return
             self._flushing.cancel()
-        self._flush_at, self._flushing = due, self._loop.call_at(due, self._flush)
+        self._flush_delay_s, self._flush_at = delay_s, min(self._flush_at, self._loop.time() + delay_s)
+        self._flushing = self._loop.call_at(self._flush_at, self._flush)
 
     @property
     def unwritten(self) -> Unwritten:
@@ -406,7 +403,7 @@ class SqliteStore:
 
     def _flush(self) -> None:
         assert self._loop is not None, "a store is in use before anything is posted"
-        self._flushing = None
+        self._flushing, self._flush_at, self._flush_delay_s = None, inf, inf
         self._subscriptions.flush()
         if self._writing.posted:
             self._writing.wake()

@@ -14,15 +14,13 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
 from math import inf
-
-import msgspec
+from operator import attrgetter
 
 from ...charge import ALL
 from ...contracts.ledger import Account, Balance, Refusal
 from ...contracts.runtime import Claim, Job
 from ...contracts.store import ConversationInfo, not_next, works_elsewhere
 from ...errors import StoreBusy, StoreError
-from ...events import Entry
 from . import key_values, ledger, live, worker
 from .backlog import Backlog
 from .executor import Executor
@@ -43,7 +41,7 @@ RECONCILE_S = 60.0
 AT_ONCE_COMMITS_MAX = 1_000
 """Commits on the loop's thread between two checkpoints, which the writer thread makes because they end in an fsync."""
 
-_encode = msgspec.json.Encoder().encode
+_size_of: Callable[[Write], float] = attrgetter("size")
 
 
 class _TakesLongError(Exception):
@@ -75,8 +73,6 @@ class Writer:
         self._data_version: int | None = None
         self._known: dict[str, ConversationInfo] = {}
         # What the open transaction has collected and not yet written.
-        self._changed: dict[str, list[Entry]] = {}
-        self._infos: dict[str, ConversationInfo] = {}
         self._appended: dict[str, list[Append]] = {}
         self._finished: list[str] = []
         self._values: dict[tuple[str, str], Put] = {}
@@ -152,7 +148,7 @@ class Writer:
             or self._unforgotten
             or self._commits_at_once >= AT_ONCE_COMMITS_MAX
             or self._unrolled >= ledger.ROLL_UP_EVERY
-            or sum([request.size for request in group]) > AT_ONCE_BYTES_MAX
+            or sum(map(_size_of, group)) > AT_ONCE_BYTES_MAX
         ):
             return False
         try:
@@ -291,14 +287,10 @@ class Writer:
         self._flush(cursor)
         self._file.check()
         cursor.execute("commit")
-        if self._infos:
-            self._remember()
         while self._told:
             self._untold.pop(self._told.pop(), None)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
-        self._changed.clear()
-        self._infos = {}
         self._appended.clear()
         self._finished.clear()
         self._values.clear()
@@ -329,21 +321,22 @@ class Writer:
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
         """The fence: an append whose position is not the next one fails alone."""
         id = request.conversation
-        entries = self._changed.get(id)
-        if entries is None:
-            if id not in self._known:
+        appended = self._appended.get(id)
+        if appended is None:
+            known = self._known.get(id)
+            if known is None:
                 # Asked only if another connection has written since the last time: a claim is a write, too.
                 if "/" not in id and not self.queue.may_write(connection, id):
                     return self._refuse(request, works_elsewhere(id))
-                self._known[id] = stored_info(connection, id)
-            entries = []
-        last = entries[-1].seq if entries else self._known[id].seq
+                known = self._known[id] = stored_info(connection, id)
+            appended, last = [], known.seq
+        else:
+            last = appended[-1].entries[-1].seq
         seq = request.entries[0].seq
         if seq != last + 1:
             return self._refuse(request, not_next(id, last, seq))
-        entries.extend(request.entries)
-        self._changed[id] = entries
-        self._appended.setdefault(id, []).append(request)
+        appended.append(request)
+        self._appended[id] = appended
 
     def _refuse(self, request: Append, error: Exception) -> None:
         """No caller waits for a posted append: the next one that is waited for raises its error."""
@@ -355,24 +348,36 @@ class Writer:
             self._untold.setdefault(id, request.error)
 
     def _flush(self, connection: Executor) -> None:
-        """Write what was collected: summaries first, because entries refer to them."""
-        if self._changed:
-            self._infos = {id: self._known[id].after(*entries) for id, entries in self._changed.items()}
-            _insert(connection, _upsert_infos, [row_of(info) for info in self._infos.values()])
-            for id, info in self._infos.items():
-                # Rarely: their indexes are written only then.
-                if (now := listed(info)) != listed(self._known[id]):
-                    connection.execute("update conversations set person = ?, hour = ? where id = ?", (*now, id))
+        """Write what was collected."""
         if self._appended:
-            rows = [row for id, appended in self._appended.items() for row in _log_rows(id, appended)]
-            _insert(connection, _insert_log_rows, rows)
-            self._appended.clear()
+            self._write_entries(connection)
         if self._finished:
             self._forget_jobs(connection)
         if self._values:
             self._put_values(connection)
         if self._charged:
             self._keep_charges(connection)
+
+    def _write_entries(self, connection: Executor) -> None:
+        """Write summaries first, because entries refer to them. The new summaries count as known at once: a rollback
+        forgets all of them."""
+        appended, self._appended = self._appended, {}
+        infos: list[tuple[object, ...]] = []
+        rows: list[LogRow] = []
+        relisted: list[tuple[str, int, str]] = []
+        for id, requests in appended.items():
+            before = self._known.pop(id)  # and added again, as the one that was used last
+            info = self._known[id] = before.after(*[entry for request in requests for entry in request.entries])
+            infos.append(row_of(info))
+            rows += _log_rows(id, requests)
+            if before.seq and (now := listed(info)) != listed(before):
+                relisted.append((*now, id))
+        _insert(connection, _upsert_infos, infos)
+        for row in relisted:  # rarely: their indexes are written only then
+            connection.execute("update conversations set person = ?, hour = ? where id = ?", row)
+        _insert(connection, _insert_log_rows, rows)
+        while len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
 
     def _put_values(self, connection: Executor) -> None:
         """Write the last value of each key. New rows come first: they take the room of those that are removed, where
@@ -385,15 +390,6 @@ class Writer:
             if put.row[2] is None:
                 key_values.delete(connection, namespace, key)
 
-    def _remember(self) -> None:
-        for id, info in self._infos.items():
-            self._known.pop(id, None)
-            self._known[id] = info
-        self._infos = {}
-        self._changed.clear()
-        while len(self._known) > KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-
     def delete(self, connection: sqlite3.Connection, conversation: str) -> bool:
         self._flush(connection)
         # `0` is the character after `/`: every id that starts with `conversation/` is between the two.
@@ -401,8 +397,6 @@ class Writer:
             "delete from conversations where id = ?1 or (id > ?1 || '/' and id < ?1 || '0')", (conversation,)
         ).rowcount
         self.queue.forget_conversation(connection, conversation)
-        self._changed.clear()
-        self._infos = {}
         self._known.clear()
         return deleted > 0
 
@@ -412,12 +406,12 @@ class Writer:
         """Return whether the job was put; if it is claimed, also the last entry of the conversation of its key."""
         if self._finished:
             self._forget_jobs(connection)
-        if job.key in self._changed:
+        if job.key in self._appended:
             self._flush(connection)
         claim = self.queue.put(connection, job, payload)
         if claim != "granted":
             return claim is not None, None
-        info = self._infos.get(job.key) or self._known.get(job.key)
+        info = self._known.get(job.key)
         if info is None:
             info = self._known[job.key] = stored_info(connection, job.key)
         return True, info.seq
@@ -444,7 +438,7 @@ class Writer:
 
     def _reserve(self, connection: Executor, request: Reserve) -> Refusal | None:
         self._bring_forward(connection, request.now)
-        worker = self._alive().id
+        worker = self.worker_id
         refusal = self._reservations.reserve(connection, request.reserved, request.caps, worker)
         if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
             # A worker that has died since may have reserved some of it: that counts as spent now.
@@ -501,15 +495,12 @@ class Writer:
 
     @property
     def worker_id(self) -> str:
-        return self._alive().id
-
-    def _is_dead(self, id: str) -> bool:
-        return id != self._alive().id and worker.is_dead(self._path, id)
-
-    def _alive(self) -> Worker:
         if self._worker is None:
             self._worker = Worker.of(self._path)
-        return self._worker
+        return self._worker.id
+
+    def _is_dead(self, id: str) -> bool:
+        return id != self.worker_id and worker.is_dead(self._path, id)
 
 
 def _insert(connection: Executor, statement: Callable[[int], str], rows: Sequence[Iterable[object]]) -> None:
@@ -544,7 +535,7 @@ def _insert_log_rows(rows: int) -> str:
 
 @cache
 def _upsert_infos(rows: int) -> str:
-    names = INFO_COLUMNS.split(", ")
+    names = [*INFO_COLUMNS.split(", "), "hour"]
     values = ", ".join(["(" + ", ".join("?" * len(names)) + ")"] * rows)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in ("id", "person"))
-    return f"insert into conversations ({INFO_COLUMNS}) values {values} on conflict (id) do update set {updates}"
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in ("id", "person", "hour"))
+    return f"insert into conversations ({', '.join(names)}) values {values} on conflict (id) do update set {updates}"
