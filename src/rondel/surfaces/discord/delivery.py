@@ -116,8 +116,7 @@ class Delivery:
         try:
             while True:
                 events = await self._next(watcher)
-                for event in events:
-                    self.fold.feed(event)
+                self.fold.feed(events)
                 if not self.bot.engine_answered:
                     self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
                 self.attend()
@@ -155,8 +154,7 @@ class Delivery:
 
     def _read_so_far(self) -> None:
         if not self._follows:
-            for delta in self.conversation.reply_so_far():
-                self.fold.feed(delta)
+            self.fold.feed(self.conversation.reply_so_far())
         if not self._has_news():
             wait_s = self.bot.pace.wait_s(self.channel.id) if self._texts else FIRST_S
             self._due_at = asyncio.get_running_loop().time() + wait_s
