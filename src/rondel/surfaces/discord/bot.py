@@ -25,7 +25,6 @@ from ...charge import Scope
 from ...errors import RondelError
 from ...events import Digest
 from ...machine.conversation import Conversation
-from ...machine.journal import Watcher
 from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
@@ -193,15 +192,13 @@ class DiscordBot:
         self._here.spawn(self._answer(message, place, speaker), str(message.id))
 
     async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
-        if (begun := await self._begun(message, place, speaker)) is not None:
-            await self._deliver(*begun)
-
-    async def _begun(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Delivery, Watcher] | None:
-        """Begin the answer to a message after those that came before it in the channel. None if there is none."""
+        """Answer a message. The answers in a channel begin one after the other."""
         lock = self._locks.setdefault(message.channel.id, asyncio.Lock())
+        begun: Delivery | None = None
         try:
             async with lock:
-                return None if await self._is_prefix_command(message) else await self._handle(message, place, speaker)
+                if not await self._is_prefix_command(message):
+                    begun = await self._handle(message, place, speaker)
         except discord.HTTPException as error:
             log.error("message %s cannot be answered: %s", message.id, error)
         except RondelError as error:
@@ -214,7 +211,8 @@ class DiscordBot:
             self._beginning -= 1
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
-        return None
+        if begun is not None:
+            await self._deliver(begun)
 
     def _is_to_bot(self, message: discord.Message) -> bool:
         if any(person.id == self.id for person in message.mentions):
@@ -245,7 +243,7 @@ class DiscordBot:
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
-            self._follow(*await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel))))
+            self._follow(await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel))))
 
     async def on_message_delete(self, message: int) -> None:
         """Stop the answer to a message that was deleted."""
@@ -272,9 +270,7 @@ class DiscordBot:
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    async def _handle(
-        self, message: discord.Message, place: Place, speaker: Speaker
-    ) -> tuple[Delivery, Watcher] | None:
+    async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery | None:
         outlet = self.outlet(message.channel)
         if not outlet.may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
@@ -355,7 +351,7 @@ class DiscordBot:
         content = msgspec.structs.replace(last, id=original.id, author=last.author or original.author, opaque=opaque)
         return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
 
-    async def _begin(self, delivery: Delivery) -> tuple[Delivery, Watcher]:
+    async def _begin(self, delivery: Delivery) -> Delivery:
         """Begin an answer, which must then be delivered."""
         pending = delivery.pending
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
@@ -364,9 +360,9 @@ class DiscordBot:
         # Both are written with the turn's job: from then on, a crash loses no answer.
         self.records.keep_soon(pending)
         self.records.took_part(pending.person.id, pending.conversation)
-        watcher = await delivery.begin()
+        await delivery.begin()
         self._enter(delivery)
-        return delivery, watcher
+        return delivery
 
     def _enter(self, delivery: Delivery) -> None:
         self.deliveries[delivery.pending.message] = delivery
@@ -374,12 +370,12 @@ class DiscordBot:
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
         delivery.attend()  # at once: the typing indicator continues that of the preparation
 
-    def _follow(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
-        self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
+    def _follow(self, delivery: Delivery) -> None:
+        self._here.spawn(self._deliver(delivery), str(delivery.pending.message))
 
-    async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
+    async def _deliver(self, delivery: Delivery) -> None:
         try:
-            await delivery.run(watcher, recovers=recovers)
+            await delivery.run()
         except RondelError as error:
             log.error("the answer to message %s cannot be delivered: %s", delivery.pending.message, error)
         except Exception:  # of any kind: an error that leaves this task would end all answers
@@ -404,9 +400,9 @@ class DiscordBot:
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
         delivery = Delivery(self, pending, channel, self.outlet(channel))
-        watcher = await delivery.begin(recovers=True)
+        await delivery.begin(recovers=True)
         self._enter(delivery)
-        self._follow(delivery, watcher, recovers=True)
+        self._follow(delivery)
 
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
         """Answer a slash command with a turn. The interaction was deferred."""
@@ -444,7 +440,7 @@ class DiscordBot:
             return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        self._follow(*await self._begin(Delivery(self, pending, interaction.channel, outlet)))
+        self._follow(await self._begin(Delivery(self, pending, interaction.channel, outlet)))
 
     # --- settings that change at run time -----------------------------------------------------------------------------
 

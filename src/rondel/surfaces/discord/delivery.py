@@ -43,6 +43,8 @@ STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 
 
 class Delivery:
+    _watcher: Watcher  # since it has begun
+
     def __init__(self, bot: DiscordBot, pending: Pending, channel: Any, outlet: Outlet) -> None:
         self.bot, self.pending, self.channel = bot, pending, channel
         self.started_at = bot.app.clock.now()
@@ -64,7 +66,7 @@ class Delivery:
 
     # --- the answer's life --------------------------------------------------------------------------------------------
 
-    async def begin(self, *, recovers: bool = False) -> Watcher:
+    async def begin(self, *, recovers: bool = False) -> None:
         """Send the message, or find it sent. Watch from the position that was known before.
 
         A turn that begins here runs here, so other processes are only watched after a crash and while a question waits:
@@ -73,25 +75,29 @@ class Delivery:
         """
         pending = self.pending
         if recovers:
-            watcher = await self.conversation.watch(pending.seq)
+            self._watcher = await self.conversation.watch(pending.seq)
         else:
-            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq, pieces=False)
+            journal = await self.bot.app.journals.open(pending.conversation)
+            self._watcher = journal.watch(pending.seq, pieces=False)
         self._follows = recovers
         try:
             self.view = await self.conversation.send(
-                pending.content, person=pending.person, scope=pending.scope, before=pending.before, watcher=watcher
+                pending.content,
+                person=pending.person,
+                scope=pending.scope,
+                before=pending.before,
+                watcher=self._watcher,
             )
         except BaseException:
-            watcher.close()
+            self._watcher.close()
             raise
         self.fold.expect(self.view.id)
-        return watcher
 
-    async def run(self, watcher: Watcher, *, recovers: bool = False) -> None:
+    async def run(self) -> None:
         try:
-            if recovers:
+            if self._follows:
                 await self._find_posted()
-            await self._follow(watcher)
+            await self._follow()
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
             await self.stop()
@@ -112,32 +118,29 @@ class Delivery:
             return await self.conversation.stop(running)
         return self.view is not None and await self.view.stop()
 
-    async def _follow(self, watcher: Watcher) -> None:
-        try:
-            while True:
-                events = await self._next(watcher)
-                self.fold.feed(events)
-                if not self.bot.engine_answered:
-                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
-                self.attend()
-                if self.fold.state == "over":
-                    await self._show(final=True)
-                    return
-                if self.fold.turn_state in ("waiting", "over") or self._is_due():
-                    await self._show(final=self.fold.turn_state != "working")
-                if self.fold.turn_state == "waiting" and not self._follows:
-                    self._follows, before = True, watcher
-                    watcher = await self.conversation.watch(before.seq)
-                    before.close()
-        finally:
-            watcher.close()
+    async def _follow(self) -> None:
+        while True:
+            events = await self._next()
+            self.fold.feed(events)
+            if not self.bot.engine_answered:
+                self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
+            self.attend()
+            if self.fold.state == "over":
+                await self._show(final=True)
+                return
+            if self.fold.turn_state in ("waiting", "over") or self._is_due():
+                await self._show(final=self.fold.turn_state != "working")
+            if self.fold.turn_state == "waiting" and not self._follows:
+                self._follows, before = True, self._watcher
+                self._watcher = await self.conversation.watch(before.seq)
+                before.close()
 
-    async def _next(self, watcher: Watcher) -> list[Event]:
+    async def _next(self) -> list[Event]:
         if not self._awaits_text():
-            return await watcher.events()
+            return await self._watcher.events()
         try:
             async with asyncio.timeout_at(self._due_at):
-                return await watcher.events()
+                return await self._watcher.events()
         except TimeoutError:
             self._read_so_far()
             return []
@@ -184,6 +187,7 @@ class Delivery:
             self._notice = self.bot.group.create_task(self._tell_late(notice_s))
 
     def _rest(self) -> None:
+        self._watcher.close()
         self.is_shown.set()
         if self._is_typing:
             self._is_typing = False
