@@ -243,7 +243,7 @@ class DiscordBot:
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
-            self._follow(await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel))))
+            self._follow(await self._begin(Delivery(self, delivery.conversation, pending, delivery.channel)))
 
     async def on_message_delete(self, message: int) -> None:
         """Stop the answer to a message that was deleted."""
@@ -271,24 +271,23 @@ class DiscordBot:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery | None:
-        outlet = self.outlet(message.channel)
-        if not outlet.may_write:
+        may_write, _ = self._rights.of(message.channel)
+        if not may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
             return None
         self.typing.start(message.channel, message.channel.id)
         try:
-            pending, channel = await self._prepare(message, place, speaker)
+            delivery = await self._prepare(message, place, speaker)
             if self._is_stopping:
+                pending = delivery.pending
                 self.records.took_part(pending.person.id, pending.conversation)
                 await self.records.keep(pending)
                 return None
-            if channel is not message.channel:
-                outlet = self.outlet(channel)
-            return await self._begin(Delivery(self, pending, channel, outlet))
+            return await self._begin(delivery)
         finally:
             self.typing.stop(message.channel.id)
 
-    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Pending, Any]:
+    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery:
         chosen = await self.chosen(place, speaker)
         channel: Any = message.channel
         id = await self._conversation_of(message, place, chosen)
@@ -328,7 +327,7 @@ class DiscordBot:
             journal.seq,
             gathered.names,
         )
-        return pending, channel
+        return Delivery(self, conversation, pending, channel)
 
     def _with_tasks(self, gathered: Gathered, channel: int, person: int) -> Gathered:
         """Add what else is being worked on in the channel, without what is private to others."""
@@ -399,7 +398,8 @@ class DiscordBot:
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
-        delivery = Delivery(self, pending, channel, self.outlet(channel))
+        conversation = self.app.conversation(pending.conversation, agent=pending.agent)
+        delivery = Delivery(self, conversation, pending, channel)
         await delivery.begin(recovers=True)
         self._enter(delivery)
         self._follow(delivery)
@@ -440,7 +440,7 @@ class DiscordBot:
             return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        self._follow(await self._begin(Delivery(self, pending, interaction.channel, outlet)))
+        self._follow(await self._begin(Delivery(self, conversation, pending, interaction.channel, outlet)))
 
     # --- settings that change at run time -----------------------------------------------------------------------------
 
@@ -451,9 +451,6 @@ class DiscordBot:
             await self.records.keep_lists(self.gate.whitelist, self.gate.restrict_guilds)
 
     # --- conversations ------------------------------------------------------------------------------------------------
-
-    def conversation(self, pending: Pending) -> Conversation:
-        return self.app.conversation(pending.conversation, agent=pending.agent)
 
     async def chosen(self, place: Place, speaker: Speaker) -> Chosen:
         selected = await self.records.selected(place.parent or place.channel)

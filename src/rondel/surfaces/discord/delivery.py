@@ -45,16 +45,17 @@ STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 class Delivery:
     _watcher: Watcher  # since it has begun
 
-    def __init__(self, bot: DiscordBot, pending: Pending, channel: Any, outlet: Outlet) -> None:
-        self.bot, self.pending, self.channel = bot, pending, channel
+    def __init__(
+        self, bot: DiscordBot, conversation: Conversation, pending: Pending, channel: Any, outlet: Outlet | None = None
+    ) -> None:
+        self.bot, self.conversation, self.pending, self.channel = bot, conversation, pending, channel
         self.started_at = bot.app.clock.now()
-        self.conversation: Conversation = bot.conversation(pending)
         self.fold = AnswerFold(pending.content.id, report_jobs=bot.settings.report_jobs)
         self.view: TurnView | None = None
         self.before: asyncio.Event | None = None
         """Set when the answer before this one in the conversation is shown: answers keep the order of their turns."""
         self.is_shown = asyncio.Event()
-        self._outlet = outlet
+        self._outlet = outlet or bot.outlet(channel)
         self._shown: dict[int, str] = {}  # what each message shows
         self._texts: dict[str, str] = {}  # the text that each piece shows
         self._found: list[tuple[int, int, str]] = []

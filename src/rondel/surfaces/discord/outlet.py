@@ -122,10 +122,6 @@ class ChannelOutlet:
         sent = await _tried(self.channel.send, nonce=nonce, allowed_mentions=NOBODY, **given)
         return sent.id, text_of(sent)
 
-    @property
-    def may_write(self) -> bool:
-        return self._rights.of(self.channel)[0]
-
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
         await _edited(found.edit, allowed_mentions=NOBODY, **_edit_fields(text, extras))
