@@ -33,7 +33,7 @@ from .context import KEY, Gathered, Gatherer, edited
 from .delivery import FAILED, REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
-from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
+from .mapping import open_thread, person_of, place_of, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
 from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet, Rights
@@ -319,7 +319,7 @@ class DiscordBot:
             id,
             gathered.content,
             gathered.before,
-            person_of(message.author, speaker),
+            person_of(message.author, speaker, place),
             scope_of(place),
             place.guild,
             agent,
@@ -406,7 +406,7 @@ class DiscordBot:
 
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
         """Answer a slash command with a turn. The interaction was deferred."""
-        place, person = place_of_interaction(interaction), interaction.user
+        place, person = place_of(interaction), interaction.user
         speaker = speaker_of(person)
         chosen = await self.chosen(place, speaker)
         private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
@@ -425,7 +425,7 @@ class DiscordBot:
             id,
             gathered.content,
             gathered.before,
-            person_of(person, speaker),
+            person_of(person, speaker, place),
             scope_of(place),
             place.guild,
             agent,
