@@ -186,10 +186,10 @@ class DiscordBot:
         if not self.gate.admits(place, speaker, to_bot=self._is_to_bot(message)):
             return
         self._seen[message.id] = None  # a resumed connection may show it again
-        while len(self._seen) > SEEN_MAX:
+        if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
         self._beginning += 1
-        self._here.spawn(self._answer(message, place, speaker), str(message.id))
+        self._started.spawn(self._answer(message, place, speaker), str(message.id))
 
     async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
         """Answer a message. The answers in a channel begin one after the other."""
@@ -215,7 +215,7 @@ class DiscordBot:
             await self._deliver(begun)
 
     def _is_to_bot(self, message: discord.Message) -> bool:
-        if any(person.id == self.id for person in message.mentions):
+        if self.client.user in message.mentions:
             return True
         replied = message.reference.resolved if message.reference else None
         return isinstance(replied, discord.Message) and replied.author.id == self.id
@@ -296,8 +296,6 @@ class DiscordBot:
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         journals = self.app.journals
-        if id == self._new(message.id) and id not in journals:
-            journals.create(id)  # Discord has just made the id: there is nothing to read
         # What another process has written meanwhile is read by the turn: asking the store here costs a thread.
         journal = await journals.open(id)
         if journal.transcript.engine != chosen.model:
@@ -354,7 +352,7 @@ class DiscordBot:
         """Begin an answer, which must then be delivered."""
         pending = delivery.pending
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
-        while len(self._last) > SEEN_MAX:
+        if len(self._last) > SEEN_MAX:
             self._last.popitem(last=False)
         # Both are written with the turn's job: from then on, a crash loses no answer.
         self.records.keep_soon(pending)
@@ -481,7 +479,12 @@ class DiscordBot:
         if scoping == "auto" and self.gate.is_open(place):
             return await self.conversation_id(place, chosen)
         above = message.reference.message_id if message.reference else None
-        return (await self.records.conversation_of(above) if above else "") or self._new(message.id)
+        if above and (known := await self.records.conversation_of(above)):
+            return known
+        new = self._new(message.id)
+        if new not in self.app.journals:
+            self.app.journals.create(new)  # Discord has just made the id: there is nothing to read
+        return new
 
     def _new(self, message: int | str) -> str:
         """Return the conversation that a message starts; with an empty text, how such ids begin."""

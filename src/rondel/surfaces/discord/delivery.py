@@ -98,7 +98,18 @@ class Delivery:
         try:
             if self._follows:
                 await self._find_posted()
-            await self._follow()
+            while self.fold.state != "over":
+                events = await self._next()
+                self.fold.feed(events)
+                if not self.bot.engine_answered:
+                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
+                self.attend()
+                if self.fold.turn_state in ("waiting", "over") or self._is_due():
+                    await self._show(final=self.fold.turn_state != "working")
+                if self.fold.turn_state == "waiting" and not self._follows:
+                    self._follows, before = True, self._watcher
+                    self._watcher = await self.conversation.watch(before.seq)
+                    before.close()
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
             await self.stop()
@@ -118,23 +129,6 @@ class Delivery:
         if running and (self.view is None or running != self.view.id):
             return await self.conversation.stop(running)
         return self.view is not None and await self.view.stop()
-
-    async def _follow(self) -> None:
-        while True:
-            events = await self._next()
-            self.fold.feed(events)
-            if not self.bot.engine_answered:
-                self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
-            self.attend()
-            if self.fold.state == "over":
-                await self._show(final=True)
-                return
-            if self.fold.turn_state in ("waiting", "over") or self._is_due():
-                await self._show(final=self.fold.turn_state != "working")
-            if self.fold.turn_state == "waiting" and not self._follows:
-                self._follows, before = True, self._watcher
-                self._watcher = await self.conversation.watch(before.seq)
-                before.close()
 
     async def _next(self) -> list[Event]:
         if not self._awaits_text():
@@ -183,8 +177,7 @@ class Delivery:
                 self.bot.typing.start(self.channel, self.channel.id)
             else:
                 self.bot.typing.stop(self.channel.id)
-        notice_s = self.bot.settings.notice_s
-        if notice_s and self.fold.running and self._notice is None:
+        if self.fold.running and self._notice is None and (notice_s := self.bot.settings.notice_s):
             self._notice = self.bot.group.create_task(self._tell_late(notice_s))
 
     def _rest(self) -> None:
