@@ -43,7 +43,7 @@ class Said:
     @property
     def text(self) -> str:
         now = "".join(self.live[index] for index in sorted(self.live))
-        return BETWEEN_ROUNDS.join(text for text in (*self.rounds, now) if text.strip())
+        return BETWEEN_ROUNDS.join((*self.rounds, now) if now.strip() else self.rounds)
 
 
 class Asked:
@@ -187,8 +187,8 @@ class AnswerFold:
             return  # the round after it has this text, too
         said = self._said
         said.live = {}
-        if event.next != "again":
-            said.rounds.append(event.message.text)
+        if event.next != "again" and (text := event.message.text).strip():
+            said.rounds.append(text)
 
     def _job_finished(self, event: JobFinished) -> None:
         started = self.jobs.pop(event.job, None)
