@@ -344,3 +344,24 @@ async def test_settings_in_code_may_be_plain_values_and_win_over_settings_that_a
             await world.say("here")
             assert await world.answers() == ["Arr."]
             assert world.engine.prompts[0].messages[0].text == "You talk like a pirate."
+
+
+async def test_the_client_of_rondel_passes_events_to_every_kind_of_handler():
+    async with loopback() as world, world.running("Hello.", whitelist=[world.general.id]) as bot:
+        client: Any = bot.client
+        heard: list[str] = []
+
+        async def on_message(message: discord.Message) -> None:
+            heard.append("a listener")
+
+        @client.event
+        async def on_socket_event_type(kind: str) -> None:
+            heard.append("a method")
+
+        client.add_listener(on_message)
+        waiting = asyncio.ensure_future(client.wait_for("message", timeout=5))
+        await asyncio.sleep(0)
+        await world.say("Hello?")
+        assert (await waiting).content == "Hello?"
+        assert await world.answers() == ["Hello."]
+    assert set(heard) == {"a listener", "a method"}

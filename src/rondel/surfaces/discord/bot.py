@@ -25,7 +25,6 @@ from ...charge import Scope
 from ...errors import RondelError
 from ...events import Digest
 from ...machine.conversation import Conversation
-from ...machine.journal import Watcher
 from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
@@ -34,7 +33,7 @@ from .context import KEY, Gathered, Gatherer, edited
 from .delivery import FAILED, REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
-from .mapping import open_thread, person_of, place_of, place_of_interaction, scope_of, speaker_of
+from .mapping import open_thread, person_of, place_of, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
 from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet, Rights
@@ -187,21 +186,19 @@ class DiscordBot:
         if not self.gate.admits(place, speaker, to_bot=self._is_to_bot(message)):
             return
         self._seen[message.id] = None  # a resumed connection may show it again
-        while len(self._seen) > SEEN_MAX:
+        if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
         self._beginning += 1
-        self._here.spawn(self._answer(message, place, speaker), str(message.id))
+        self._started.spawn(self._answer(message, place, speaker), str(message.id))
 
     async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
-        if (begun := await self._begun(message, place, speaker)) is not None:
-            await self._deliver(*begun)
-
-    async def _begun(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Delivery, Watcher] | None:
-        """Begin the answer to a message after those that came before it in the channel. None if there is none."""
+        """Answer a message. The answers in a channel begin one after the other."""
         lock = self._locks.setdefault(message.channel.id, asyncio.Lock())
+        begun: Delivery | None = None
         try:
             async with lock:
-                return None if await self._is_prefix_command(message) else await self._handle(message, place, speaker)
+                if not await self._is_prefix_command(message):
+                    begun = await self._handle(message, place, speaker)
         except discord.HTTPException as error:
             log.error("message %s cannot be answered: %s", message.id, error)
         except RondelError as error:
@@ -214,10 +211,11 @@ class DiscordBot:
             self._beginning -= 1
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
-        return None
+        if begun is not None:
+            await self._deliver(begun)
 
     def _is_to_bot(self, message: discord.Message) -> bool:
-        if any(person.id == self.id for person in message.mentions):
+        if self.client.user in message.mentions:
             return True
         replied = message.reference.resolved if message.reference else None
         return isinstance(replied, discord.Message) and replied.author.id == self.id
@@ -245,7 +243,7 @@ class DiscordBot:
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
-            self._follow(*await self._begin(Delivery(self, pending, delivery.channel, self.outlet(delivery.channel))))
+            self._follow(await self._begin(Delivery(self, delivery.conversation, pending, delivery.channel)))
 
     async def on_message_delete(self, message: int) -> None:
         """Stop the answer to a message that was deleted."""
@@ -272,27 +270,24 @@ class DiscordBot:
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    async def _handle(
-        self, message: discord.Message, place: Place, speaker: Speaker
-    ) -> tuple[Delivery, Watcher] | None:
-        outlet = self.outlet(message.channel)
-        if not outlet.may_write:
+    async def _handle(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery | None:
+        may_write, _ = self._rights.of(message.channel)
+        if not may_write:
             await self._tell_denied(message.channel, message.author, "it may not write there")
             return None
         self.typing.start(message.channel, message.channel.id)
         try:
-            pending, channel = await self._prepare(message, place, speaker)
+            delivery = await self._prepare(message, place, speaker)
             if self._is_stopping:
+                pending = delivery.pending
                 self.records.took_part(pending.person.id, pending.conversation)
                 await self.records.keep(pending)
                 return None
-            if channel is not message.channel:
-                outlet = self.outlet(channel)
-            return await self._begin(Delivery(self, pending, channel, outlet))
+            return await self._begin(delivery)
         finally:
             self.typing.stop(message.channel.id)
 
-    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> tuple[Pending, Any]:
+    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery:
         chosen = await self.chosen(place, speaker)
         channel: Any = message.channel
         id = await self._conversation_of(message, place, chosen)
@@ -301,8 +296,6 @@ class DiscordBot:
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         journals = self.app.journals
-        if id == self._new(message.id) and id not in journals:
-            journals.create(id)  # Discord has just made the id: there is nothing to read
         # What another process has written meanwhile is read by the turn: asking the store here costs a thread.
         journal = await journals.open(id)
         if journal.transcript.engine != chosen.model:
@@ -324,7 +317,7 @@ class DiscordBot:
             id,
             gathered.content,
             gathered.before,
-            person_of(message.author, speaker),
+            person_of(message.author, speaker, place),
             scope_of(place),
             place.guild,
             agent,
@@ -332,7 +325,7 @@ class DiscordBot:
             journal.seq,
             gathered.names,
         )
-        return pending, channel
+        return Delivery(self, conversation, pending, channel)
 
     def _with_tasks(self, gathered: Gathered, channel: int, person: int) -> Gathered:
         """Add what else is being worked on in the channel, without what is private to others."""
@@ -355,18 +348,18 @@ class DiscordBot:
         content = msgspec.structs.replace(last, id=original.id, author=last.author or original.author, opaque=opaque)
         return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
 
-    async def _begin(self, delivery: Delivery) -> tuple[Delivery, Watcher]:
+    async def _begin(self, delivery: Delivery) -> Delivery:
         """Begin an answer, which must then be delivered."""
         pending = delivery.pending
         self._last[pending.channel, pending.person.id if pending.is_private else ""] = pending.conversation
-        while len(self._last) > SEEN_MAX:
+        if len(self._last) > SEEN_MAX:
             self._last.popitem(last=False)
         # Both are written with the turn's job: from then on, a crash loses no answer.
         self.records.keep_soon(pending)
         self.records.took_part(pending.person.id, pending.conversation)
-        watcher = await delivery.begin()
+        await delivery.begin()
         self._enter(delivery)
-        return delivery, watcher
+        return delivery
 
     def _enter(self, delivery: Delivery) -> None:
         self.deliveries[delivery.pending.message] = delivery
@@ -374,12 +367,12 @@ class DiscordBot:
         self._shown_last[delivery.pending.conversation] = delivery.is_shown
         delivery.attend()  # at once: the typing indicator continues that of the preparation
 
-    def _follow(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
-        self._here.spawn(self._deliver(delivery, watcher, recovers=recovers), str(delivery.pending.message))
+    def _follow(self, delivery: Delivery) -> None:
+        self._here.spawn(self._deliver(delivery), str(delivery.pending.message))
 
-    async def _deliver(self, delivery: Delivery, watcher: Watcher, *, recovers: bool = False) -> None:
+    async def _deliver(self, delivery: Delivery) -> None:
         try:
-            await delivery.run(watcher, recovers=recovers)
+            await delivery.run()
         except RondelError as error:
             log.error("the answer to message %s cannot be delivered: %s", delivery.pending.message, error)
         except Exception:  # of any kind: an error that leaves this task would end all answers
@@ -403,14 +396,15 @@ class DiscordBot:
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
-        delivery = Delivery(self, pending, channel, self.outlet(channel))
-        watcher = await delivery.begin(recovers=True)
+        conversation = self.app.conversation(pending.conversation, agent=pending.agent)
+        delivery = Delivery(self, conversation, pending, channel)
+        await delivery.begin(recovers=True)
         self._enter(delivery)
-        self._follow(delivery, watcher, recovers=True)
+        self._follow(delivery)
 
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
         """Answer a slash command with a turn. The interaction was deferred."""
-        place, person = place_of_interaction(interaction), interaction.user
+        place, person = place_of(interaction), interaction.user
         speaker = speaker_of(person)
         chosen = await self.chosen(place, speaker)
         private = f"discord-{self.id}-u{place.guild}-{person.id}-private"
@@ -429,7 +423,7 @@ class DiscordBot:
             id,
             gathered.content,
             gathered.before,
-            person_of(person, speaker),
+            person_of(person, speaker, place),
             scope_of(place),
             place.guild,
             agent,
@@ -444,7 +438,7 @@ class DiscordBot:
             return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        self._follow(*await self._begin(Delivery(self, pending, interaction.channel, outlet)))
+        self._follow(await self._begin(Delivery(self, conversation, pending, interaction.channel, outlet)))
 
     # --- settings that change at run time -----------------------------------------------------------------------------
 
@@ -455,9 +449,6 @@ class DiscordBot:
             await self.records.keep_lists(self.gate.whitelist, self.gate.restrict_guilds)
 
     # --- conversations ------------------------------------------------------------------------------------------------
-
-    def conversation(self, pending: Pending) -> Conversation:
-        return self.app.conversation(pending.conversation, agent=pending.agent)
 
     async def chosen(self, place: Place, speaker: Speaker) -> Chosen:
         selected = await self.records.selected(place.parent or place.channel)
@@ -488,7 +479,12 @@ class DiscordBot:
         if scoping == "auto" and self.gate.is_open(place):
             return await self.conversation_id(place, chosen)
         above = message.reference.message_id if message.reference else None
-        return (await self.records.conversation_of(above) if above else "") or self._new(message.id)
+        if above and (known := await self.records.conversation_of(above)):
+            return known
+        new = self._new(message.id)
+        if new not in self.app.journals:
+            self.app.journals.create(new)  # Discord has just made the id: there is nothing to read
+        return new
 
     def _new(self, message: int | str) -> str:
         """Return the conversation that a message starts; with an empty text, how such ids begin."""

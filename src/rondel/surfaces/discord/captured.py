@@ -14,8 +14,9 @@ import discord
 from discord.http import Route
 from discord.webhook.async_ import AsyncWebhookAdapter
 
+from .outlet import NO_PINGS
+
 PRIVATE, V2 = 1 << 6, 1 << 15
-NO_PINGS = {"parse": list[str]()}
 TEXT_CHARS_MAX = 8_000
 MESSAGE, FORM = 4, 9
 COMPONENTS = {2: "Button", 3: "Menu", 5: "User menu", 6: "Role menu", 7: "Mentionable menu", 8: "Channel menu"}

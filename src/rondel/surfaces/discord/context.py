@@ -23,6 +23,7 @@ log = logging.getLogger("rondel.discord")
 IMAGE_BYTES_MAX, IMAGES_MAX = 8_000_000, 4
 TEXT_BYTES_MAX = 200_000
 AROUND_CHARS_MAX = 600  # of each message around
+NO_NAMES = Names()
 KEY = "discord"  # the key of our data in a message's `opaque`
 AROUND = """\
 Recent channel conversation for reference. Only use it if it is directly relevant to the user's question. \
@@ -52,23 +53,24 @@ class Gatherer:
         self._message, self._bot, self._sees_images = message, bot, sees_images
         self._people: dict[int, tuple[int, str, str]] = {}
         self._known = known
+        self._names = NO_NAMES
 
     async def gather(self, *, reply_depth: int, around: int) -> Gathered:
         message = self._message
         known = self._ids() if around or message.reference else set[str]()
-        chain = await self._chain(reply_depth, known)
-        skipped = {message.id, *(above.id for above in chain)}
-        nearby = await self._around(around, skipped, known) if around else []
+        chain = await self._chain(reply_depth, known) if message.reference else []
+        nearby = await self._around(around, chain, known) if around else []
         for seen in (*chain, *nearby, message):
             self._meet(seen)
-        names = Names(self._people.values())
-        before = [await self._as_message(above, names) for above in chain]
+        people = tuple(self._people.values())
+        if len(people) > 1:  # else nobody has the same name
+            self._names = Names(people)
+        before = [await self._as_message(above) for above in chain]
         if nearby:
-            lines = [f"{self._name(seen, names)}: {self._words(seen, names)[:AROUND_CHARS_MAX]}" for seen in nearby]
+            lines = [f"{self._name(seen)}: {self._words(seen)[:AROUND_CHARS_MAX]}" for seen in nearby]
             shown = {KEY: {"around": [seen.id for seen in nearby]}}
             before.insert(0, system(AROUND + "\n".join(lines), id=f"discord-around-{message.id}", opaque=shown))
-        content = await self._as_message(message, names)
-        return Gathered(content, tuple(before), tuple(self._people.values()))
+        return Gathered(await self._as_message(message), tuple(before), people)
 
     def _ids(self) -> set[str]:
         """Return the messages that the conversation has, those that were shown around earlier ones included."""
@@ -91,7 +93,8 @@ class Gatherer:
             above = await _replied_to(above)
         return chain
 
-    async def _around(self, most: int, skipped: set[int], known: set[str]) -> list[discord.Message]:
+    async def _around(self, most: int, chain: list[discord.Message], known: set[str]) -> list[discord.Message]:
+        skipped = {self._message.id, *(above.id for above in chain)}
         found: list[discord.Message] = []
         try:
             async for message in self._message.channel.history(limit=most * 2, before=self._message):
@@ -110,12 +113,12 @@ class Gatherer:
             if person.id != self._bot:
                 self._people[person.id] = (person.id, person.display_name, person.name)
 
-    async def _as_message(self, message: discord.Message, names: Names) -> Message:
-        words = self._words(message, names)
+    async def _as_message(self, message: discord.Message) -> Message:
+        words = self._words(message)
         if message.author.id == self._bot:
             return Message("assistant", (Text(words),), id=message_id(message.id))
         if message.guild is not None:
-            words = f"{self._name(message, names)}: {words}"
+            words = f"{self._name(message)}: {words}"
         parts: list[Text | Media] = [Text(words)]
         for attachment in message.attachments[:10]:
             parts.append(await self._attached(attachment, sum(isinstance(part, Media) for part in parts)))
@@ -123,14 +126,14 @@ class Gatherer:
         author = str(message.author.id)
         return Message("user", tuple(parts), id=message_id(message.id), author=author, opaque={KEY: where})
 
-    def _name(self, message: discord.Message, names: Names) -> str:
-        return names.label(message.author.id, message.author.display_name).replace(":", " ")
+    def _name(self, message: discord.Message) -> str:
+        return self._names.label(message.author.id, message.author.display_name).replace(":", " ")
 
-    def _words(self, message: discord.Message, names: Names) -> str:
+    def _words(self, message: discord.Message) -> str:
         text = text_of(message).strip()
         if "<" in text:  # every mention and every emoji begins with it
             text = re.sub(rf"<@!?{self._bot}>[ \t]?", "", text)
-            text = readable(text, lambda kind, id: _name_of(message, names, kind, id)).strip()
+            text = readable(text, lambda kind, id: _name_of(message, self._names, kind, id)).strip()
         if not text and message.embeds:
             text = "\n".join(filter(None, (embed.title or embed.description for embed in message.embeds)))
         if not text and not message.attachments:

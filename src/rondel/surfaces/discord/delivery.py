@@ -43,17 +43,20 @@ STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 
 
 class Delivery:
-    def __init__(self, bot: DiscordBot, pending: Pending, channel: Any, outlet: Outlet) -> None:
-        self.bot, self.pending, self.channel = bot, pending, channel
+    _watcher: Watcher  # since it has begun
+
+    def __init__(
+        self, bot: DiscordBot, conversation: Conversation, pending: Pending, channel: Any, outlet: Outlet | None = None
+    ) -> None:
+        self.bot, self.conversation, self.pending, self.channel = bot, conversation, pending, channel
         self.started_at = bot.app.clock.now()
-        self.conversation: Conversation = bot.conversation(pending)
         self.fold = AnswerFold(pending.content.id, report_jobs=bot.settings.report_jobs)
         self.view: TurnView | None = None
         self.before: asyncio.Event | None = None
         """Set when the answer before this one in the conversation is shown: answers keep the order of their turns."""
         self.is_shown = asyncio.Event()
-        self._outlet = outlet
-        self._shown: dict[str, list[str]] = {}  # what each message of a piece shows
+        self._outlet = outlet or bot.outlet(channel)
+        self._shown: dict[int, str] = {}  # what each message shows
         self._texts: dict[str, str] = {}  # the text that each piece shows
         self._found: list[tuple[int, int, str]] = []
         """Messages of this answer that were posted and not recorded: id, what it replies to, text."""
@@ -64,7 +67,7 @@ class Delivery:
 
     # --- the answer's life --------------------------------------------------------------------------------------------
 
-    async def begin(self, *, recovers: bool = False) -> Watcher:
+    async def begin(self, *, recovers: bool = False) -> None:
         """Send the message, or find it sent. Watch from the position that was known before.
 
         A turn that begins here runs here, so other processes are only watched after a crash and while a question waits:
@@ -73,25 +76,40 @@ class Delivery:
         """
         pending = self.pending
         if recovers:
-            watcher = await self.conversation.watch(pending.seq)
+            self._watcher = await self.conversation.watch(pending.seq)
         else:
-            watcher = (await self.bot.app.journals.open(pending.conversation)).watch(pending.seq, pieces=False)
+            journal = await self.bot.app.journals.open(pending.conversation)
+            self._watcher = journal.watch(pending.seq, pieces=False)
         self._follows = recovers
         try:
             self.view = await self.conversation.send(
-                pending.content, person=pending.person, scope=pending.scope, before=pending.before, watcher=watcher
+                pending.content,
+                person=pending.person,
+                scope=pending.scope,
+                before=pending.before,
+                watcher=self._watcher,
             )
         except BaseException:
-            watcher.close()
+            self._watcher.close()
             raise
         self.fold.expect(self.view.id)
-        return watcher
 
-    async def run(self, watcher: Watcher, *, recovers: bool = False) -> None:
+    async def run(self) -> None:
         try:
-            if recovers:
+            if self._follows:
                 await self._find_posted()
-            await self._follow(watcher)
+            while self.fold.state != "over":
+                events = await self._next()
+                self.fold.feed(events)
+                if not self.bot.engine_answered:
+                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
+                self.attend()
+                if self.fold.turn_state in ("waiting", "over") or self._is_due():
+                    await self._show(final=self.fold.turn_state != "working")
+                if self.fold.turn_state == "waiting" and not self._follows:
+                    self._follows, before = True, self._watcher
+                    self._watcher = await self.conversation.watch(before.seq)
+                    before.close()
         except Gone as error:
             log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
             await self.stop()
@@ -112,33 +130,12 @@ class Delivery:
             return await self.conversation.stop(running)
         return self.view is not None and await self.view.stop()
 
-    async def _follow(self, watcher: Watcher) -> None:
-        try:
-            while True:
-                events = await self._next(watcher)
-                for event in events:
-                    self.fold.feed(event)
-                if not self.bot.engine_answered:
-                    self.bot.engine_answered = any(isinstance(event, RoundFinished) for event in events)
-                self.attend()
-                if self.fold.state == "over":
-                    await self._show(final=True)
-                    return
-                if self.fold.turn_state in ("waiting", "over") or self._is_due():
-                    await self._show(final=self.fold.turn_state != "working")
-                if self.fold.turn_state == "waiting" and not self._follows:
-                    self._follows, before = True, watcher
-                    watcher = await self.conversation.watch(before.seq)
-                    before.close()
-        finally:
-            watcher.close()
-
-    async def _next(self, watcher: Watcher) -> list[Event]:
+    async def _next(self) -> list[Event]:
         if not self._awaits_text():
-            return await watcher.events()
+            return await self._watcher.events()
         try:
             async with asyncio.timeout_at(self._due_at):
-                return await watcher.events()
+                return await self._watcher.events()
         except TimeoutError:
             self._read_so_far()
             return []
@@ -155,8 +152,7 @@ class Delivery:
 
     def _read_so_far(self) -> None:
         if not self._follows:
-            for delta in self.conversation.reply_so_far():
-                self.fold.feed(delta)
+            self.fold.feed(self.conversation.reply_so_far())
         if not self._has_news():
             wait_s = self.bot.pace.wait_s(self.channel.id) if self._texts else FIRST_S
             self._due_at = asyncio.get_running_loop().time() + wait_s
@@ -181,11 +177,11 @@ class Delivery:
                 self.bot.typing.start(self.channel, self.channel.id)
             else:
                 self.bot.typing.stop(self.channel.id)
-        notice_s = self.bot.settings.notice_s
-        if notice_s and self.fold.running and self._notice is None:
+        if self.fold.running and self._notice is None and (notice_s := self.bot.settings.notice_s):
             self._notice = self.bot.group.create_task(self._tell_late(notice_s))
 
     def _rest(self) -> None:
+        self._watcher.close()
         self.is_shown.set()
         if self._is_typing:
             self._is_typing = False
@@ -204,7 +200,7 @@ class Delivery:
         if NOTICE not in self.pending.posted:
             try:
                 await self._post(
-                    NOTICE, 0, f"Hang tight, I'm working on {self.subject}. I'll report back once it's ready."
+                    NOTICE, f"Hang tight, I'm working on {self.subject}. I'll report back once it's ready."
                 )
             except (Gone, Denied, discord.HTTPException) as error:
                 log.info("no notice in channel %s: %s", self.pending.channel, error)
@@ -227,27 +223,24 @@ class Delivery:
     async def _show(self, *, final: bool) -> None:
         self._is_showing = True
         try:
-            await self._show_all(final=final)
+            if self.before is not None:
+                await self.before.wait()
+                self.before = None
+            for index, piece in enumerate(list(self.fold.pieces)):
+                key = str(index)
+                match piece:
+                    case Said():
+                        await self._show_said(key, piece, final=final)
+                    case Asked():
+                        await self.bot.questions.show(self, key, piece)
+                    case Reported():
+                        if key not in self.pending.posted:
+                            await self._show_parts(key, chunks(await self.bot.report(self, piece.digest)))
+                    case Drawn():
+                        if key not in self.pending.posted:
+                            await self._show_picture(key, piece)
         finally:
             self._is_showing = False
-
-    async def _show_all(self, *, final: bool) -> None:
-        if self.before is not None:
-            await self.before.wait()
-            self.before = None
-        for index, piece in enumerate(list(self.fold.pieces)):
-            key = str(index)
-            match piece:
-                case Said():
-                    await self._show_said(key, piece, final=final)
-                case Asked():
-                    await self.bot.questions.show(self, key, piece)
-                case Reported():
-                    if key not in self.pending.posted:
-                        await self._show_parts(key, chunks(await self.bot.report(self, piece.digest)))
-                case Drawn():
-                    if key not in self.pending.posted:
-                        await self._show_picture(key, piece)
         if final:
             self.is_shown.set()
             self._due_at = 0.0
@@ -283,10 +276,10 @@ class Delivery:
         picture = piece.picture
         name = image_name(picture.name.rpartition(".")[0], picture.mime)
         if len(picture.data) > FILE_BYTES_MAX:
-            await self._post(key, 0, f"*{name} is too large for Discord.*")
+            await self._post(key, f"*{name} is too large for Discord.*")
         else:
             file = discord.File(io.BytesIO(picture.data), name)
-            await self._post(key, 0, f"*{name}*", Extras(files=(file,)))
+            await self._post(key, f"*{name}*", Extras(files=(file,)))
 
     def _text(self, piece: Said) -> str:
         return piece.text.removeprefix(f"{self.bot.name}: ")
@@ -310,53 +303,46 @@ class Delivery:
             log.error("message %s: %s", self.pending.message, error, exc_info=error.__cause__)
             return ChatReply(FAILED)
 
-    async def _show_parts(self, key: str, parts: list[str], extras: Extras | None = None) -> None:
-        shown = self._shown.setdefault(key, [])
-        for index, part in enumerate(parts):
-            await self._put(key, index, part, extras if index == 0 else None)
-        for id in self.pending.posted.get(key, ())[len(parts) :]:
-            await self._outlet.delete(id)
-        if len(self.pending.posted.get(key, ())) > len(parts):
-            await self._keep(posted={**self.pending.posted, key: self.pending.posted[key][: len(parts)]})
-            del shown[len(parts) :]
-
-    async def _put(
-        self, key: str, index: int, text: str, extras: Extras | None = None, *, outlet: Outlet | None = None
+    async def _show_parts(
+        self, key: str, parts: list[str], extras: Extras | None = None, *, outlet: Outlet | None = None
     ) -> None:
-        """Make message `index` of a piece show this text: post it, edit it, or leave it as it is."""
-        shown, posted = self._shown.setdefault(key, []), self.pending.posted.get(key, ())
-        if index >= len(posted):
-            await self._post(key, index, text, extras, outlet=outlet)
-        elif index >= len(shown) or shown[index] != text or extras is not None:
-            await (outlet or self._outlet).edit(posted[index], text, extras)
-            shown[index:] = [text, *shown[index + 1 :]]
+        """Make the messages of a piece show these parts: post, edit or delete them, or leave them as they are."""
+        posted, outlet = self.pending.posted.get(key, ()), outlet or self._outlet
+        for index, part in enumerate(parts):
+            if index >= len(posted):
+                await self._post(key, part, extras, outlet=outlet)
+            elif self._shown.get(posted[index]) != part or extras is not None:
+                await outlet.edit(posted[index], part, extras)
+                self._shown[posted[index]] = part
+            extras = None  # the first message has them
+        if len(posted) > len(parts):
+            for id in posted[len(parts) :]:
+                await outlet.delete(id)
+            await self._keep(posted={**self.pending.posted, key: posted[: len(parts)]})
 
-    async def _post(
-        self, key: str, index: int, text: str, extras: Extras | None = None, *, outlet: Outlet | None = None
-    ) -> int:
-        posted, shown = self.pending.posted.get(key, ()), self._shown.setdefault(key, [])
+    async def _post(self, key: str, text: str, extras: Extras | None = None, *, outlet: Outlet | None = None) -> None:
+        """Post the next message of a piece."""
+        posted, outlet = self.pending.posted.get(key, ()), outlet or self._outlet
         reply_to = posted[-1] if posted else 0 if self.pending.is_command else self.pending.message
-        target = outlet or self._outlet
-        nonce = f"{self.pending.message:x}.{key[:4]}.{index}"
+        nonce = f"{self.pending.message:x}.{key[:4]}.{len(posted)}"
         found = self._take_found(reply_to, text)
-        id, there = found or await target.post(text, nonce=nonce, reply_to=reply_to, extras=extras)
+        id, there = found or await outlet.post(text, nonce=nonce, reply_to=reply_to, extras=extras)
         if there != text and there.strip() != text.strip():
-            await target.edit(id, text, extras)  # it was posted before a crash, with less text
-        shown[index:] = [text]
-        self.pending = msgspec.structs.replace(self.pending, posted={**self.pending.posted, key: (*posted[:index], id)})
+            await outlet.edit(id, text, extras)  # it was posted before a crash, with less text
+        self._shown[id] = text
+        self.pending = msgspec.structs.replace(self.pending, posted={**self.pending.posted, key: (*posted, id)})
         # If nothing more will be said, the record is removed in a moment. If a crash loses it, the message is found.
         if self.fold.state != "over":
             self.bot.records.keep_soon(self.pending)
         self.bot.remember(id, self.pending.conversation)
-        return id
 
     async def show_card(self, key: str, text: str, shown: Extras) -> None:
         """Show a card that says this text, in the place of the one that a piece has."""
         if key not in self.pending.posted:
-            await self._post(key, 0, text, shown)
-        elif self._shown.get(key) != [text]:
-            await self._outlet.edit(self.pending.posted[key][0], text, shown)
-            self._shown[key] = [text]
+            await self._post(key, text, shown)
+        elif self._shown.get(id := self.pending.posted[key][0]) != text:
+            await self._outlet.edit(id, text, shown)
+            self._shown[id] = text
 
     # --- long answers -------------------------------------------------------------------------------------------------
 
@@ -368,9 +354,7 @@ class Delivery:
     async def _show_thread(self, key: str, parts: list[str]) -> None:
         await self._show_parts(key, parts[:1])
         thread = await self._thread(self.pending.posted[key][0], parts[0])
-        outlet = self.bot.outlet(thread)
-        for index, part in enumerate(parts[1:]):
-            await self._put(f"{key}t", index, part, outlet=outlet)
+        await self._show_parts(f"{key}t", parts[1:], outlet=self.bot.outlet(thread))
 
     async def _thread(self, message: int, text: str) -> Any:
         if self.pending.thread and (known := await self.bot.channel(self.pending.thread)) is not None:

@@ -6,7 +6,7 @@ program counter here, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Literal, TypeAlias
 
 from ...events import (
@@ -43,7 +43,7 @@ class Said:
     @property
     def text(self) -> str:
         now = "".join(self.live[index] for index in sorted(self.live))
-        return BETWEEN_ROUNDS.join(text for text in (*self.rounds, now) if text.strip())
+        return BETWEEN_ROUNDS.join((*self.rounds, now) if now.strip() else self.rounds)
 
 
 class Asked:
@@ -108,10 +108,11 @@ class AnswerFold:
         """Whether text of a reply that has not ended may be there."""
         return self._is_own and self._last is not None and bool(self._last.live)
 
-    def feed(self, event: Event) -> None:
-        handlers = self._own_handlers if self._is_own else self._handlers
-        if (handler := handlers.get(type(event))) is not None:
-            handler(self, event)
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            handlers = self._own_handlers if self._is_own else self._handlers
+            if (handler := handlers.get(type(event))) is not None:
+                handler(self, event)
 
     def _turn_started(self, event: TurnStarted) -> None:
         self._current, self._is_own = event.turn, event.turn in self._turns
@@ -186,8 +187,8 @@ class AnswerFold:
             return  # the round after it has this text, too
         said = self._said
         said.live = {}
-        if event.next != "again":
-            said.rounds.append(event.message.text)
+        if event.next != "again" and (text := event.message.text).strip():
+            said.rounds.append(text)
 
     def _job_finished(self, event: JobFinished) -> None:
         started = self.jobs.pop(event.job, None)

@@ -60,6 +60,7 @@ class Gate:
 
     def __init__(self, settings: DiscordSettings) -> None:
         self._settings = settings
+        self._default = Chosen(agent=settings.agent, conversation=settings.conversation)
         self._whitelist: dict[int, None] = {}
         self._restrict: dict[int, int] = {}  # the server for which each counts; 0 for all
         self.replace_lists(settings.whitelist, {int(id): 0 for id in settings.restrict})
@@ -136,7 +137,7 @@ class Gate:
 
     def choose(self, place: Place, speaker: Speaker, selected: Chosen | None = None) -> Chosen:
         """Return what applies: the settings, then the matching rules in order, then what people selected here."""
-        chosen = Chosen(agent=self._settings.agent, conversation=self._settings.conversation)
+        chosen = self._default
         for rule in self._settings.rules:
             if _matches(rule, place, speaker):
                 chosen = chosen.under(rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import discord
 
@@ -15,15 +15,8 @@ from .mentions import tidy_name
 log = logging.getLogger("rondel.discord")
 
 
-def place_of(message: discord.Message) -> Place:
-    return place_in(message.guild, message.channel)
-
-
-def place_of_interaction(interaction: discord.Interaction[Any]) -> Place:
-    return place_in(interaction.guild, interaction.channel)
-
-
-def place_in(guild: discord.Guild | None, channel: Any) -> Place:
+def place_of(said: discord.Message | discord.Interaction[Any]) -> Place:
+    guild, channel = said.guild, cast(Any, said.channel)
     is_thread = isinstance(channel, discord.Thread)
     return Place(guild.id if guild else 0, channel.id, channel.parent_id if is_thread else 0, is_thread)
 
@@ -32,9 +25,9 @@ def speaker_of(person: discord.User | discord.Member) -> Speaker:
     return Speaker(person.id, tuple(role.id for role in getattr(person, "roles", ())), person.bot)
 
 
-def person_of(person: discord.User | discord.Member, speaker: Speaker) -> Person:
-    everyone = person.guild.id if isinstance(person, discord.Member) else 0  # the role that all members have
-    roles = tuple(str(role) for role in speaker.roles if role != everyone)
+def person_of(person: discord.User | discord.Member, speaker: Speaker, place: Place) -> Person:
+    # The role that all members have has the id of the server.
+    roles = tuple(str(role) for role in speaker.roles if role != place.guild)
     return Person(str(person.id), tidy_name(person.display_name), roles, "discord")
 
 

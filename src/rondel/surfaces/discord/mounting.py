@@ -63,14 +63,17 @@ class RondelClient(commands.AutoShardedBot):
                 raise ConfigError(f"the extension {name!r} cannot be loaded: {error}") from error
 
     def dispatch(self, event_name: str, /, *args: Any, **kwargs: Any) -> None:
+        handler = f"on_{event_name}"
         if event_name == "message" and self.hear is not None:
             try:
                 self.hear(*args)
             except Exception:  # of any kind: an error that leaves this would end the connection
                 log.exception("a message cannot be heard")
-            if not (self.extra_events.get("on_message") or self._listeners.get("message")):
-                return
-        super().dispatch(event_name, *args, **kwargs)
+        elif hasattr(self, handler):
+            return super().dispatch(event_name, *args, **kwargs)
+        # Without a listener there is nothing to do: discord.py makes an event of everything that it receives.
+        if handler in self.extra_events or event_name in self._listeners:  # pyright: ignore[reportUnknownMemberType]
+            super().dispatch(event_name, *args, **kwargs)
 
     async def on_message(self, message: discord.Message, /) -> None:
         """No message is a command: the surface hears them all."""

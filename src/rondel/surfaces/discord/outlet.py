@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import aiohttp
 import discord
@@ -22,10 +22,12 @@ from .pending import CHANNELS_MAX
 log = logging.getLogger("rondel.discord")
 
 NOBODY = discord.AllowedMentions.none()
+NO_PINGS = NOBODY.to_dict()  # as Discord gets it
 UNKNOWN_WEBHOOK, INVALID_TOKEN = 10015, 50027  # of a slash command that came long ago
 RETRY_S_MAX = 60.0
 GRANTED_S = 5.0
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Gone(Exception):
@@ -98,44 +100,34 @@ class ChannelOutlet:
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
         if reply_to and not self._rights.of(self.channel)[1]:
             reply_to = 0
-        if extras is None:
-            return await self._post_text(text, nonce, reply_to)
+        if extras is not None:
+            return await self._post_extras(text, extras, nonce, reply_to)
+        # Only text, as nearly all are: `channel.send` would make a `discord.Message` of it, and another one of what it
+        # replies to: a tenth of what the request costs.
+        channel = self.channel.id
+        body: dict[str, Any] = {"content": text, "nonce": nonce, "enforce_nonce": True, "allowed_mentions": NO_PINGS}
+        if reply_to:
+            body["message_reference"] = {"message_id": reply_to, "channel_id": channel, "fail_if_not_exists": False}
+        route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel)
+        sent = await _tried(self._http.request, route, json=body)
+        return int(sent["id"]), sent["content"]
+
+    async def _post_extras(self, text: str, extras: Extras, nonce: str, reply_to: int) -> tuple[int, str]:
         given = extras.fields(text)
         if reply_to:
             given["reference"] = discord.MessageReference(
                 message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
             )
         # discord.py sends the nonce with `enforce_nonce`: a second message with it is the first one.
-        sent = await _tried(lambda: self.channel.send(nonce=nonce, allowed_mentions=NOBODY, **given))
+        sent = await _tried(self.channel.send, nonce=nonce, allowed_mentions=NOBODY, **given)
         return sent.id, text_of(sent)
-
-    async def _post_text(self, text: str, nonce: str, reply_to: int) -> tuple[int, str]:
-        """Post a message that is only text, as nearly all are. `channel.send` would make a `discord.Message` of it, and
-        another one of what it replies to: a tenth of what the request costs."""
-        channel = self.channel.id
-        body: dict[str, Any] = {
-            "content": text,
-            "nonce": nonce,
-            "enforce_nonce": True,
-            "allowed_mentions": NOBODY.to_dict(),
-        }
-        if reply_to:
-            body["message_reference"] = {"message_id": reply_to, "channel_id": channel, "fail_if_not_exists": False}
-        route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel)
-        sent = await _tried(lambda: self._http.request(route, json=body))
-        return int(sent["id"]), sent["content"]
-
-    @property
-    def may_write(self) -> bool:
-        return self._rights.of(self.channel)[0]
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
-        await _edited(lambda: found.edit(allowed_mentions=NOBODY, **_edit_fields(text, extras)))
+        await _edited(found.edit, allowed_mentions=NOBODY, **_edit_fields(text, extras))
 
     async def delete(self, message: int) -> None:
-        found = self.channel.get_partial_message(message)
-        await _edited(lambda: found.delete())
+        await _edited(self.channel.get_partial_message(message).delete)
 
 
 class CommandOutlet:
@@ -164,12 +156,12 @@ class CommandOutlet:
     async def _post(self, text: str, extras: Extras | None) -> tuple[int, str]:
         if not self._first:
             fields = _edit_fields(text, extras)
-            sent = await _tried(lambda: self._interaction.edit_original_response(allowed_mentions=NOBODY, **fields))
+            sent = await _tried(self._interaction.edit_original_response, allowed_mentions=NOBODY, **fields)
             self._first = sent.id
             return sent.id, text
         given = _fields(text, extras) | {"ephemeral": self._is_private}
         followup: Any = self._interaction.followup
-        sent = await _tried(lambda: followup.send(allowed_mentions=NOBODY, wait=True, **given))
+        sent = await _tried(followup.send, allowed_mentions=NOBODY, wait=True, **given)
         return sent.id, text
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
@@ -187,14 +179,14 @@ class CommandOutlet:
     async def _edit(self, message: int, text: str, extras: Extras | None) -> None:
         fields, answer = _edit_fields(text, extras), self._interaction
         if message == self._first:
-            await _edited(lambda: answer.edit_original_response(allowed_mentions=NOBODY, **fields))
+            await _edited(answer.edit_original_response, allowed_mentions=NOBODY, **fields)
         else:
-            await _edited(lambda: answer.followup.edit_message(message, allowed_mentions=NOBODY, **fields))
+            await _edited(answer.followup.edit_message, message, allowed_mentions=NOBODY, **fields)
 
     async def delete(self, message: int) -> None:
         if self._outlet is None:
             try:
-                return await _edited(lambda: self._interaction.followup.delete_message(message))
+                return await _edited(self._interaction.followup.delete_message, message)
             except Expired:
                 self._outlet = await self._late()
         if not self._is_private or message in self._moved:
@@ -212,12 +204,12 @@ def _edit_fields(text: str, extras: Extras | None) -> dict[str, Any]:
     return given
 
 
-async def _tried(call: Callable[[], Awaitable[T]]) -> T:
+async def _tried(call: Callable[P, Awaitable[T]], *given: P.args, **named: P.kwargs) -> T:
     """Call until it succeeds: Discord may be down for a while, and an answer must not be lost for that."""
     wait_s = 1.0
     while True:
         try:
-            return await call()
+            return await call(*given, **named)
         except discord.NotFound as error:
             raise (Expired if error.code == UNKNOWN_WEBHOOK else Gone)(str(error)) from error
         except discord.Forbidden as error:
@@ -232,10 +224,10 @@ async def _tried(call: Callable[[], Awaitable[T]]) -> T:
         wait_s = min(wait_s * 2, RETRY_S_MAX)
 
 
-async def _edited(call: Callable[[], Awaitable[object]]) -> None:
+async def _edited(call: Callable[P, Awaitable[object]], *given: P.args, **named: P.kwargs) -> None:
     """Edit or delete a message. One that somebody has deleted stays deleted."""
     try:
-        await _tried(call)
+        await _tried(call, *given, **named)
     except Gone as error:
         cause = error.__cause__
         if not (isinstance(cause, discord.NotFound) and cause.code == 10008):

@@ -20,7 +20,7 @@ from ...trace.redact import without_secrets
 from ..views import jobs_table
 from .chunks import LIMIT, chunks
 from .gate import Gate
-from .mapping import person_of, place_of_interaction, scope_of, speaker_of
+from .mapping import person_of, place_of, scope_of, speaker_of
 from .outlet import NOBODY
 from .pending import Selected
 from .usage import By, UsagePage
@@ -78,7 +78,7 @@ def _refusal(permission: str) -> str:
 
 async def _admitted(bot: DiscordBot, interaction: Interaction) -> bool:
     """Return whether the bot answers this person here; says so if it does not."""
-    admits = bot.gate.admits(place_of_interaction(interaction), speaker_of(interaction.user), to_bot=True)
+    admits = bot.gate.admits(place_of(interaction), speaker_of(interaction.user), to_bot=True)
     if not admits:
         await _answer(interaction, "I do not answer in this channel.")
     return admits
@@ -111,8 +111,9 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
         if not await _admitted(bot, interaction):
             return
         await interaction.response.defer(thinking=True)
-        person = person_of(interaction.user, speaker_of(interaction.user))
-        scope = scope_of(place_of_interaction(interaction))
+        place = place_of(interaction)
+        person = person_of(interaction.user, speaker_of(interaction.user), place)
+        scope = scope_of(place)
         scope = msgspec.structs.replace(scope, person=person.id, roles=person.roles)
         try:
             (picture, *_) = (await images.make(ImageRequest(prompt), scope)).images
@@ -138,7 +139,7 @@ def _add_stop(group: app_commands.Group, bot: DiscordBot) -> None:
 def _add_reset(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="reset", description="Start a new conversation in this channel")
     async def reset(interaction: Interaction) -> None:
-        await bot.reset(place_of_interaction(interaction), interaction.user)
+        await bot.reset(place_of(interaction), interaction.user)
         await _answer(interaction, "I have forgotten what was said here: the next message starts a new conversation.")
 
 
@@ -146,13 +147,13 @@ def _add_reset(group: app_commands.Group, bot: DiscordBot) -> None:
 
 
 async def _select(bot: DiscordBot, interaction: Interaction, **changes: str) -> None:
-    place = place_of_interaction(interaction)
+    place = place_of(interaction)
     channel = place.parent or place.channel
     await bot.records.select(channel, msgspec.structs.replace(await bot.records.selected(channel), **changes))
 
 
 async def _selected(bot: DiscordBot, interaction: Interaction) -> Selected:
-    place = place_of_interaction(interaction)
+    place = place_of(interaction)
     return await bot.records.selected(place.parent or place.channel)
 
 
@@ -171,7 +172,7 @@ def _add_model(group: app_commands.Group, bot: DiscordBot) -> None:
     @app_commands.describe(name="provider:model; 'default' for the agent's own")
     async def model(interaction: Interaction, name: str = "") -> None:
         async def work() -> str:
-            place = place_of_interaction(interaction)
+            place = place_of(interaction)
             chosen = await bot.chosen(place, speaker_of(interaction.user))
             agent = bot.modes.agent_of(chosen)
             if not name:
@@ -190,7 +191,7 @@ def _add_agent(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="agent", description="Show who answers here, or choose another agent")
     async def agent(interaction: Interaction, name: str = "") -> None:
         async def work() -> str:
-            place = place_of_interaction(interaction)
+            place = place_of(interaction)
             chosen = await bot.chosen(place, speaker_of(interaction.user))
             if not name:
                 agents = [(one.name, one.description) for one in bot.app.registry.agents]
@@ -258,7 +259,7 @@ def _add_trace(group: app_commands.Group, bot: DiscordBot) -> None:
         if not _may(interaction, "manage_guild"):
             await _answer(interaction, _refusal("Manage Server"))
             return
-        id = await bot.last_conversation(place_of_interaction(interaction), interaction.user)
+        id = await bot.last_conversation(place_of(interaction), interaction.user)
         if await bot.app.store.info(id) is None:
             await _answer(interaction, "Nothing was said here yet.")
             return
@@ -272,7 +273,7 @@ def _add_jobs(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="jobs", description="List what runs in the background here")
     async def jobs(interaction: Interaction) -> None:
         async def work() -> str:
-            place = place_of_interaction(interaction)
+            place = place_of(interaction)
             id = await bot.last_conversation(place, interaction.user)
             table = jobs_table(await bot.app.background.jobs(id), await bot.app.timetable.schedules(id))
             tasks = bot.task_lines(place.channel, interaction.user.id)

@@ -92,8 +92,7 @@ class Talk:
             fold, told = AnswerFold(last.id, report_jobs=False), 0
             fold.expect(view.id)
             while fold.state not in ("over", "waiting"):
-                for event in await watcher.events():
-                    fold.feed(event)
+                fold.feed(await watcher.events())
                 ended = [piece for piece in fold.pieces if isinstance(piece, Said) and piece.end is not None]
                 for piece in ended[told:]:
                     told += 1
