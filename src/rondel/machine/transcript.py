@@ -93,18 +93,15 @@ class TurnStart(Value, frozen=True):
     old_facts: Mapping[str, Any]
 
 
-class OpenCall:
+class OpenCall(msgspec.Struct, eq=False):
     """A call of the newest round, and its state."""
 
-    __slots__ = ("answers", "call", "index", "question", "result", "started")
-
-    def __init__(self, call: ToolCall, index: int) -> None:
-        self.call = call
-        self.index = index
-        self.started = False
-        self.question: Question | None = None
-        self.answers: dict[str, Answer] = {}
-        self.result: ToolResult | None = None
+    call: ToolCall
+    index: int
+    started: bool = False
+    question: Question | None = None
+    answers: dict[str, Answer] = {}
+    result: ToolResult | None = None
 
 
 def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tuple[TurnFinished, Transcript] | None:
