@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from .services import Services
 
 
-T = TypeVar("T")
-
-_MESSAGES = tuple[Message, ...]
 SAID_MEANWHILE = "something else was said here meanwhile, so nothing was undone; look at it and try again"
 
 
@@ -42,6 +39,21 @@ class Undo(Value, frozen=True):
     turn: str
     last: str
     by: str = ""
+
+
+class TurnPayload(Value, frozen=True):
+    """The payload of a turn's job, which is plain data if the job was read from the store. `TurnRunner.start` says what
+    the fields mean."""
+
+    turn: str
+    agent: str
+    message: Message | None = None
+    named: str | None = None
+    answer: Answer | None = None
+    scope: Scope | None = None
+    person: Person | None = None
+    undo: Undo | None = None
+    before: tuple[Message, ...] | None = None
 
 
 class TurnEnd(NamedTuple):
@@ -88,11 +100,8 @@ class TurnRunner:
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
-        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
-        payload: dict[str, Any] = {"turn": turn, "agent": agent}
-        payload |= {name: value for name, value in given.items() if value is not None}
-        if before:
-            payload["before"] = tuple(before)
+        given = TurnPayload(turn, agent, message, named, answer, scope, person, undo, tuple(before) or None)
+        payload = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not None}
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
         submitted = await self._services.runtime.submit(job)
         if again and submitted:
@@ -250,37 +259,36 @@ class TurnRunner:
         Returns None if nothing is left to do: the turn has ended and a crash left its job, or an earlier turn has
         answered its message. Then the result is that of the earlier turn.
         """
-        services = self._services
-        id, agent = job.payload["turn"], job.payload["agent"]
-        message = _given(job, "message", Message)
+        services, given = self._services, msgspec.convert(job.payload, TurnPayload)
+        id, agent, message, undo, answer = given.turn, given.agent, given.message, given.undo, given.answer
         journal = await services.journals.open(job.key)
         if journal.seq != await services.store.last_seq(job.key):
             journal = await services.journals.current(job.key)
         transcript = journal.transcript
-        undo = _given(job, "undo", Undo)
         if undo is not None and undo.turn not in transcript.undone and transcript.turn != id:
             if transcript.turn != undo.last:
                 self._fail(job.key, id, agent, RondelError(SAID_MEANWHILE))
                 return None
             await self.undo(journal, undo, wait=False)
-        if "named" in job.payload:
-            agent = self.who_answers(transcript, job.payload["named"])
+        if given.named is not None:
+            agent = self.who_answers(transcript, given.named)
         agent = services.registry.agent(agent).name
         if transcript.jobs:
             await services.background.take_up(job.key)
-        answer = _given(job, "answer", Answer)
         if answer is not None and any(question.id == answer.question_id for question in transcript.questions):
             await journal.append(QuestionAnswered(answer))
         if _has_ended(transcript, id, message):
             await self._end_again(journal, id, agent, message)
             return None
-        scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
-        engine, settings = transcript.engine, transcript.settings
-        resolved = services.registry.resolve(agent, engine, settings) if engine or settings else None
-        before = _given(job, "before", _MESSAGES) or ()
-        messages = (*before, message) if message else before
         return Turn(
-            services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person
+            services,
+            journal,
+            id=id,
+            agent=agent,
+            messages=(*(given.before or ()), *((message,) if message else ())),
+            resolved=services.registry.resolve(agent, transcript.engine, transcript.settings),
+            scope=given.scope,
+            person=given.person,
         )
 
     async def _end_again(self, journal: Journal, id: str, agent: str, message: Message | None) -> None:
@@ -358,11 +366,6 @@ class TurnRunner:
             if question.id == job.payload["question"]:
                 answer = Answer(question.id, question.default, by="deadline")
                 await self.answer(conversation, answer, agent=job.payload["agent"])
-
-
-def _given(job: Job, name: str, kind: type[T]) -> T | None:
-    """Return a value of a job's payload, which is plain data if the job was read from the store."""
-    return msgspec.convert(job.payload[name], kind) if name in job.payload else None
 
 
 def _has_ended(transcript: Transcript, turn: str, message: Message | None) -> bool:
