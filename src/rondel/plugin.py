@@ -183,7 +183,7 @@ class Chain:
         left_out: list[int] = []
         for plugin in self._conditional:
             try:
-                if type(applies := plugin.applies(turn)) is not bool:
+                if applies := plugin.applies(turn):
                     check_returned("applies", applies)
             except Exception as error:
                 failed.append((plugin, error))
