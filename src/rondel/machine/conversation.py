@@ -33,7 +33,7 @@ from ..question import Answer, Question
 from ..values import AgentResult, Delta, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
 from .journal import Journal, Watcher
-from .runner import SAID_MEANWHILE, Undo
+from .runner import SAID_MEANWHILE, Undo, turn_of
 from .transcript import Transcript
 from .turn import Turn
 
@@ -245,7 +245,7 @@ class Conversation:
         transcript = journal.transcript
         watcher = journal.watch()
         if jobs := [job for job in await self.app.runtime.recover(self.id) if job.kind == "turn"]:
-            turn = jobs[-1].payload["turn"]
+            turn = turn_of(jobs[-1].id)
             return TurnView(self, watcher, turn, goes_on=turn == transcript.turn)
         is_open = transcript.unanswered or transcript.owed or transcript.is_spoken_to
         if not is_open and not await self.app.store.is_claimed(self.id):

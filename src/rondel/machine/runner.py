@@ -42,8 +42,7 @@ class Undo(Value, frozen=True):
 
 
 class TurnPayload(Value, frozen=True):
-    """The payload of a turn's job, which is plain data if the job was read from the store. `TurnRunner.start` says what
-    the fields mean."""
+    """The payload of a turn's job; `TurnRunner.start` says what the fields mean."""
 
     turn: str
     agent: str
@@ -53,7 +52,7 @@ class TurnPayload(Value, frozen=True):
     scope: Scope | None = None
     person: Person | None = None
     undo: Undo | None = None
-    before: tuple[Message, ...] | None = None
+    before: tuple[Message, ...] = ()
 
 
 class TurnEnd(NamedTuple):
@@ -100,8 +99,7 @@ class TurnRunner:
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
-        given = TurnPayload(turn, agent, message, named, answer, scope, person, undo, tuple(before) or None)
-        payload = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not None}
+        payload = TurnPayload(turn, agent, message, named, answer, scope, person, undo, tuple(before))
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
         submitted = await self._services.runtime.submit(job)
         if again and submitted:
@@ -109,7 +107,7 @@ class TurnRunner:
         return submitted
 
     def _is_resumed(self, turn: str) -> bool:
-        return any(job.partition("#")[0] == turn for job in self._resuming)
+        return any(turn_of(job) == turn for job in self._resuming)
 
     def who_answers(self, transcript: Transcript, named: str) -> str:
         """Return the named agent, else the conversation's current one, else the one that it started with."""
@@ -172,7 +170,7 @@ class TurnRunner:
             return self._services.background.hear_cancel(signal.job)
         if self._services.journals.is_change(signal.job):
             return False  # not a turn, and a caller waits for it
-        turn, wanted = self._running.get(signal.key), signal.job.partition("#")[0]
+        turn, wanted = self._running.get(signal.key), turn_of(signal.job)
         if signal.payload.get("turn", wanted) != wanted:
             return False  # that turn has ended, or has not begun
         if turn is None or turn.id != wanted:
@@ -223,7 +221,7 @@ class TurnRunner:
     # --- running ------------------------------------------------------------------------------------------------------
 
     async def run_job(self, job: Job) -> None:
-        conversation, id = job.key, job.payload["turn"]
+        conversation, id = job.key, turn_of(job.id)
         self._claimed[conversation] = id
         self._resuming.discard(job.id)
         try:
@@ -233,8 +231,11 @@ class TurnRunner:
             self._stopped.discard(id)
 
     async def _run(self, job: Job, conversation: str, id: str) -> None:
+        agent = ""
         try:
-            turn = await self._open(job)
+            given = msgspec.convert(job.payload, TurnPayload)
+            agent = given.agent
+            turn = await self._open(conversation, given)
             if turn is None:
                 return
             self._running[conversation] = turn
@@ -246,35 +247,35 @@ class TurnRunner:
             finally:
                 del self._running[conversation]
         except Exception as error:
-            self._fail(conversation, id, job.payload["agent"], error)
+            self._fail(conversation, id, agent, error)
             raise
         if turn.outcome is not Outcome.WAITING or not self._is_resumed(id):  # else another answer is queued
             self._settle(id, turn.result(), turn.error)
         await self._after_turn(turn)
         await self._stop_if_waiting(turn)
 
-    async def _open(self, job: Job) -> Turn | None:
+    async def _open(self, conversation: str, given: TurnPayload) -> Turn | None:
         """Return the turn of a job.
 
         Returns None if nothing is left to do: the turn has ended and a crash left its job, or an earlier turn has
         answered its message. Then the result is that of the earlier turn.
         """
-        services, given = self._services, msgspec.convert(job.payload, TurnPayload)
+        services = self._services
         id, agent, message, undo, answer = given.turn, given.agent, given.message, given.undo, given.answer
-        journal = await services.journals.open(job.key)
-        if journal.seq != await services.store.last_seq(job.key):
-            journal = await services.journals.current(job.key)
+        journal = await services.journals.open(conversation)
+        if journal.seq != await services.store.last_seq(conversation):
+            journal = await services.journals.current(conversation)
         transcript = journal.transcript
         if undo is not None and undo.turn not in transcript.undone and transcript.turn != id:
             if transcript.turn != undo.last:
-                self._fail(job.key, id, agent, RondelError(SAID_MEANWHILE))
+                self._fail(conversation, id, agent, RondelError(SAID_MEANWHILE))
                 return None
             await self.undo(journal, undo, wait=False)
         if given.named is not None:
             agent = self.who_answers(transcript, given.named)
         agent = services.registry.agent(agent).name
         if transcript.jobs:
-            await services.background.take_up(job.key)
+            await services.background.take_up(conversation)
         if answer is not None and any(question.id == answer.question_id for question in transcript.questions):
             await journal.append(QuestionAnswered(answer))
         if _has_ended(transcript, id, message):
@@ -285,7 +286,7 @@ class TurnRunner:
             journal,
             id=id,
             agent=agent,
-            messages=(*(given.before or ()), *((message,) if message else ())),
+            messages=(*given.before, message) if message else given.before,
             resolved=services.registry.resolve(agent, transcript.engine, transcript.settings),
             scope=given.scope,
             person=given.person,
@@ -366,6 +367,11 @@ class TurnRunner:
             if question.id == job.payload["question"]:
                 answer = Answer(question.id, question.default, by="deadline")
                 await self.answer(conversation, answer, agent=job.payload["agent"])
+
+
+def turn_of(job: str) -> str:
+    """Return the turn that the job with this id starts or resumes."""
+    return job.partition("#")[0]
 
 
 def _has_ended(transcript: Transcript, turn: str, message: Message | None) -> bool:
