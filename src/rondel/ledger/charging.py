@@ -145,8 +145,7 @@ class ChargedEngine(Wrapper):
         bound = self._bound()
         reservation = await self._ledger.reserve(self._scope_now(), tokens=expected, tell=self._tell)
         call = _Call(self._ledger, reservation, bound, prompt.options.tokens_max, expected)
-        size = ReplySize(call.count_max, bound.bytes)
-        size.check_at(call.check_at)
+        size = ReplySize(call.check_at, bound.bytes, call.count_max)
         started, lost, ending = ReplyStarted(), 0, None
         deltas = self._engine.stream(prompt)
         try:
@@ -162,7 +161,7 @@ class ChargedEngine(Wrapper):
                         lost += delta.lost
                 yield delta
                 if past:  # after the delta was passed on, so that it is shown and counts
-                    size.check_at(await call.check(size.tokens, size.deltas, size.bytes, bound.bytes))
+                    size.tokens_max = await call.check(size.tokens, size.deltas, size.bytes, bound.bytes)
         except BaseException as error:
             ending = error
             raise
