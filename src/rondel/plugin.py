@@ -180,22 +180,20 @@ class Chain:
 
     def for_turn(self, turn: Turn, failed: list[tuple[Plugin, Exception]]) -> Chain:
         """Return the plugins that take part in this turn. If `applies` raises, the plugin is added to `failed`."""
-        left_out: list[int] = []
+        left_out: tuple[int, ...] = ()
         for plugin in self._conditional:
             try:
-                if type(applies := plugin.applies(turn)) is not bool:
+                if applies := plugin.applies(turn):
                     check_returned("applies", applies)
+                    continue
             except Exception as error:
                 failed.append((plugin, error))
-                applies = False
-            if not applies:
-                left_out.append(id(plugin))
+            left_out += (id(plugin),)
         if not left_out:
             return self
-        key = tuple(left_out)
-        if key not in self._subsets:
-            self._subsets[key] = Chain(plugin for plugin in self.plugins if id(plugin) not in left_out)
-        return self._subsets[key]
+        if left_out not in self._subsets:
+            self._subsets[left_out] = Chain(plugin for plugin in self.plugins if id(plugin) not in left_out)
+        return self._subsets[left_out]
 
     @property
     def tools(self) -> list[Tool]:

@@ -410,8 +410,6 @@ class ReplyBuilder:
             self._parts[delta.index] = delta.part
             self._pieces.pop(delta.index, None)
             self._media.pop(delta.index, None)
-        elif type(delta) is MediaDelta:
-            self._media.setdefault(delta.index, []).append(delta)
         elif type(delta) is ReplyStarted:
             self._model, self._id = delta.model, delta.id
             if delta.usage is not None:
@@ -419,6 +417,8 @@ class ReplyBuilder:
         elif type(delta) is ReplyFinished:
             self._stop, self._usage, self._opaque = delta.stop, delta.usage, delta.opaque
             self.finished = True
+        elif type(delta) is MediaDelta:
+            self._media.setdefault(delta.index, []).append(delta)
         elif type(delta) is Notice and len(self.notices) < NOTICES_MAX:
             self.notices.append(delta.text[:NOTICE_CHARS_MAX])
 

@@ -25,7 +25,8 @@ class Job(Value, frozen=True):
     id: str
     kind: JobKind
     key: str
-    payload: dict[str, Any] = {}
+    payload: Any = {}
+    """What the handler needs: plain data, or a value that is plain data once the job was read from the store."""
     at: float = 0.0  # do not run it before this time (seconds since the epoch); 0 is at once
     slots: int = 1
     """How many jobs of this key may run at the same time, in all processes. All jobs of a key say the same."""

@@ -30,16 +30,16 @@ suspended (Ctrl-Z) while it waits must not hold up the others."""
 STORE_PAUSE_S = 1.0  # how long to wait after a failure of the store before the next attempt
 
 
-class Work:
+class Work(msgspec.Struct, eq=False):
     """A job of this runtime, with its task once it has a slot of its key.
 
     `running`: its claim was granted. `cancelled`: it is deleted at its end, not kept for a restart.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.task: asyncio.Task[bool] | None = None
-        self.cancelled = self.running = False
+    job: Job
+    task: asyncio.Task[bool] | None = None
+    cancelled: bool = False
+    running: bool = False
 
 
 class LocalRuntime:

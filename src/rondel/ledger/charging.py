@@ -36,7 +36,6 @@ _OUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
 COUNT = "count"  # the kind of a call that only counts tokens: it spends none, so none are estimated
 
-_NOTHING = Scope()
 _BOUND = Limits().reply_bound
 _history = PrefixCache(0, lambda total, messages: total + sum(map(message_tokens, messages)))
 
@@ -84,8 +83,6 @@ class _Call:
 
     def settle(self, usage: Usage, model: str, tokens_out: Callable[[], int], lost: int, *, whole: bool = True) -> None:
         """Charge a call that ended, or broke off after some of its answer came. `tokens_out` estimates that part."""
-        if self._reservation.over:
-            return
         expected = self._expected
         estimate = None if expected is None else lambda: Usage(expected()[0], tokens_out())
         more = Usage(expected()[0] * lost, estimated=True) if lost and expected is not None else None
@@ -123,7 +120,6 @@ class ChargedEngine(Wrapper):
         super().__init__(engine)
         self._ledger, self._scope, self._tell = ledger, scope, tell
         self._bound = bound or (lambda: _BOUND)
-        self._named: tuple[Scope | None, Scope] = None, _NOTHING
 
     def __repr__(self) -> str:
         return f"ChargedEngine({self._engine!r})"
@@ -135,17 +131,12 @@ class ChargedEngine(Wrapper):
     def _scope_now(self) -> Scope:
         """Return what the call is charged to, with the engine's name and model."""
         scope = self._scope if isinstance(self._scope, Scope) else self._scope()
-        given, known = self._named
-        if scope is given:
-            return known
-        named = scope
-        if not (scope.engine and scope.model):
-            _, colon, model = self.name.partition(":")
-            named = msgspec.structs.replace(
-                scope, engine=scope.engine or self.name, model=scope.model or (model if colon else self.name)
-            )
-        self._named = scope, named  # most calls have the scope of the one before
-        return named
+        if scope.engine and scope.model:
+            return scope
+        _, colon, model = self.name.partition(":")
+        return msgspec.structs.replace(
+            scope, engine=scope.engine or self.name, model=scope.model or (model if colon else self.name)
+        )
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         def expected() -> tuple[int, int]:
@@ -154,8 +145,7 @@ class ChargedEngine(Wrapper):
         bound = self._bound()
         reservation = await self._ledger.reserve(self._scope_now(), tokens=expected, tell=self._tell)
         call = _Call(self._ledger, reservation, bound, prompt.options.tokens_max, expected)
-        size = ReplySize(call.count_max, bound.bytes)
-        size.check_at(call.check_at)
+        size = ReplySize(call.check_at, bound.bytes, call.count_max)
         started, lost, ending = ReplyStarted(), 0, None
         deltas = self._engine.stream(prompt)
         try:
@@ -171,7 +161,7 @@ class ChargedEngine(Wrapper):
                         lost += delta.lost
                 yield delta
                 if past:  # after the delta was passed on, so that it is shown and counts
-                    size.check_at(await call.check(size.tokens, size.deltas, size.bytes, bound.bytes))
+                    size.tokens_max = await call.check(size.tokens, size.deltas, size.bytes, bound.bytes)
         except BaseException as error:
             ending = error
             raise

@@ -174,9 +174,7 @@ def _adds_up(usage: Usage) -> bool:
     return (
         type(used) is int
         and type(made) is int
-        and used + made > 0
-        and 0 <= used <= TOKENS_MAX
-        and 0 <= made <= TOKENS_MAX
+        and 0 < used + made <= TOKENS_MAX
         and usage.tokens_cached >= 0
         and usage.tokens_cache_written >= 0
         and usage.tokens_cached + usage.tokens_cache_written <= used

@@ -33,7 +33,7 @@ from ..question import Answer, Question
 from ..values import AgentResult, Delta, Media, Message, Outcome, Person, Played, Text, user
 from .answer_text import AnswerText
 from .journal import Journal, Watcher
-from .runner import SAID_MEANWHILE, Undo
+from .runner import SAID_MEANWHILE, Undo, turn_of
 from .transcript import Transcript
 from .turn import Turn
 
@@ -124,7 +124,16 @@ class Conversation:
         message = self._as_message(content, person, id)
         journal = await self.app.journals.open(self.id)
         view = TurnView(self, watcher or journal.watch(), self.app.new_id("t"))
-        await self._start_turn(journal, message, turn=view.id, scope=scope, person=person, before=before)
+        await self.app.turns.start(
+            self.id,
+            self._agent_in(journal),
+            message,
+            turn=view.id,
+            scope=scope,
+            person=person,
+            named=self._agent,
+            before=before,
+        )
         return view
 
     async def ask(
@@ -152,32 +161,6 @@ class Conversation:
         async for text in view.text_stream():
             yield text
         await view.result(check=check)
-
-    async def _start_turn(
-        self,
-        journal: Journal,
-        message: Message | None = None,
-        *,
-        turn: str = "",
-        again: str = "",
-        scope: Scope | None = None,
-        person: Person | None = None,
-        undo: Undo | None = None,
-        before: Sequence[Message] = (),
-    ) -> None:
-        agent = self._agent_in(journal)
-        await self.app.turns.start(
-            self.id,
-            agent,
-            message,
-            turn=turn,
-            again=again,
-            scope=scope,
-            person=person,
-            named=self._agent,
-            undo=undo,
-            before=before,
-        )
 
     async def undo(self, turns: int = 1, *, by: str = "") -> tuple[Message, ...]:
         """Undo the last turns, and return the messages that no longer count. The journal and the trace keep them."""
@@ -213,7 +196,8 @@ class Conversation:
         message = msgspec.structs.replace(said, parts=parts, id=self.app.new_id("msg"))
         view = TurnView(self, journal.watch(), self.app.new_id("t"))
         scope, who = scope or journal.transcript.scope, person or journal.transcript.person
-        await self._start_turn(journal, message, turn=view.id, scope=scope, person=who, undo=undo)
+        agent, turns = self._agent_in(journal), self.app.turns
+        await turns.start(self.id, agent, message, turn=view.id, scope=scope, person=who, named=self._agent, undo=undo)
         return view
 
     def _undoing(self, journal: Journal, turns: int, by: str) -> tuple[Undo, tuple[Message, ...]]:
@@ -241,12 +225,12 @@ class Conversation:
         if self.app.turns.running(self.id) is not None:
             await journal.append(MessageQueued(message))
             if self.app.turns.running(self.id) is None:
-                await self._start_turn(journal)
+                await self.app.turns.start(self.id, self._agent_in(journal), named=self._agent)
             return
         # Stored first, as a turn of its own, so that it survives the other process. The turn that runs there may read
         # it earlier: then this turn finds that its message is known. It must not overtake messages that wait here.
         is_first = not self.app.runtime.is_pending(self.id)
-        await self._start_turn(journal, message, person=person)
+        await self.app.turns.start(self.id, self._agent_in(journal), message, person=person, named=self._agent)
         if is_first:
             await self.app.runtime.signal(Signal("steer", {"message": msgspec.to_builtins(message)}, self.id))
 
@@ -261,7 +245,7 @@ class Conversation:
         transcript = journal.transcript
         watcher = journal.watch()
         if jobs := [job for job in await self.app.runtime.recover(self.id) if job.kind == "turn"]:
-            turn = jobs[-1].payload["turn"]
+            turn = turn_of(jobs[-1].id)
             return TurnView(self, watcher, turn, goes_on=turn == transcript.turn)
         is_open = transcript.unanswered or transcript.owed or transcript.is_spoken_to
         if not is_open and not await self.app.store.is_claimed(self.id):
@@ -269,7 +253,8 @@ class Conversation:
             return None
         goes_on = bool(transcript.turn) and transcript.outcome is None
         view = TurnView(self, watcher, transcript.turn if goes_on else self.app.new_id("t"), goes_on=goes_on)
-        await self._start_turn(journal, turn=view.id, again=self.app.new_id("again") if goes_on else "")
+        again = self.app.new_id("again") if goes_on else ""
+        await self.app.turns.start(self.id, self._agent_in(journal), turn=view.id, again=again, named=self._agent)
         return view
 
     async def answer(self, question: str, text: str, *, by: str = "", instead_of: str = "") -> TurnView:

@@ -48,6 +48,7 @@ class Journal:
         self._watchers: list[Listener] = []
         self._streamed_to: list[Listener] = []  # those of them that want the pieces of replies
         self._on_their_way: list[DurableEvent] = []  # the newest events, up to `seq`, until the log has them
+        self._landed = 0  # the position of the last event that is known to be in the log
         self._told = 0  # the position of the last event that watchers were shown
         self._awaited = 0
         # Watchers that also want what other processes write share one subscription.
@@ -60,7 +61,7 @@ class Journal:
         journal = cls(conversation, store, clock)
         for entry in await store.read(conversation):
             journal.transcript.apply(entry.event)
-            journal.seq = journal._told = entry.seq
+            journal.seq = journal._landed = journal._told = entry.seq
         return journal
 
     async def append(self, *events: DurableEvent, wait: bool = True) -> None:
@@ -86,7 +87,9 @@ class Journal:
             self._awaited -= wait
         if wait:  # everything that was appended earlier is on disk, too
             self._tell(self.seq if self._awaited == 0 else last)
-            del self._on_their_way[: max(0, last - self._landed)]
+            if last > self._landed:
+                del self._on_their_way[: last - self._landed]
+                self._landed = last
 
     async def read_on(self, last: int) -> bool:
         """Apply and emit what other processes have appended, up to entry `last`. Return False if this journal has more
@@ -104,14 +107,9 @@ class Journal:
         for entry in entries:
             # Two tasks may have read the same entries.
             if entry.seq == self.seq + 1 and not self._on_their_way:
-                self.seq = self._told = entry.seq
+                self.seq = self._landed = self._told = entry.seq
                 self.transcript.apply(entry.event)
                 self._show(entry.event, entry.seq)
-
-    @property
-    def _landed(self) -> int:
-        """The position of the last event that is known to be in the log."""
-        return self.seq - len(self._on_their_way)
 
     def _tell(self, last: int) -> None:
         """Show the events up to this position that watchers were not shown yet."""

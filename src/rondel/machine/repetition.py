@@ -13,17 +13,16 @@ NOTE = "repeated_call"  # A key in the `opaque` of a text that is a note about t
 _Key: TypeAlias = tuple[Any, ...]
 
 
-class Repetition:
+class Repetition(msgspec.Struct, eq=False):
     """The calls of one turn. A call with a new result resets all counts: tests that fail again after each edit are
     progress. Several calls of one round count once."""
 
-    def __init__(self) -> None:
-        self._seen: dict[_Key, tuple[int, int, int]] = {}
-        """For each call and result: how often, in which round last, and how many results were new by then."""
-        self._news = 0
-        self._last: tuple[ToolCall, ToolResult, _Key] | None = None
-        """The last call of `after`: the same result is usually added next."""
-        self.counts: dict[str, int] = {}  # how often each tool was called in vain since the last new result
+    counts: dict[str, int] = {}  # how often each tool was called in vain since the last new result
+    _seen: dict[_Key, tuple[int, int, int]] = {}
+    """For each call and result: how often, in which round last, and how many results were new by then."""
+    _news: int = 0
+    _last: tuple[ToolCall, ToolResult, _Key] | None = None
+    """The last call of `after`: the same result is usually added next."""
 
     def after(self, call: ToolCall, result: ToolResult, round: int) -> int:
         key = _key(call, result)

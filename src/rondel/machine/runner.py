@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from .services import Services
 
 
-T = TypeVar("T")
-
-_MESSAGES = tuple[Message, ...]
 SAID_MEANWHILE = "something else was said here meanwhile, so nothing was undone; look at it and try again"
 
 
@@ -42,6 +39,20 @@ class Undo(Value, frozen=True):
     turn: str
     last: str
     by: str = ""
+
+
+class TurnPayload(Value, frozen=True):
+    """The payload of a turn's job; `TurnRunner.start` says what the fields mean."""
+
+    turn: str
+    agent: str
+    message: Message | None = None
+    named: str | None = None
+    answer: Answer | None = None
+    scope: Scope | None = None
+    person: Person | None = None
+    undo: Undo | None = None
+    before: tuple[Message, ...] = ()
 
 
 class TurnEnd(NamedTuple):
@@ -88,11 +99,7 @@ class TurnRunner:
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
-        given = {"message": message, "named": named, "answer": answer, "scope": scope, "person": person, "undo": undo}
-        payload: dict[str, Any] = {"turn": turn, "agent": agent}
-        payload |= {name: value for name, value in given.items() if value is not None}
-        if before:
-            payload["before"] = tuple(before)
+        payload = TurnPayload(turn, agent, message, named, answer, scope, person, undo, tuple(before))
         job = Job(f"{turn}#{again}" if again else turn, "turn", conversation, payload)
         submitted = await self._services.runtime.submit(job)
         if again and submitted:
@@ -100,7 +107,7 @@ class TurnRunner:
         return submitted
 
     def _is_resumed(self, turn: str) -> bool:
-        return any(job.partition("#")[0] == turn for job in self._resuming)
+        return any(turn_of(job) == turn for job in self._resuming)
 
     def who_answers(self, transcript: Transcript, named: str) -> str:
         """Return the named agent, else the conversation's current one, else the one that it started with."""
@@ -163,7 +170,7 @@ class TurnRunner:
             return self._services.background.hear_cancel(signal.job)
         if self._services.journals.is_change(signal.job):
             return False  # not a turn, and a caller waits for it
-        turn, wanted = self._running.get(signal.key), signal.job.partition("#")[0]
+        turn, wanted = self._running.get(signal.key), turn_of(signal.job)
         if signal.payload.get("turn", wanted) != wanted:
             return False  # that turn has ended, or has not begun
         if turn is None or turn.id != wanted:
@@ -214,7 +221,7 @@ class TurnRunner:
     # --- running ------------------------------------------------------------------------------------------------------
 
     async def run_job(self, job: Job) -> None:
-        conversation, id = job.key, job.payload["turn"]
+        conversation, id = job.key, turn_of(job.id)
         self._claimed[conversation] = id
         self._resuming.discard(job.id)
         try:
@@ -224,8 +231,11 @@ class TurnRunner:
             self._stopped.discard(id)
 
     async def _run(self, job: Job, conversation: str, id: str) -> None:
+        agent = ""
         try:
-            turn = await self._open(job)
+            given = msgspec.convert(job.payload, TurnPayload)
+            agent = given.agent
+            turn = await self._open(conversation, given)
             if turn is None:
                 return
             self._running[conversation] = turn
@@ -237,50 +247,49 @@ class TurnRunner:
             finally:
                 del self._running[conversation]
         except Exception as error:
-            self._fail(conversation, id, job.payload["agent"], error)
+            self._fail(conversation, id, agent, error)
             raise
         if turn.outcome is not Outcome.WAITING or not self._is_resumed(id):  # else another answer is queued
             self._settle(id, turn.result(), turn.error)
         await self._after_turn(turn)
         await self._stop_if_waiting(turn)
 
-    async def _open(self, job: Job) -> Turn | None:
+    async def _open(self, conversation: str, given: TurnPayload) -> Turn | None:
         """Return the turn of a job.
 
         Returns None if nothing is left to do: the turn has ended and a crash left its job, or an earlier turn has
         answered its message. Then the result is that of the earlier turn.
         """
         services = self._services
-        id, agent = job.payload["turn"], job.payload["agent"]
-        message = _given(job, "message", Message)
-        journal = await services.journals.open(job.key)
-        if journal.seq != await services.store.last_seq(job.key):
-            journal = await services.journals.current(job.key)
+        id, agent, message, undo, answer = given.turn, given.agent, given.message, given.undo, given.answer
+        journal = await services.journals.open(conversation)
+        if journal.seq != await services.store.last_seq(conversation):
+            journal = await services.journals.current(conversation)
         transcript = journal.transcript
-        undo = _given(job, "undo", Undo)
         if undo is not None and undo.turn not in transcript.undone and transcript.turn != id:
             if transcript.turn != undo.last:
-                self._fail(job.key, id, agent, RondelError(SAID_MEANWHILE))
+                self._fail(conversation, id, agent, RondelError(SAID_MEANWHILE))
                 return None
             await self.undo(journal, undo, wait=False)
-        if "named" in job.payload:
-            agent = self.who_answers(transcript, job.payload["named"])
+        if given.named is not None:
+            agent = self.who_answers(transcript, given.named)
         agent = services.registry.agent(agent).name
         if transcript.jobs:
-            await services.background.take_up(job.key)
-        answer = _given(job, "answer", Answer)
+            await services.background.take_up(conversation)
         if answer is not None and any(question.id == answer.question_id for question in transcript.questions):
             await journal.append(QuestionAnswered(answer))
         if _has_ended(transcript, id, message):
             await self._end_again(journal, id, agent, message)
             return None
-        scope, person = _given(job, "scope", Scope), _given(job, "person", Person)
-        engine, settings = transcript.engine, transcript.settings
-        resolved = services.registry.resolve(agent, engine, settings) if engine or settings else None
-        before = _given(job, "before", _MESSAGES) or ()
-        messages = (*before, message) if message else before
         return Turn(
-            services, journal, id=id, agent=agent, messages=messages, resolved=resolved, scope=scope, person=person
+            services,
+            journal,
+            id=id,
+            agent=agent,
+            messages=(*given.before, message) if message else given.before,
+            resolved=services.registry.resolve(agent, transcript.engine, transcript.settings),
+            scope=given.scope,
+            person=given.person,
         )
 
     async def _end_again(self, journal: Journal, id: str, agent: str, message: Message | None) -> None:
@@ -360,9 +369,9 @@ class TurnRunner:
                 await self.answer(conversation, answer, agent=job.payload["agent"])
 
 
-def _given(job: Job, name: str, kind: type[T]) -> T | None:
-    """Return a value of a job's payload, which is plain data if the job was read from the store."""
-    return msgspec.convert(job.payload[name], kind) if name in job.payload else None
+def turn_of(job: str) -> str:
+    """Return the turn that the job with this id starts or resumes."""
+    return job.partition("#")[0]
 
 
 def _has_ended(transcript: Transcript, turn: str, message: Message | None) -> bool:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from .turn import Turn
 
 
-class Budget:
+class Budget(msgspec.Struct, eq=False):
     """What a tree of agents has used: one for the turn that a person sees and all turns that work for it."""
 
-    def __init__(self, limits: Limits, began_at: float) -> None:
-        self.limits, self.began_at = limits, began_at
-        self.rounds = self.calls = self.tokens = 0
+    limits: Limits
+    began_at: float
+    rounds: int = 0
+    calls: int = 0
+    tokens: int = 0
 
     def add(self, spent: Spent) -> None:
         self.rounds += spent.rounds

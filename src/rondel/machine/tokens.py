@@ -111,25 +111,22 @@ def breakdown(prompt: Prompt, window_tokens: int | None = None) -> TokenBreakdow
 PART_DELTAS = 50
 
 
-class ReplySize:
+class ReplySize(msgspec.Struct, eq=False):
     """How long a reply has become, by its deltas. `past` is cheap, and says when a limit must be checked again.
 
     Text, thinking and arguments of calls count alike. A delta without text counts, too, because it takes time and
     memory; a part takes more of both, and counts as `PART_DELTAS` deltas.
     """
 
-    def __init__(self, deltas_max: int, bytes_max: int) -> None:
-        self.deltas, self.deltas_max = 0, deltas_max
-        self.bytes, self.bytes_max = 0, bytes_max
-        """Bytes of parts other than text: media, and what only a provider understands."""
-        self._quarters = self._finished = 0
-        self._media: dict[int, int] = {}  # the bytes that came in pieces of each unfinished part
-        # Quarters of a token: most characters are one, and a Chinese character is four.
-        self._check_at = deltas_max * 4
-
-    def check_at(self, tokens: int) -> None:
-        """Let `past` return True once the reply has more tokens than these."""
-        self._check_at = tokens * 4
+    tokens_max: int
+    bytes_max: int
+    deltas_max: int
+    bytes: int = 0
+    """Bytes of parts other than text: media, and what only a provider understands."""
+    deltas: int = 0
+    _quarters: int = 0  # of a token: most characters are one, and a Chinese character is four
+    _finished: int = 0
+    _media: dict[int, int] = {}  # the bytes that came in pieces of each unfinished part
 
     def past(self, delta: Delta) -> bool:
         """Count a delta. Return whether a limit must be checked now."""
@@ -137,19 +134,16 @@ class ReplySize:
         if type(delta) is PartDelta:
             text = delta.text
             self._quarters += len(text) if text.isascii() else 4 * estimate_tokens(text)
-            return self._quarters > self._check_at or self.deltas > self.deltas_max
-        if type(delta) is MediaDelta:
-            self._media[delta.index] = self._media.get(delta.index, 0) + len(delta.data)
-            self.bytes += len(delta.data)
-            return self.bytes > self.bytes_max or self.deltas > self.deltas_max
+            return self._quarters > 4 * self.tokens_max or self.deltas > self.deltas_max
         if type(delta) is PartStarted:
             self.deltas += PART_DELTAS
-        if type(delta) is PartFinished:
+        elif type(delta) is PartFinished:
             self._finished += part_tokens(delta.part)
             self.bytes += _bytes_beside_text(delta.part) - self._media.pop(delta.index, 0)
-            if self._finished * 4 > self._check_at or self.bytes > self.bytes_max:
-                return True
-        return self.deltas > self.deltas_max
+        elif type(delta) is MediaDelta:
+            self._media[delta.index] = self._media.get(delta.index, 0) + len(delta.data)
+            self.bytes += len(delta.data)
+        return self._finished > self.tokens_max or self.bytes > self.bytes_max or self.deltas > self.deltas_max
 
     @property
     def tokens(self) -> int:

@@ -61,7 +61,7 @@ from ..values import (
 )
 from .repetition import Repetition
 
-_NO_SCOPE, _NO_SPENT, _NOBODY = Scope(), Spent(), Person("")
+_NO_SCOPE, _NO_SPENT, _NOBODY, _NO_INPUT = Scope(), Spent(), Person(""), Message("user")
 _EMPTY: frozenset[str] = frozenset()
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -93,18 +93,15 @@ class TurnStart(Value, frozen=True):
     old_facts: Mapping[str, Any]
 
 
-class OpenCall:
+class OpenCall(msgspec.Struct, eq=False):
     """A call of the newest round, and its state."""
 
-    __slots__ = ("answers", "call", "index", "question", "result", "started")
-
-    def __init__(self, call: ToolCall, index: int) -> None:
-        self.call = call
-        self.index = index
-        self.started = False
-        self.question: Question | None = None
-        self.answers: dict[str, Answer] = {}
-        self.result: ToolResult | None = None
+    call: ToolCall
+    index: int
+    started: bool = False
+    question: Question | None = None
+    answers: dict[str, Answer] = {}
+    result: ToolResult | None = None
 
 
 def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tuple[TurnFinished, Transcript] | None:
@@ -193,7 +190,7 @@ class Transcript:
         self.turn_usage = NO_USAGE
         self.turn_calls = 0
         self.turn_seconds = 0.0  # how long the turn ran before it last waited for a person
-        self.turn_input: str | None = None  # the first text that the turn was given
+        self.turn_input = _NO_INPUT  # the first message that the turn was given
         self.repetition = Repetition()  # counts the calls of this turn that gave nothing new
         self.carried_out: tuple[CarriedOut, ...] = ()
         self._spent_below = _NO_SPENT
@@ -314,8 +311,8 @@ class Transcript:
     def _add(self, message: Message) -> None:
         if message.id:
             self.ids.add(message.id)
-        if self.turn_input is None and message.role == "user":
-            self.turn_input = message.text
+        if self.turn_input is _NO_INPUT and message.role == "user":
+            self.turn_input = message
         if message.duration is not None or message.role == "error":
             self._fleeting[len(self.messages)] = self.rounds
         self.messages.append(message)
@@ -340,7 +337,7 @@ class Transcript:
                 self._fleeting[index] = self.rounds
         self.messages.extend(event.messages)
         self._unweighed += event.messages  # a caller's history, which comes with each request
-        self.turn_input = next((m.text for m in reversed(event.messages) if m.role == "user"), None)
+        self.turn_input = next((m for m in reversed(event.messages) if m.role == "user"), _NO_INPUT)
         self.owed = event.owed
 
     def _message_queued(self, event: MessageQueued) -> None:
@@ -369,17 +366,18 @@ class Transcript:
         if event.message.parts:
             self._add(event.message)
         calls = event.message.calls
-        self.turn_calls += len(calls)
         self.calls = {call.id: OpenCall(call, index) for index, call in enumerate(calls)}
-        self.called.update(self.calls)
         self._open = len(self.calls)
-        self._directing = event if calls and is_directive(calls[0]) else None
-        hands_off = calls and event.next.startswith("agent:")
-        self.handing_off = Handoff(event.next.removeprefix("agent:")) if hands_off else None
+        self._directing = self.handing_off = None
         self.owed = event.next == "self" and not calls
-        if event.next == "self" and not calls:
-            self.continuations += 1
-        if not calls:
+        if calls:
+            self.turn_calls += len(calls)
+            self.called.update(self.calls)
+            self._directing = event if is_directive(calls[0]) else None
+            if event.next.startswith("agent:"):
+                self.handing_off = Handoff(event.next.removeprefix("agent:"))
+        else:
+            self.continuations += self.owed
             self.output = event.message.text
             self.carried_out = tuple([done for done in self.carried_out if done.lasts])
 

@@ -130,8 +130,8 @@ class Turn:
     def _bind(self, agent: str) -> None:
         """Let this agent, with its engine, tools and plugins, write the next reply."""
         given = self._given_agent
-        is_given = given is not None and given.agent.name == agent
-        resolved = self.resolved = given if is_given and given else self._resolve(agent)
+        resolved = given if given is not None and given.agent.name == agent else self._resolve(agent)
+        self.resolved = resolved
         self.scopes: dict[str, Scope] = {}
         """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
         self.agent: Agent = resolved.agent

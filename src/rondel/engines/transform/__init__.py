@@ -74,7 +74,7 @@ class Transformed(Wrapper):
             prompt = transform.on_prompt(prompt, self._dialect)
         editors.reverse()
         deltas = self._engine.stream(prompt)
-        hidden = ReplySize(HIDDEN.tokens, HIDDEN.bytes)
+        hidden = ReplySize(HIDDEN.tokens, HIDDEN.bytes, HIDDEN.tokens)
         try:
             async for delta in deltas:
                 shown = _through(editors, delta) if editors else (delta,)

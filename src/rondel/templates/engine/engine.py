@@ -138,7 +138,7 @@ class TemplateEngine:
     def _input(self, field: str = "", default: str = "") -> str:
         turn = self._turn
         if not field:
-            return turn.transcript.turn_input or ""
+            return turn.transcript.turn_input.text
         value = turn.inputs.get(field)
         return default if value is None or value == "" else _as_text(value)
 
@@ -187,7 +187,7 @@ class TemplateEngine:
             return {next(iter(fields)) if len(fields) == 1 else "input": text}
         given = self._turn.inputs
         passed = {name: value for name, value in given.items() if name in fields} if fields else given
-        return passed or {"input": self._turn.transcript.turn_input or ""}
+        return passed or {"input": self._turn.transcript.turn_input.text}
 
     def _function_says(self, function: Tool) -> Iterable[Delta]:
         done = self._done("function")
@@ -263,7 +263,7 @@ def _arguments_of(function: Tool, turn: Turn) -> dict[str, Any]:
     if given or not known:
         return given
     only = needed if len(needed) == 1 else list(known) if len(known) == 1 else []
-    return {only[0]: turn.transcript.turn_input or ""} if only else {}
+    return {only[0]: turn.transcript.turn_input.text} if only else {}
 
 
 def _as_text(value: Any) -> str:
