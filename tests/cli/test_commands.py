@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -237,6 +238,38 @@ base_url = "http://127.0.0.1:9000/v1"
     assert (missing["verdict"], missing["text"]) == ("missing", "openai:gpt-image-1 has no key")
     assert missing["remedy"] == "set OPENAI_API_KEY, or `key` under [engines.openai]"
     assert (found["verdict"], found["text"]) == ("ok", "mine:flux at 127.0.0.1:9000")
+
+
+def test_the_doctor_checks_the_engines_of_the_project_and_those_that_step_in_for_them(place: Place):
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_server(("127.0.0.1", 0)) as closed:
+        up, down = (f"127.0.0.1:{server.getsockname()[1]}" for server in (listening, closed))
+        closed.close()
+        place.write(
+            "rondel.toml",
+            f"""
+engine = "first"
+
+[engines.first]
+base_url = "http://{down}/v1"
+model = "big"
+fallback = ["second", "openai", "local:smollm2-135m", "echo"]
+
+[engines.second]
+base_url = "http://{up}/v1"
+model = "big"
+""",
+        )
+        findings = json.loads(place.rondel("doctor", "--json").out)
+    assert [(one["verdict"], one["text"], one["remedy"]) for one in findings if one["what"] == "engine"] == [
+        ("missing", f"nothing listens for first at {down}", "start its server"),
+        ("ok", f"second at {up}", ""),
+        ("missing", "openai has no key", "set OPENAI_API_KEY, or `key` under [engines.openai]"),
+        (
+            "missing",
+            "local:smollm2-135m is not downloaded",
+            f"`rondel model pull smollm2-135m` downloads {DEFAULT.size}",
+        ),
+    ]
 
 
 def test_the_doctor_finds_a_damaged_store(place: Place):

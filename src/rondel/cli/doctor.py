@@ -13,18 +13,19 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 from rich.text import Text
 
-from ..contracts.endpoint import PROVIDERS, endpoint_of
+from ..contracts.endpoint import PROVIDERS, Endpoint, endpoint_of
 from ..engine import close
 from ..engines.local.weights import DEFAULT, RECOMMENDED, cache_folder, every_model, is_present
 from ..errors import RondelError
 from ..project.agents import load_agents
 from ..project.config import MEMORY, canonical_engine, money_warnings
-from ..project.engines import ask_address, chat_models, endpoint_for, has_runtime, pick
+from ..project.engines import NeedsWeights, ask_address, chat_models, endpoint_for, has_runtime, make_engine, pick
 from ..project.folder import open_store
 from ..project.settings import Config, EngineSettings
 from ..surfaces.terminal.listing import Listing
@@ -34,6 +35,7 @@ from ._trust import look_at_config, not_looked_at, survey
 
 Verdict: TypeAlias = Literal["ok", "missing", "broken", "note"]
 
+CONNECT_S = 1.0
 _MARKS = {"ok": ("✓", "green"), "missing": ("–", "yellow"), "broken": ("✗", "red"), "note": ("·", "dim")}
 
 
@@ -77,6 +79,7 @@ async def _examine() -> list[Finding]:
     findings += [await _store(config)] if config.is_trusted else []
     findings += [_runtime(), *_weights(), *_keys()]
     findings += [finding async for finding in _servers()]
+    findings += [finding async for finding in _engines(config)] if config.is_trusted else []
     findings += _images(config) if config.is_trusted else []
     findings += [finding async for finding in _discord(config)]
     findings.append(await _answers(config))
@@ -185,6 +188,60 @@ async def _servers() -> AsyncIterator[Finding]:
         yield Finding("local server", "missing", f"none found ({known})", "for example, start Ollama")
 
 
+async def _engines(config: Config) -> AsyncIterator[Finding]:
+    """Check the engines of rondel.toml, and those that step in for them: a key, a program that listens on this machine,
+    or a downloaded model. They are not asked."""
+    given = [name for head, settings in config.engines.items() for name in (head, *settings.fallback)]
+    for name in dict.fromkeys(canonical_engine(name, config.engines) for name in given):
+        head = name.partition(":")[0]
+        settings = config.engines.get(head, EngineSettings())
+        provider = settings.provider or head
+        if provider == "echo" and not settings.base_url:
+            continue
+        try:
+            if provider == "local" and not settings.base_url:
+                yield _downloaded(name, config)
+                continue
+            endpoint = endpoint_for(provider, settings, os.environ)
+        except RondelError as error:
+            yield Finding("engine", "missing", f"{name}: {error}")
+            continue
+        if keyless := _keyless("engine", name, endpoint):
+            yield keyless
+        elif endpoint.is_loopback and not await _listens(endpoint):
+            yield Finding("engine", "missing", f"nothing listens for {name} at {endpoint.address}", "start its server")
+        else:
+            yield Finding("engine", "ok", f"{name} at {endpoint.address}")
+
+
+def _keyless(what: str, name: str, endpoint: Endpoint) -> Finding | None:
+    if not endpoint.needs_key or endpoint.key:
+        return None
+    remedy = f"set {' or '.join(endpoint.key_variables)}, or `key` under [engines.{name.partition(':')[0]}]"
+    return Finding(what, "missing", f"{name} has no key", remedy)
+
+
+def _downloaded(name: str, config: Config) -> Finding:
+    engine = make_engine(name, config, alone=True)
+    if not isinstance(engine, NeedsWeights):
+        return Finding("engine", "ok", f"{name} is downloaded")
+    weights = engine.weights
+    remedy = f"`rondel model pull {weights.name}` downloads {weights.size}"
+    return Finding("engine", "missing", f"{name} is not downloaded", remedy)
+
+
+async def _listens(endpoint: Endpoint) -> bool:
+    address = urlsplit(endpoint.base_url)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(address.hostname, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
 def _images(config: Config) -> list[Finding]:
     """Check the keys of the image engines. They are not asked: a picture costs money."""
     findings: list[Finding] = []
@@ -194,11 +251,8 @@ def _images(config: Config) -> list[Finding]:
             head = name.partition(":")[0]
             settings = config.engines.get(head, EngineSettings())
             endpoint = endpoint_for(settings.provider or head, settings, os.environ)
-            if endpoint.needs_key and not endpoint.key:
-                remedy = f"set {' or '.join(endpoint.key_variables)}, or `key` under [engines.{head}]"
-                findings.append(Finding("images", "missing", f"{name} has no key", remedy))
-            else:
-                findings.append(Finding("images", "ok", f"{name} at {endpoint.address}"))
+            keyless = _keyless("images", name, endpoint)
+            findings.append(keyless or Finding("images", "ok", f"{name} at {endpoint.address}"))
     return findings
 
 
