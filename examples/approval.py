@@ -22,7 +22,7 @@ async def main() -> None:
     async with App(Agent("helper", engine=model, tools=[send_mail])) as app:
         conversation = app.conversation()
         waiting = await conversation.ask("Greet Ann.")
-        print(waiting.error)  # waiting for an answer: May send_mail run ...
+        print(waiting.error)  # waiting for an answer: Allow send_mail to run ...
         assert not sent
         question = (await conversation.questions())[0]
         turn = await conversation.answer(question.id, "yes", by="bob")

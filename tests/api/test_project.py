@@ -52,7 +52,7 @@ async def test_another_agent_and_another_engine_may_be_given(folder: Path):
     async with project.open("greeter", engine=Scripted("Good day.")) as app:
         assert (await app.conversation().ask("Hi.")).output == "Good day."
     async with project.open(engine=Scripted(call("roll"), call("roll"))) as app:
-        with pytest.raises(TurnFailed, match="used its 1 round"):
+        with pytest.raises(TurnFailed, match="used its only round"):
             await app.conversation().ask("Roll!")
 
 

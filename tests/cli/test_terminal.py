@@ -107,7 +107,7 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
     server.calls("run_shell", "two", command=f"touch {marker.name}; echo it is made")
     server.says("Now it is there.")
     with place.chat() as terminal:
-        terminal.type("make the file", until="May run_shell run with")
+        terminal.type("make the file", until="Allow run_shell to run with")
         terminal.wait_for("arrows or a number")
         terminal.press("\r")  # an Enter too many allows nothing
         terminal.wait_for("I did not do it.")

@@ -250,7 +250,7 @@ def test_functions_tools_and_agents_of_the_project_are_tools(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("module", "tool", "said"),
     [
-        (MODULE, "weather_of_tst:lookup", "the module 'weather_of_tst' cannot be imported: there is no module"),
+        (MODULE, "weather_of_tst:lookup", "there is no module 'weather_of_tst'; did you mean 'weather_of_test'?"),
         (MODULE, "weather_of_test:lokup", "'weather_of_test' has no 'lokup'; did you mean 'lookup'?"),
         (MODULE, "weather_of_test:number", "'weather_of_test:number' is not a tool but an int; name a function"),
         (MODULE, "weather_of_test:Box", "'weather_of_test:Box' is not a tool but a class (Box)"),

@@ -99,11 +99,11 @@ def approve_in_chat(machine: Machine) -> None:
     try:
         chat.expect("first")  # the banner names the engine
         chat.send("please use run_shell\r")
-        chat.expect("May run_shell run")
+        chat.expect("Allow run_shell to run")
         chat.send("n\r")
         chat.expect("small read: ")  # why there is no result
         chat.send("again with run_shell\r")
-        chat.expect("May run_shell run")
+        chat.expect("Allow run_shell to run")
         chat.send("y\r")
         chat.expect("small read: ")
         chat.expect("from the shell")

@@ -117,7 +117,7 @@ def test_the_picture_is_drawn_from_a_real_terminal():
     assert drawn.count("Is anybody there?") == 2  # what was typed, and what came back
     kept = text_of("docs/terminal.svg").replace("&#160;", " ")
     assert "Using local:" in kept
-    assert "May run_shell run with" in kept
+    assert "Allow run_shell to run with" in kept
 
 
 def test_the_score_of_the_recommended_model_is_the_same_wherever_it_is_named():

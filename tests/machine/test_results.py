@@ -153,7 +153,7 @@ async def test_an_agent_that_reaches_a_limit_is_an_error_to_the_one_that_asked_i
     assert (first.result.text, first.result.is_error) == (FIRST, False)
     assert second.result.is_error
     assert second.result.text == (
-        "agent 'worker' stopped: the turn used its 1 rounds; raise limits.rounds or ask for less"
+        "agent 'worker' stopped: the turn used its only round; raise limits.rounds or ask for less"
     )
     engine.check_done()
 

@@ -167,7 +167,7 @@ async def test_a_call_is_approved_first_whatever_the_server_says() -> None:
     async with App(agent) as app:
         assert outcome(await tell(app)) is Outcome.WAITING
         question = await answer(app, "no")
-    assert "May mcp-raw-echo run" in question.text
+    assert "Allow mcp-raw-echo to run" in question.text
     assert results(agent) == ["denied by the user"]
 
 
@@ -175,7 +175,7 @@ async def test_tools_that_always_ask_do_so_although_the_others_do_not() -> None:
     agent = agent_with(raw(ask=("ec*",)), steps=[call("mcp-raw-echo", text="hi"), say("ok")])
     async with App(agent) as app:
         assert outcome(await tell(app)) is Outcome.WAITING
-        assert "May mcp-raw-echo run" in (await answer(app, "yes")).text
+        assert "Allow mcp-raw-echo to run" in (await answer(app, "yes")).text
     assert results(agent) == ["hi"]
 
 

@@ -108,7 +108,7 @@ def test_a_yes_lets_the_call_run(answer: str):
     assert state == "input-required"
     assert (question.call_id, question.kind, question.options) == ("call-0", "approve", ("yes", "no", "always"))
     assert question.text == (
-        'May shell run with {"command":"make"}?\n'
+        'Allow shell to run with {"command":"make"}?\n'
         "(always: helper may run shell with exactly these arguments again, in this conversation)"
     )
     assert question.default == "no"

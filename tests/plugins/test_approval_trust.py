@@ -129,7 +129,7 @@ def test_a_short_call_is_shown_on_one_line_and_nothing_hides_there_either():
     """Trust 12: one line of JSON, with the same characters named."""
     wipe, _ = taking_notes(Approval())
     (question,), _ = asked_about(Agent("helper", engine=calling({"folder": "a\u202e\x1b\u200b"}), tools=[wipe]))
-    assert question.splitlines()[0] == r'May wipe run with {"folder":"a⟨U+202E⟩\u001b⟨U+200B⟩"}?'
+    assert question.splitlines()[0] == r'Allow wipe to run with {"folder":"a⟨U+202E⟩\u001b⟨U+200B⟩"}?'
 
 
 # --- always -----------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def test_always_for_an_agent_that_works_for_another_is_neither_lost_nor_more_tha
         tools=[msgspec.structs.replace(inner.as_tool(), approval=Approval())],
     )
     questions, _ = asked_about(outer, "yes", "always", "yes", "yes", "no", said=3)
-    about = [question.split(" run")[0] for question in questions]
-    assert about == ["May inner", "May wipe", "May inner", "May inner", "May wipe"]
+    about = [question.split(" to run")[0] for question in questions]
+    assert about == ["Allow inner", "Allow wipe", "Allow inner", "Allow inner", "Allow wipe"]
     assert [done["folder"] for done in ran] == ["x", "x"]
 
 
@@ -451,7 +451,7 @@ async def test_what_a_plugin_changes_is_asked_about_again(way: str, first: bool,
         asked = asked
     for name, done in (("wipe", ran), ("other", ran_other)):
         for arguments in done:
-            assert any(f'May {name} run with {{"folder":"{arguments["folder"]}"' in question for question in asked)
+            assert any(f'Allow {name} to run with {{"folder":"{arguments["folder"]}"' in question for question in asked)
     assert len(ran) + len(ran_other) == (0 if way == "every time" else 1)
 
 

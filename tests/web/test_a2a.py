@@ -116,7 +116,7 @@ async def test_questions_and_approvals_are_input_required_and_a_message_answers_
     async with site(Agent("a", engine=model, tools=[send, ask_user])) as made, client(made, agent="a") as asked:
         held = await task(asked, saying("Write"))
         assert held.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
-        assert "May send run" in held.status.message.parts[0].text
+        assert "Allow send to run" in held.status.message.parts[0].text
         with pytest.raises(A2AError, match="waits for input"):
             await task(asked, saying("Hurry", "m2", context_id=held.context_id))
         done = await task(asked, saying("yes", "m3", task_id=held.id))

@@ -115,7 +115,7 @@ async def test_questions_and_approvals_are_interrupts_that_a_later_run_answers()
         held = await ag.run("a", "t", "Write to a@b.c")
         (asked,) = outcome(held)["interrupts"]
         assert (asked["reason"], asked["toolCallId"]) == ("tool_call", held["messages"][-1]["toolCalls"][0]["id"])
-        assert "May send run" in asked["message"]
+        assert "Allow send to run" in asked["message"]
         assert held["pendingInterrupts"] == [asked]
 
         async def resume(id: str, thread: str = "t", **fields: Any) -> dict[str, Any]:

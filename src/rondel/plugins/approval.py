@@ -99,10 +99,10 @@ def _shown(call: ToolCall) -> str:
     """Return the question with all arguments; invisible characters are named."""
     name, written = visible_line(call.name), msgspec.json.encode(call.arguments).decode()
     if not call.arguments:
-        return f"May {name} run?"
+        return f"Allow {name} to run?"
     if len(written) <= LINE_CHARS_MAX and r"\n" not in written:
-        return f"May {name} run with {visible_line(written)}?"
-    lines = [f"May {name} run with these arguments?"]
+        return f"Allow {name} to run with {visible_line(written)}?"
+    lines = [f"Allow {name} to run with these arguments?"]
     for argument, value in call.arguments.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         # With the bar, no text can look like another argument or like the end of the question.

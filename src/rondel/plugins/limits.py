@@ -32,7 +32,8 @@ class LimitsGuard(Plugin):
         _check_tree(turn)
         _check_repetition(turn)
         if transcript.turn_rounds >= limits.rounds and not turn.without_model:
-            said = f"the turn used its {limits.rounds} rounds; raise limits.rounds or ask for less"
+            rounds = "only round" if limits.rounds == 1 else f"{limits.rounds} rounds"
+            said = f"the turn used its {rounds}; raise limits.rounds or ask for less"
             raise LimitReached("limits.rounds", said)
         for name, said in _COUNTED.items():
             if getattr(transcript, name) > (most := getattr(limits, name)):

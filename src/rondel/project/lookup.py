@@ -198,7 +198,9 @@ def _import(name: str, where: Where, project: str) -> ModuleType:
             f"{name!r} is in the project, but another module of that name is already loaded "
             f"({getattr(loaded, '__file__', None) or 'built in'}); rename yours"
         )
-    with _importable(project), _import_errors(where, f"the module {name!r}"):
+    modules = tuple(path.stem for path in Path(project).glob("*.py")) if project else ()
+    missing = f"there is no module {name!r}{nearest(name, modules)}"
+    with _importable(project), _import_errors(where, f"the module {name!r}", name, missing):
         return importlib.import_module(name)
 
 
@@ -232,11 +234,13 @@ def _importable(project: str) -> Generator[None]:
 
 
 @contextmanager
-def _import_errors(where: Where, what: str) -> Generator[None]:
-    """Turn any error of an import into one sentence with its location."""
+def _import_errors(where: Where, what: str, name: str = "", missing: str = "") -> Generator[None]:
+    """Turn any error of an import into one sentence with its location: `missing` if there is no module of this name."""
     try:
         yield
     except ModuleNotFoundError as error:
+        if error.name == name:
+            raise where.error(missing) from error
         raise where.error(f"{what} cannot be imported: there is no module {error.name!r}") from error
     except SyntaxError as error:
         raise where.error(f"{what} cannot be imported: {error.msg} ({error.filename}:{error.lineno})") from error
