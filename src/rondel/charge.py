@@ -101,6 +101,12 @@ def clean(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _CONTROLS.sub(" ", text)
 
 
+def model_of(engine: str) -> str:
+    """Return the model in an engine's name, or the whole name if there is none."""
+    _, colon, model = engine.partition(":")
+    return model if colon else engine
+
+
 class Charge(Value, frozen=True):
     """What one call spent. `at` is when it began; `price` names the price list that `cost_nanousd` is from."""
 

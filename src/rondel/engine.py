@@ -185,6 +185,9 @@ class Relayed(Protocol):
         """The error in that terminal event, if the upstream wrote one into its stream."""
         ...
 
+    engine: str
+    """The engine that answered, if it is not the one that was asked."""
+
     lost: int
     """How many attempts before this answer failed after they may have reached a model."""
 

@@ -104,6 +104,8 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     """How much of its audio was heard before it was stopped."""
     notices: tuple[str, ...] = ()
     """What was said to people who waited for it, such as why another engine was asked."""
+    answered_by: str = ""
+    """The engine that answered, if it is not `engine`, which was asked."""
 
 
 class Spent(Value, frozen=True):

@@ -299,6 +299,8 @@ class Reply(Value, frozen=True):
     opaque: Opaque = {}
     next: str = "human"
     next_message: Message | None = None
+    engine: str = ""
+    """The engine that answered, if it is not the one that was asked."""
 
     @property
     def text(self) -> str:
@@ -326,6 +328,8 @@ class ReplyStarted(Value, frozen=True, tag="reply_started"):
     model: str = ""
     id: str = ""
     usage: Usage | None = None
+    engine: str = ""
+    """The engine that answered, if it is not the one that was asked."""
 
 
 class PartStarted(Value, frozen=True, tag="part_started"):
@@ -391,7 +395,7 @@ class ReplyBuilder:
         self._kinds: dict[int, Part] = {}
         self._pieces: dict[int, list[str]] = {}
         self._media: dict[int, list[MediaDelta]] = {}
-        self._model = self._id = ""
+        self._model = self._id = self._engine = ""
         self._stop: StopReason = "end"
         self._usage = NO_USAGE
         self._opaque: Opaque = {}
@@ -411,7 +415,7 @@ class ReplyBuilder:
             self._pieces.pop(delta.index, None)
             self._media.pop(delta.index, None)
         elif type(delta) is ReplyStarted:
-            self._model, self._id = delta.model, delta.id
+            self._model, self._id, self._engine = delta.model, delta.id, delta.engine
             if delta.usage is not None:
                 self._usage = delta.usage
         elif type(delta) is ReplyFinished:
@@ -445,7 +449,15 @@ class ReplyBuilder:
                 parts[index] = msgspec.structs.replace(part, data=data, mime=part.mime or deltas[0].mime)
         stop = self._stop if self.finished else "interrupted"
         message = Message("assistant", tuple([parts[index] for index in sorted(parts)]))
-        return Reply(message, stop=stop, usage=self._usage, model=self._model, id=self._id, opaque=self._opaque)
+        return Reply(
+            message,
+            stop=stop,
+            usage=self._usage,
+            model=self._model,
+            id=self._id,
+            opaque=self._opaque,
+            engine=self._engine,
+        )
 
 
 class Played(Value, frozen=True):
@@ -472,7 +484,7 @@ class Played(Value, frozen=True):
 
 def deltas_of(reply: Reply) -> Iterable[Delta]:
     """Yield the deltas that would have built a reply."""
-    yield ReplyStarted(reply.model, reply.id)
+    yield ReplyStarted(reply.model, reply.id, engine=reply.engine)
     for index, part in enumerate(reply.message.parts):
         if isinstance(part, (Text, Thinking)):
             yield PartStarted(index, msgspec.structs.replace(part, text=""))

@@ -1,9 +1,10 @@
-"""Fallback: who is asked next, which error is told, and which model answered."""
+"""Fallback: who is asked next, which error is told, and which engine answered."""
 
 from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from engines_in_steps import ANSWER, FINISHED, PART, STARTED, Stepping, collect, notices
 from scripted_http import ScriptedServer, answer, free_port, run
@@ -13,8 +14,9 @@ from rondel.dialects import DIALECTS
 from rondel.engine import Engine
 from rondel.engines.fallback import Fallback
 from rondel.engines.http import HttpEngine
+from rondel.engines.retry import Retry
 from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
-from rondel.values import PartDelta, ReplyStarted, assistant
+from rondel.values import Delta, PartDelta, ReplyStarted, assistant
 from rondel.values import Reply as WholeReply
 
 
@@ -36,7 +38,7 @@ def test_the_first_engine_that_answers_is_the_only_one_asked() -> None:
 def test_any_failure_before_the_first_token_goes_on_to_the_next(kind: type[EngineError]) -> None:
     """R09: an HTTP error and a network error both go on, a refused key too."""
     engine = Fallback(Stepping("a:m", [kind("no")]), Stepping("b:m", [STARTED, kind("no")]), Stepping("c:m", ANSWER))
-    assert run(collect(engine)) == ANSWER
+    assert run(collect(engine)) == [msgspec.structs.replace(STARTED, engine="c:m"), *ANSWER[1:]]
 
 
 async def test_real_network_and_http_errors_go_on_in_order() -> None:
@@ -86,9 +88,22 @@ def test_the_only_engine_s_error_is_raised_as_it_is() -> None:
         run(collect(Fallback(Stepping("a:m", [EngineOverloaded("busy")]))))
 
 
-def test_the_answering_model_is_reported_even_when_its_engine_does_not_say() -> None:
-    engine = Fallback(Stepping("a:m", [EngineUnreachable("no")]), Stepping("b:m", [ReplyStarted(), FINISHED]))
-    assert run(collect(engine)) == [ReplyStarted("b:m"), FINISHED]
+@pytest.mark.parametrize("said", [[ReplyStarted("m-1"), FINISHED], [FINISHED]])
+def test_the_engine_that_answered_is_named_if_it_is_not_the_one_that_was_asked(said: list[Delta]) -> None:
+    started = next((delta for delta in said if isinstance(delta, ReplyStarted)), ReplyStarted())
+    failing = [EngineUnreachable("no")]
+    assert run(collect(Fallback(Stepping("a:m", said), Stepping("b:m")))) == [started, FINISHED]
+    answered = [msgspec.structs.replace(started, engine="b:m"), FINISHED]
+    assert run(collect(Fallback(Stepping("a:m", failing), Stepping("b:m", said)))) == answered
+    assert run(collect(Fallback(Stepping("a:m", failing), Stepping("a:m", said)))) == [started, FINISHED]
+
+
+def test_a_chain_in_a_chain_names_the_engine_inside_that_answered() -> None:
+    failing = [EngineUnreachable("no")]
+    inner = Fallback(Stepping("b:m", failing), Retry(Stepping("c:m", ANSWER)))
+    started, *_ = run(collect(Fallback(Stepping("a:m", failing), inner)))
+    assert isinstance(started, ReplyStarted)
+    assert started.engine == "c:m"
 
 
 def test_each_step_to_the_next_engine_is_told() -> None:

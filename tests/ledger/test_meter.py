@@ -20,6 +20,7 @@ from rondel.engines.retry import Retry
 from rondel.events import SpendingWarned, UsageRecorded
 from rondel.ledger.charging import ChargedEngine
 from rondel.ledger.ledger import Ledger
+from rondel.ledger.prices import Price
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
 from rondel.testing import Pause, Scripted, call, say
@@ -164,6 +165,62 @@ async def test_a_retry_and_a_fallback_are_one_call_of_the_model_that_answered():
     assert (await desk.ledger.lifetime_totals()).calls == 1
 
 
+PRICES = {"a": {"*": Price(1.0, 1.0)}, "b": {"y": Price(1000.0, 1000.0)}}
+
+
+@pytest.mark.parametrize("rules", [(), (Rule(tokens=10_000, mode="block"), Rule(money=1.0, mode="block"))])
+@pytest.mark.parametrize(
+    ("name", "says", "engine", "model", "cost"),
+    [
+        ("b:y", "y", "b:y", "y", 10_000_000),
+        ("b:y", "y-2026-01-01", "b:y", "y", 10_000_000),
+        ("b:y", "b:y", "b:y", "y", 10_000_000),
+        ("b:y", "", "b:y", "y", 10_000_000),
+        ("local:small", "local:small", "local:small", "small", 0),
+    ],
+)
+async def test_an_answer_of_a_fallback_is_priced_and_recorded_by_the_engine_that_answered(
+    rules: tuple[Rule, ...], name: str, says: str, engine: str, model: str, cost: int
+):
+    desk = Desk(*rules)
+    desk.ledger.prices.configure(PRICES)
+    answer = Scripted(Reply(assistant("hi"), usage=Usage(5, 5), model=says), name=name)
+    inner = Fallback(Scripted(errors.EngineUnreachable("no"), name="c:z"), Retry(answer))
+    await ask(desk.charge(Fallback(Scripted(errors.EngineUnreachable("no"), name="a:x"), inner)))
+    (charge,) = desk.charges
+    assert (charge.scope.engine, charge.scope.model, charge.cost_nanousd) == (engine, model, cost)
+    assert charge.usage == Usage(5, 5)
+    assert await desk.reserved("x") == 0
+
+
+async def test_the_engine_of_a_chain_that_breaks_off_is_charged_for_what_came():
+    desk = Desk()
+    desk.ledger.prices.configure(PRICES)
+    breaks: list[Delta] = [ReplyStarted("y"), PartStarted(0, Text("")), PartDelta(0, "z" * 40)]
+    engine = Fallback(Scripted(errors.EngineUnreachable("no"), name="a:x"), Scripted(breaks, name="b:y"))
+    await ask(desk.charge(engine))
+    (charge,) = desk.charges
+    assert (charge.scope.engine, charge.usage.tokens_out, charge.price) == ("b:y", 10, "own price")
+
+
+async def test_the_price_lists_are_loaded_for_a_fallback_that_needs_them():
+    desk = Desk()
+    desk.ledger.prices.configure(PRICES)
+    answer = Scripted(say("hi", usage=Usage(1_000_000, 0)), name="openai:gpt-4o")
+    await ask(desk.charge(Fallback(Scripted(errors.EngineUnreachable("no"), name="a:x"), answer)))
+    await desk.ledger.aclose()
+    (charge,) = desk.charges
+    assert (charge.scope.engine, charge.cost_nanousd) == ("openai:gpt-4o", 2_500_000_000)
+
+
+async def test_a_limit_of_an_engine_counts_what_it_answered_as_a_fallback():
+    desk = Desk(Rule({"engine": "b:y"}, tokens=10, mode="block"))
+    answer = Scripted(say("hi", usage=Usage(5, 5)), name="b:y")
+    await ask(desk.charge(Fallback(Scripted(errors.EngineUnreachable("no"), name="a:x"), answer)))
+    with pytest.raises(errors.TokenLimitError):
+        await ask(desk.charge(answer))
+
+
 async def test_a_limit_is_reached_before_anybody_is_asked():
     desk = Desk(Rule({"model": "test"}, tokens=100, mode="block"))
     engine = Scripted(say("a", usage=Usage(100, 0)))
@@ -201,7 +258,7 @@ PIECES = b'data: {"choices":[{"delta":{"content":"one"}}]}\n\ndata: {"choices":[
 class Answer:
     """A relayed answer of two events."""
 
-    status, headers, model = 200, {"x": "y"}, "gpt-9"
+    status, headers, model, engine = 200, {"x": "y"}, "gpt-9", ""
 
     def __init__(self, usage: Usage, *, breaks: bool = False) -> None:
         self._usage, self._breaks, self._reads = usage, breaks, 0
@@ -227,8 +284,8 @@ class Answer:
 class Relay(Scripted):
     dialect = "openai-chat"
 
-    def __init__(self, answer: Answer | errors.EngineError) -> None:
-        super().__init__(name="openai-like:gpt-9")
+    def __init__(self, answer: Answer | errors.EngineError, name: str = "openai-like:gpt-9") -> None:
+        super().__init__(name=name)
         self.answer = answer
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Any:
@@ -273,6 +330,18 @@ async def test_a_relayed_answer_is_charged_as_the_same_answer_through_the_loop_i
     assert desk.spent == [("gpt-9", 21, 4, False)]
     assert (desk.charges[0].scope.kind, desk.charges[0].scope.key, answer.closed) == ("relay", "k", 1)
     assert await desk.reserved(Scope(model="gpt-9")) == 0
+
+
+@pytest.mark.parametrize(("chunks", "usage"), [(99, Usage(21, 4)), (1, Usage(100, 2, estimated=True))])
+async def test_a_relayed_answer_of_a_fallback_is_priced_by_the_engine_that_answered(chunks: int, usage: Usage):
+    desk = Desk()
+    desk.ledger.prices.configure({"openai-like": {"*": Price(1.0, 1.0)}, "b": {"gpt-9": Price(1000.0, 1000.0)}})
+    failing = Relay(errors.EngineUnreachable("no"))
+    inner = Fallback(Relay(errors.EngineUnreachable("no"), "c:z"), Retry(Relay(Answer(Usage(21, 4)), "b:gpt-9")))
+    await pass_on(desk.charge(Fallback(failing, inner), Scope("relay")), chunks=chunks)
+    (charge,) = desk.charges
+    assert (charge.scope.engine, charge.scope.model, charge.usage) == ("b:gpt-9", "gpt-9", usage)
+    assert charge.cost_nanousd == (usage.tokens_in + usage.tokens_out) * 1_000_000
 
 
 @pytest.mark.parametrize("breaks", [True, False])

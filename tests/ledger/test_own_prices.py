@@ -180,6 +180,41 @@ def test_a_budget_of_money_holds_for_an_engine_that_is_known_by_its_address(
     assert [found for found, _ in costs(place)] == [cost] * statuses.count(200)
 
 
+CHAIN = """
+engine = "mine"
+[engines.mine]
+base_url = "http://127.0.0.1:1"
+dialect = "anthropic"
+model = "big"
+retry = {{attempts = 1}}
+fallback = ["other"]
+[engines.mine.prices]
+"*" = {{input = 1.0, output = 1.0}}
+[engines.other]
+base_url = "{url}"
+dialect = "anthropic"
+model = "small"
+[engines.other.prices]
+"*" = {{input = 1000.0, output = 1000.0}}
+[store]
+path = "rondel.db"
+"""
+
+
+def test_an_answer_of_a_fallback_costs_what_its_own_engine_costs(place: Place, server: ModelServer):
+    """Trust 23: in the ledger and in the trace."""
+    place.write("rondel.toml", CHAIN.format(url=server.url))
+    server.model = "small-20260101"
+    server.replies(say("Hello.", usage=Usage(10_000, 1_000)))
+    ran = place.spawn("run", "rondel", "Hi")
+    assert ran.code == 0, ran.err
+    assert costs(place) == [(11_000_000_000, "own price")]
+    assert "other:small" in place.spawn("usage", "--by", "engine").out
+    trace = place.spawn("trace").out
+    assert "asked mine:big, answered by other:small (small-20260101)" in trace
+    assert "$11.00" in trace
+
+
 def warned(folder: Path, text: str) -> list[str]:
     (folder / "rondel.toml").write_text(text)
     return money_warnings(load(folder, {"HOME": str(folder)}))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App
-from rondel.errors import ToolError
+from rondel.engines.fallback import Fallback
+from rondel.errors import EngineDenied, ToolError
 from rondel.events import CallFinished, Event, InputsRead, TurnFinished
 from rondel.stores.sqlite import SqliteStore
 from rondel.templates.extract import extract
@@ -189,6 +190,11 @@ async def test_inputs_that_were_read_are_not_read_again_after_a_restart(tmp_path
 async def test_an_answer_is_checked_whatever_the_model_says():
     model = Scripted('{"days": "soon"}', '```json\n{"days": 4, "city": "", "extra": 1}\n```')
     assert (await extract(model, {"days": DAYS, "city": CITY}, "x" * 60_000, task="Read.")).values == {"days": 4}
+
+
+async def test_values_that_a_fallback_read_name_its_engine():
+    model = Fallback(Scripted(EngineDenied("no key"), name="a:m"), Scripted('{"days": 4, "city": ""}', name="b:m"))
+    assert (await extract(model, {"days": DAYS, "city": CITY}, "x", task="Read.")).engine == "b:m"
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

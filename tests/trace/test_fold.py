@@ -254,13 +254,24 @@ def test_a_time_line_draws_days_of_waiting_short():
 
 
 def test_a_round_says_which_engine_was_asked_and_which_model_answered_where_that_is_another():
-    def round_of(engine: str, model: str) -> str:
-        event = msgspec.structs.replace(said("hm", engine=engine), model=model)
+    def round_of(engine: str, model: str, answered_by: str = "") -> str:
+        event = msgspec.structs.replace(said("hm", engine=engine), model=model, answered_by=answered_by)
         return build(journal(*turn(event)), {}).children[0].lines()[1].removeprefix("Depth 0: ")
 
     assert round_of("anthropic:claude-x", "") == "asked anthropic:claude-x (500 ms)"
     assert round_of("anthropic:claude-x", "claude-x") == "asked anthropic:claude-x (500 ms)"
     assert round_of("anthropic:claude-x", "claude-x-2027") == "asked anthropic:claude-x (claude-x-2027) (500 ms)"
+    fallback = "asked anthropic:claude-x, answered by local:small"
+    assert round_of("anthropic:claude-x", "", "local:small") == f"{fallback} (500 ms)"
+    assert round_of("anthropic:claude-x", "local:small", "local:small") == f"{fallback} (500 ms)"
+    assert round_of("anthropic:claude-x", "small-2027", "local:small") == f"{fallback} (small-2027) (500 ms)"
+
+
+def test_a_round_is_priced_by_the_engine_that_answered():
+    root = priced(msgspec.structs.replace(said("one", tokens=10, engine="first:m"), answered_by="x:model"))
+    assert (root.cost, root.unpriced) == (Decimal("0.01"), 0)
+    other = priced(msgspec.structs.replace(said("one", tokens=10), answered_by="y:model"))
+    assert (other.cost, other.unpriced) == (None, 1)
 
 
 def test_another_model_for_a_conversation_is_a_note():

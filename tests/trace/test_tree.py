@@ -77,7 +77,7 @@ def test_a_round_that_another_engine_answered_says_why_the_first_one_failed():
     assert root.lines() == [
         "Depth 0: agent helper was asked 'hello': done",
         "Depth 0: notice: a:m failed: the key is refused (asking b:m instead)",
-        "Depth 0: asked a:m (b:m) (0 ms)",
+        "Depth 0: asked a:m, answered by b:m (0 ms)",
     ]
 
 

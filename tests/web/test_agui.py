@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from rondel import Agent, tool
+from rondel.engines.fallback import Fallback
+from rondel.errors import EngineDenied
 from rondel.testing import Pause, Scripted, call, calls
 from rondel.tools.ask_user import ask_user
 from rondel.values import Reply, Text, Thinking, assistant
@@ -63,6 +65,13 @@ async def test_a_front_end_sees_text_thinking_and_tools_of_a_thread_that_the_ser
         shown = await made.json("GET", f"/api/conversations/{info['id']}/export?format=json")
         ids = {message.get("id") for message in shown["messages"]}
         assert {message["id"] for message in second["newMessages"] if message["role"] == "assistant"} <= ids
+
+
+async def test_the_usage_of_a_run_names_the_engine_that_answered():
+    model = Fallback(Scripted(EngineDenied("no key"), name="a:m"), Scripted("Hello.", name="b:m"))
+    async with site(Agent("a", engine=model)) as made, judge(made.address) as ag:
+        (used,) = (await ag.run("a", "t1", "Hello"))["events"][-1]["usage"]
+        assert (used["provider"], used["model"]) == ("b", "m")
 
 
 async def test_a_front_end_edits_an_earlier_message_and_what_came_after_it_no_longer_counts():

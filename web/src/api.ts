@@ -29,7 +29,7 @@ export interface AgentInfo {
 export interface TraceNode {
   kind: "conversation" | "turn" | "round" | "call" | "job" | "note"; name: string; id?: string; at?: number;
   ended_at?: number; seconds?: number; first_token_s?: number; usage?: Usage; cost?: string; unpriced?: number;
-  agent?: string; model?: string; by?: string; input?: string; inputs?: Record<string, unknown>; prompt?: string;
+  agent?: string; model?: string; answered_by?: string; by?: string; input?: string; inputs?: Record<string, unknown>; prompt?: string;
   sent?: string; arguments?: Record<string, unknown>; thinking?: string; output?: string; error?: string;
   reason?: string; ran?: boolean; did?: string; outcome?: string; question?: string; answer?: string;
   facts?: Record<string, unknown>; children?: TraceNode[];

@@ -23,8 +23,8 @@ REASON_CHARS_MAX = 600
 class Fallback(Wrapper):
     """Calls engines in order until one answers. Any failure before the first token moves on to the next engine, also a
     refused key or prompt: another provider has another key and may accept the prompt. If all fail, the first error is
-    raised, and its message says why each of them failed. Each failure is logged. `ReplyStarted.model` says which model
-    answered."""
+    raised, and its message says why each of them failed. Each failure is logged. `ReplyStarted.engine` names the
+    engine that answered, if it is not the first one."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Fallback(Wrapper):
         for engine in self._engines:
             if failures:
                 yield Notice(self._told(failures), lost=int(failures[-1].may_have_spent))
-            started = ReplyStarted(engine.name)
+            started = ReplyStarted(engine=self._answering(engine))
             shown = False
             deltas = engine.stream(prompt)
             try:
                 async for delta in deltas:
                     # ReplyStarted is held back until there is content: another engine may still answer.
                     if not shown and isinstance(delta, ReplyStarted):
-                        started = delta if delta.model else msgspec.structs.replace(delta, model=engine.name)
+                        started = msgspec.structs.replace(delta, engine=self._answering(engine, delta.engine))
                         continue
                     if not shown and not isinstance(delta, Notice):
                         shown = True
@@ -84,6 +84,7 @@ class Fallback(Wrapper):
         for engine in self._engines:
             try:
                 relayed = await cast(Relays, engine).relay(fields, headers, path=path)
+                relayed.engine = self._answering(engine, relayed.engine)
                 relayed.lost += lost
                 return relayed
             except EngineError as error:
@@ -92,6 +93,11 @@ class Fallback(Wrapper):
         wanted = self._wanted_of(failures)
         wanted.lost = lost - wanted.may_have_spent
         raise wanted
+
+    def _answering(self, engine: Engine, inner: str = "") -> str:
+        """Return which engine answers, if it is not the first one. `inner` is one of the engine's own fallbacks."""
+        name = inner or engine.name
+        return "" if name == self.name else name
 
     def _note(self, failures: list[EngineError], error: EngineError) -> None:
         if self._on_failure is not None:

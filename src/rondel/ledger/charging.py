@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from ..charge import Scope, Tell
+from ..charge import Scope, Tell, model_of
 from ..engine import Engine, Relayed, Relays, Wrapper, close, dialect_of
 from ..errors import EngineError, ReplyTooLong
 from ..limits import Limits, ReplyBound
@@ -81,12 +81,29 @@ class _Call:
             await self._ledger.extend(self._reservation, max(OUT_TOKENS, tokens - reserved))
         return self.check_at
 
-    def settle(self, usage: Usage, model: str, tokens_out: Callable[[], int], lost: int, *, whole: bool = True) -> None:
-        """Charge a call that ended, or broke off after some of its answer came. `tokens_out` estimates that part."""
+    def settle(
+        self,
+        usage: Usage,
+        answered: ReplyStarted | Relayed,
+        tokens_out: Callable[[], int],
+        lost: int,
+        *,
+        whole: bool = True,
+    ) -> None:
+        """Charge a call that ended, or broke off after some of its answer came, to the engine and model that answered.
+        `tokens_out` estimates that part."""
         expected = self._expected
         estimate = None if expected is None else lambda: Usage(expected()[0], tokens_out())
         more = Usage(expected()[0] * lost, estimated=True) if lost and expected is not None else None
-        self._ledger.settle(self._reservation, usage, model=model, whole=whole, estimate=estimate, lost=more)
+        self._ledger.settle(
+            self._reservation,
+            usage,
+            engine=answered.engine,
+            model=answered.model,
+            whole=whole,
+            estimate=estimate,
+            lost=more,
+        )
 
     def lose(self, error: BaseException | None, lost: int) -> None:
         """Charge a call that ended without an answer. The provider may still charge its input, unless it was never sent
@@ -133,9 +150,8 @@ class ChargedEngine(Wrapper):
         scope = self._scope if isinstance(self._scope, Scope) else self._scope()
         if scope.engine and scope.model:
             return scope
-        _, colon, model = self.name.partition(":")
         return msgspec.structs.replace(
-            scope, engine=scope.engine or self.name, model=scope.model or (model if colon else self.name)
+            scope, engine=scope.engine or self.name, model=scope.model or model_of(self.name)
         )
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
@@ -154,7 +170,7 @@ class ChargedEngine(Wrapper):
                 if type(delta) is not PartDelta:
                     if type(delta) is ReplyFinished:
                         # Charged before the end is passed on, because the reader may stop there.
-                        call.settle(delta.usage, started.model, lambda: size.tokens, lost)
+                        call.settle(delta.usage, started, lambda: size.tokens, lost)
                     elif type(delta) is ReplyStarted:
                         started = delta
                     elif type(delta) is Notice:
@@ -169,7 +185,7 @@ class ChargedEngine(Wrapper):
             if not reservation.over:
                 known = started.usage or NO_USAGE
                 if size.tokens or known.tokens_in or known.tokens_out:
-                    call.settle(known, started.model, lambda: size.tokens, lost, whole=False)
+                    call.settle(known, started, lambda: size.tokens, lost, whole=False)
                 else:
                     call.lose(ending, lost)
             ending = None  # it refers to this frame: the cycle would keep the whole request until garbage collection
@@ -276,7 +292,7 @@ class ChargedAnswer:
     def _settle(self) -> None:
         relayed = self._relayed
         whole = self.finished and relayed.failure is None
-        self._call.settle(relayed.usage, relayed.model, lambda: self.tokens, self.lost, whole=whole)
+        self._call.settle(relayed.usage, relayed, lambda: self.tokens, self.lost, whole=whole)
 
 
 def _tokens_in(prompt: Prompt) -> int:

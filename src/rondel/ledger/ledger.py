@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..charge import ALL, TEXT_CHARS_MAX, Charge, ImageUsage, Scope, Tell, clean
+from ..charge import ALL, TEXT_CHARS_MAX, Charge, ImageUsage, Scope, Tell, clean, model_of
 from ..contracts.clock import Clock, SystemClock
 from ..contracts.embedder import Embedder
 from ..contracts.images import ImageEngine
@@ -264,6 +264,7 @@ class Ledger:
         reservation: Reservation,
         usage: Usage,
         *,
+        engine: str = "",
         model: str = "",
         estimate: Callable[[], Usage] | None = None,
         whole: bool = True,
@@ -271,8 +272,9 @@ class Ledger:
         metadata: dict[str, Any] | None = None,
         images: ImageUsage | None = None,
     ) -> None:
-        """Charge what a call spent, once, without waiting. `estimate` is used if the upstream reported no credible
-        usage. `whole` is False for an answer that was cut off. `lost` is what earlier attempts may have spent."""
+        """Charge what a call spent, once, without waiting. `engine` and `model` are those that answered; empty means
+        those that were asked. `estimate` is used if the upstream reported no credible usage. `whole` is False for an
+        answer that was cut off. `lost` is what earlier attempts may have spent."""
         if reservation.over:
             return
         reservation.over = True
@@ -282,6 +284,10 @@ class Ledger:
         if not usage.tokens_in + usage.tokens_out:
             return self._release(reservation)
         scope = reservation.scope
+        if engine and engine != scope.engine:
+            scope = msgspec.structs.replace(scope, engine=clean(engine), model=clean(model_of(engine)))
+            if self.prices.needs_lists(scope.engine):
+                self._load_prices()
         model = model[:TEXT_CHARS_MAX]
         if model and model != scope.model and (answered := named(model, scope)) != scope.model:
             scope = msgspec.structs.replace(scope, model=clean(answered))

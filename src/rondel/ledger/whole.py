@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from ..charge import ImageUsage, Scope, Tell
+from ..charge import ImageUsage, Scope, Tell, model_of
 from ..contracts.embedder import Embedded, Embedder
 from ..contracts.images import GeneratedImages, ImageEngine, ImageRequest
 from ..engine import close
@@ -39,8 +39,7 @@ class _Charged(Generic[E]):
 
     async def _ask(self, call: Callable[[], Awaitable[A]], expected: Usage, images: ImageUsage | None = None) -> A:
         scope = self._scope if isinstance(self._scope, Scope) else self._scope()
-        _, colon, model = self.name.partition(":")
-        named = scope.over(Scope(engine=self.name, model=model if colon else self.name))
+        named = scope.over(Scope(engine=self.name, model=model_of(self.name)))
         reservation = await self._ledger.reserve(
             msgspec.structs.replace(named, kind=self.kind),
             tokens=lambda: (expected.tokens_in, expected.tokens_out),

@@ -66,6 +66,7 @@ async def append_reply(
             without_model=without_model,
             played_ms=played_ms,
             notices=notices,
+            answered_by=reply.engine,
         ),
         *events,
         wait=False,

@@ -44,7 +44,7 @@ async def extract(
         reply = await ask(engine, prompt)
         usage, model = usage + reply.usage, reply.model
         try:
-            return Extraction(_values(reply.text, fields), usage, engine.name, model)
+            return Extraction(_values(reply.text, fields), usage, reply.engine or engine.name, model)
         except ToolError as error:
             problem = str(error)
     raise EngineGarbled(f"{engine.name} was asked for values and gave none, twice: {problem}", model=model)

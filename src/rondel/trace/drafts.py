@@ -117,18 +117,19 @@ class RoundDraft:
         return next(iter(self.calls[0].call.opaque.get(MARK, {})), "step")
 
     def freeze(self) -> TraceNode:
-        event = self.event
+        event, began = self.event, self.at - self.event.seconds
         return TraceNode(
             "round",
             event.engine,
             id=event.message.id,
-            at=self.at - event.seconds,
+            at=began,
             ended_at=self.at,
             seconds=event.seconds,
             first_token_s=event.first_token_s,
             usage=event.usage,
             agent=event.agent,
             model=event.model,
+            answered_by=event.answered_by,
             thinking="".join(part.text for part in event.message.parts if isinstance(part, Thinking)),
             output=with_markers(event.message.parts)[0],
             sources=sources_of(event.message.parts),
@@ -136,7 +137,7 @@ class RoundDraft:
             did=self.did,
             outcome=DISCARDED if event.next == "again" else event.stop,
             children=tuple(call.freeze() for call in self.calls),
-            **self._sources.priced(event.engine, event.model, event.usage, self.at - event.seconds),
+            **self._sources.priced(event.answered_by or event.engine, event.model, event.usage, began),
         )
 
 

@@ -35,6 +35,7 @@ class TraceNode(Value, frozen=True):
     unpriced: int = 0  # how many engine calls have an unknown price; `cost` does not include them
     agent: str = ""
     model: str = ""
+    answered_by: str = ""  # the engine that answered a round, if it is not the one that was asked
     by: str = ""  # the author of the message that started a turn
     input: str = ""
     inputs: dict[str, Any] = {}

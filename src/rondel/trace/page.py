@@ -20,9 +20,9 @@ from ..values import Usage
 from .drafts import totals
 from .node import TraceNode
 from .text import (
-    answered_by,
     arguments_text,
     details,
+    engines_text,
     facts_text,
     money_text,
     note_text,
@@ -212,7 +212,7 @@ def _label(line: Element, node: TraceNode, scale: Scale) -> None:
         _add(line, "span", kind, css="kind")
     name = node.name
     if node.kind == "round":
-        name = answered_by(node) if node.asked else round_text(node)
+        name = engines_text(node) if node.asked else round_text(node)
     _add(line, "bdi", one_line(name), css="name")
     if preview := one_line(_about(node), 160):
         _add(line, "bdi", preview, css="about")

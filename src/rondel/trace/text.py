@@ -118,13 +118,13 @@ def line_of(node: TraceNode, depth: int) -> str:
 def round_text(node: TraceNode) -> str:
     if node.did:
         return node.did
-    return f"asked {answered_by(node)}" if node.ran else "asked no model: the prompt was blank"
+    return f"asked {engines_text(node)}" if node.ran else "asked no model: the prompt was blank"
 
 
-def answered_by(node: TraceNode) -> str:
-    """Return the engine of a round, and the model that answered if it is not the one that was asked for."""
-    other = node.model and not node.name.endswith(node.model)
-    return f"{node.name} ({node.model})" if other else node.name
+def engines_text(node: TraceNode) -> str:
+    """Return the engine of a round, and what answered if it is another engine or a model of another name."""
+    text = f"{node.name}, answered by {node.answered_by}" if node.answered_by else node.name
+    return text if text.endswith(node.model) else f"{text} ({node.model})"
 
 
 def note_text(node: TraceNode) -> str:

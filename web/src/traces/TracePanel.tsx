@@ -19,7 +19,7 @@ export function flatten(root: TraceNode): Row[] {
 
 export const titleOf = (node: TraceNode): string => {
   if (node.kind === "turn") return `turn · ${node.name}`;
-  if (node.kind === "round") return node.did || `round · ${node.model || node.name}`;
+  if (node.kind === "round") return node.did || `round · ${node.model || node.answered_by || node.name}`;
   return node.kind === "note" ? `${node.name}` : node.name;
 };
 
@@ -61,8 +61,8 @@ export function StepDetails({ node }: { node: TraceNode }) {
   const facts: [string, string][] = [
     ["Started", node.at ? clock(node.at) : ""], ["Took", seconds(node.seconds)], ["First token", seconds(node.first_token_s)],
     ["Tokens in", node.usage?.tokens_in ? count(node.usage.tokens_in) : ""], ["Tokens out", node.usage?.tokens_out ? count(node.usage.tokens_out) : ""],
-    ["Cost", dollars(node.cost)], ["Engine", node.kind === "round" ? node.name : ""], ["Model", node.model ?? ""], ["Agent", node.agent ?? ""],
-    ["Outcome", node.outcome ?? ""], ["By", node.by ?? ""],
+    ["Cost", dollars(node.cost)], ["Engine", node.kind === "round" ? node.name : ""], ["Answered by", node.answered_by ?? ""],
+    ["Model", node.model ?? ""], ["Agent", node.agent ?? ""], ["Outcome", node.outcome ?? ""], ["By", node.by ?? ""],
   ];
   const texts: [string, string][] = [
     ["Error", node.error ?? ""], ["Reason", node.reason ?? ""], ["Question", node.question ?? ""], ["Answer", node.answer ?? ""],

@@ -17,7 +17,7 @@ import msgspec
 
 from ...agent import Agent
 from ...app.app import App
-from ...charge import Scope, Tell
+from ...charge import Scope, Tell, model_of
 from ...contracts.clock import Clock
 from ...contracts.embedder import Embedder
 from ...contracts.runtime import Runtime
@@ -231,10 +231,9 @@ class RequestTurns:
 
 def scope_of(request: Request, engine: str = "") -> Scope:
     """Return what a request's engine calls are charged to."""
-    _, colon, model = engine.partition(":")
     return Scope(
         "gateway",
-        model if colon else engine,
+        model_of(engine),
         engine,
         key=request.key,
         project=request.project,

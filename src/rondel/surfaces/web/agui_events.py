@@ -267,7 +267,8 @@ class RunEvents:
     def count(self, event: RoundFinished) -> None:
         if event.without_model or not event.ran:
             return
-        key = event.engine.partition(":")[0], event.model or event.engine.partition(":")[2]
+        provider, _, model = (event.answered_by or event.engine).partition(":")
+        key = provider, event.model or model
         self._usage[key] = self._usage.get(key, Usage()) + event.usage
 
     def _token_usage(self) -> list[Wire] | None:
