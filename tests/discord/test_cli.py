@@ -42,6 +42,20 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
 
 
 @pytest.mark.slow
+def test_a_wrong_model_is_refused_at_once_and_the_models_are_listed(place: Place):
+    engine = '[engines.lab]\nbase_url = "http://127.0.0.1:9"\ndialect = "openai-chat"\nmodel = "big"\n'
+    place.write("rondel.toml", f'engine = "echo"\n{engine}')
+    typed = b"/ai model name=foo\n@bot hello there\n/ai model\n/ai model name=lab:big\n/quit\n"
+    shown = place.spawn("discord", "--sandbox", stdin=typed)
+    assert "There is no engine 'foo'" in shown.out
+    assert "Ann: hello there" in shown.out
+    lines = [line.strip() for line in shown.out.splitlines()]
+    start = lines.index("echo answers here.")
+    assert lines[start : start + 4] == ["echo answers here.", "Models:", "· lab lab:big", "▸ echo"]
+    assert "lab:big answers here from the next message on." in shown.out
+
+
+@pytest.mark.slow
 def test_the_sandbox_leaves_the_store_alone_and_says_so(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n[store]\npath = "real.db"\n')
     place.spawn("of my own")

@@ -119,7 +119,7 @@ async def test_a_model_and_an_agent_are_chosen_for_a_channel_by_those_who_may():
             for command, name in (("ai model", "other:large"), ("ai agent", "guide")):
                 refused = await ask(world, command, world.bob, name=name)
                 assert refused.text == "This needs the permission Manage Channels."
-            assert (await ask(world, "ai model", name="nonsense")).text == "there is no engine 'nonsense'"
+            assert (await ask(world, "ai model", name="nonsense")).text == "There is no engine 'nonsense'"
             chosen = await ask(world, "ai model", name="other:large")
             assert chosen.text == "other:large answers here from the next message on."
             await world.say("@bot hi")
@@ -143,7 +143,7 @@ async def test_a_mode_is_chosen_for_a_channel_by_those_who_may():
             refused = await ask(world, "ai mode", world.bob, name="pirate")
             assert refused.text == "This needs the permission Manage Channels."
             wrong = await ask(world, "ai mode", name="pirat")
-            assert wrong.text == "there is no mode 'pirat'; did you mean 'pirate'?"
+            assert wrong.text == "There is no mode 'pirat'; did you mean 'pirate'?"
             await ask(world, "ai mode", name="pirate")
             await world.say("@bot hi")
             assert await world.answers() == ["Arr."]
@@ -184,7 +184,7 @@ async def test_a_model_is_chosen_for_a_channel_and_is_kept():
         async with world.running("From the agent's own.", make_engine=make, context_messages=0):
             refused = await ask(world, "ai model", world.bob, name="scripted:other")
             assert refused.text == "This needs the permission Manage Channels."
-            assert (await ask(world, "ai model", name="scripted:none")).text == "there is no engine 'scripted:none'"
+            assert (await ask(world, "ai model", name="scripted:none")).text == "There is no engine 'scripted:none'"
             chosen = await ask(world, "ai model", name="scripted:other")
             assert chosen.text == "scripted:other answers here from the next message on."
             await world.say("@bot hi", channel=quiet)

@@ -20,6 +20,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ..contracts.command import Models
 from ..errors import RondelError, nearest
 from ..files.regular import read_regular
 from ..project.settings import DiscordSettings
@@ -50,7 +51,7 @@ HELP = (
 COMMANDS = ("/help", "/go", "/dm", "/as", "/reply", "/click", "/file", "/edit", "/delete", "/quit")
 
 
-async def play(opened: Opened, settings: DiscordSettings, roles: Iterable[int]) -> None:
+async def play(opened: Opened, settings: DiscordSettings, models: Models, roles: Iterable[int]) -> None:
     """Run the sandbox until the person leaves. Bob has the roles, so that rules and limits of roles can be tried."""
     from ..surfaces.discord.mounting import RondelClient, attach, connect
     from ..testing.discord import LoopbackDiscord
@@ -63,6 +64,7 @@ async def play(opened: Opened, settings: DiscordSettings, roles: Iterable[int]) 
             extensions=settings.extensions, connector=discord.connector(), guild_ready_timeout=0.05, shard_count=1
         )
         sandbox.bot = attach(client, opened.app, own)
+        sandbox.bot.models = models
         async with asyncio.TaskGroup() as group:
             group.create_task(connect(client, discord.token, asyncio.Event()))
             try:
@@ -302,9 +304,9 @@ class Sandbox:
             name.append(f"  ({note})", "dim italic")
         parts: list[RenderableType] = [name]
         if text := self._readable(message["content"]):
-            parts.append(Padding(Markdown(text), (0, 0, 0, 2)))
+            parts.append(Padding(_markdown(text), (0, 0, 0, 2)))
         elif text := self._readable(_text_of(message)):  # a card
-            shown = Markdown(text.replace("\n-# ", "\n").replace("\n", "\n\n"))
+            shown = _markdown(text.replace("\n-# ", "\n"))
             parts.append(Padding(Panel(shown, border_style="blue", expand=False), (0, 0, 0, 2)))
         for embed in message["embeds"]:
             parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
@@ -384,6 +386,11 @@ class Sandbox:
 
     def moved(self, step: int) -> bool:
         return False
+
+
+def _markdown(text: str) -> Markdown:
+    """Discord shows every line on one of its own."""
+    return Markdown(text.replace("\n", "  \n"))
 
 
 def _labels(message: Json) -> list[str]:

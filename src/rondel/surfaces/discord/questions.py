@@ -13,7 +13,7 @@ import discord
 from ...errors import RondelError
 from ...question import ALWAYS, NO, YES, Question
 from .cards import AMBER, CARD_CHARS_MAX, GREY, Control, card, text_of
-from .chunks import LIMIT, chunks
+from .chunks import LIMIT, chunks, sentence_of
 from .fold import Asked
 from .outlet import NOBODY, Extras
 from .pending import OpenQuestion
@@ -132,7 +132,7 @@ class Questions:
             view = await conversation.answer(question.id, text, by=by, instead_of=question.person)
             view.close()  # the delivery shows what follows
         except RondelError as error:
-            await interaction.followup.send(str(error)[:LIMIT], ephemeral=True, allowed_mentions=NOBODY)
+            await interaction.followup.send(sentence_of(error)[:LIMIT], ephemeral=True, allowed_mentions=NOBODY)
 
 
 def _key(conversation: str, question: str) -> str:
