@@ -11,11 +11,12 @@ import pytest
 from rondel.errors import ConfigError
 from rondel.surfaces.discord.check import Checked, client_id_in, examine
 from rondel.testing.discord import LoopbackDiscord
-from tests.cli.conftest import Place, place
+from tests.cli.conftest import Place, place, server
+from tests.cli.model_server import ModelServer
 
 from .harness import loopback
 
-__all__ = ["place"]
+__all__ = ["place", "server"]
 
 TOKEN = base64.b64encode(b"123456789012345678").decode().rstrip("=") + ".x.y"
 
@@ -53,6 +54,21 @@ def test_a_wrong_model_is_refused_at_once_and_the_models_are_listed(place: Place
     start = lines.index("echo answers here.")
     assert lines[start : start + 4] == ["echo answers here.", "Models:", "· lab lab:big", "▸ echo"]
     assert "lab:big answers here from the next message on." in shown.out
+
+
+@pytest.mark.slow
+def test_what_is_logged_is_shown_whole_above_the_prompt(place: Place, server: ModelServer):
+    place.uses(server)
+    server.fails(400, f"The first word, {'and more, ' * 12}\x1b[31mand the last word.")
+    with place.terminal("discord", "--sandbox") as terminal:
+        terminal.wait_for("Ann in #general")
+        terminal.type("@bot hello", until="Sorry, I could not answer that.")
+        shown = " ".join(terminal.all_text.split())
+        assert f"The first word, {'and more, ' * 12}" in shown
+        assert "and the last word; change the request" in shown
+        assert b"\x1b[31mand" not in terminal.raw
+        terminal.type("/quit")
+        assert terminal.wait_end() == 0
 
 
 @pytest.mark.slow

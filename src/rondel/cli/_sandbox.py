@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import mimetypes
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +99,12 @@ class Sandbox:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self, group: asyncio.TaskGroup) -> None:
+        with contextlib.ExitStack() as stack:
+            if self._is_interactive and sys.stderr.isatty():
+                stack.enter_context(contextlib.redirect_stderr(LinesAbove(self._print)))
+            await self._run(group)
+
+    async def _run(self, group: asyncio.TaskGroup) -> None:
         self._reader.start(group)
         self._print(Text(f"{self._opened.model_line}", "dim"))
         self._print(Text("A Discord on this machine: only the requests to the model leave it.", "dim"))
@@ -386,6 +394,23 @@ class Sandbox:
 
     def moved(self, step: int) -> bool:
         return False
+
+
+class LinesAbove(io.TextIOBase):
+    """Replaces stderr while there is a prompt: what is logged is printed above it, whole, and not over it."""
+
+    def __init__(self, show: Callable[[Text], None]) -> None:
+        self._show, self._rest = show, ""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def write(self, text: str, /) -> int:
+        whole, _, self._rest = (self._rest + text).rpartition("\n")
+        if whole and threading.get_ident() == self._thread:
+            self._show(Text(whole, "yellow"))
+        elif whole:
+            with contextlib.suppress(RuntimeError):  # the loop ended first
+                self._loop.call_soon_threadsafe(self._show, Text(whole, "yellow"))
+        return len(text)
 
 
 def _markdown(text: str) -> Markdown:
