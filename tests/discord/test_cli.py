@@ -72,6 +72,29 @@ def test_what_is_logged_is_shown_whole_above_the_prompt(place: Place, server: Mo
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_lets_the_sandbox_finish_the_answer_and_twice_ends_it_at_once(
+    place: Place, server: ModelServer, presses: int
+):
+    place.uses(server)
+    held = server.holds("I begin ", "and I end.")
+    with place.terminal("discord", "--sandbox") as terminal:
+        terminal.wait_for("Ann in #general")
+        terminal.type("@bot talk", until="I begin")
+        terminal.press("\x03", until="once.")
+        assert "has up to 20 seconds" in " ".join(terminal.all_text.split())
+        terminal.wait_for("I begin")
+        if presses == 1:
+            held.release()
+            terminal.wait_for("I begin and I end.")
+        else:
+            terminal.press("\x03")
+        assert terminal.wait_end() == 130
+        held.release()
+        assert "Unclosed" not in terminal.all_text
+
+
+@pytest.mark.slow
 def test_the_sandbox_leaves_the_store_alone_and_says_so(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n[store]\npath = "real.db"\n')
     place.spawn("of my own")

@@ -8,9 +8,10 @@ import io
 import mimetypes
 import os
 import shlex
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from ..files.regular import read_regular
 from ..project.settings import DiscordSettings
 from ..surfaces.terminal.console import SafeConsole
 from ..surfaces.terminal.reader import PlainReader, Reader, TerminalReader, is_interactive
+from ..surfaces.terminal.signals import signals
 from ..text.printable import one_line
 from ._project import Opened
 
@@ -48,13 +50,14 @@ HELP = (
     ("/click LABEL", "click a button of the last message that has it"),
     ("/file PATH TEXT", "send a file"),
     ("/edit TEXT, /delete", "change or remove your last message"),
-    ("/quit", "leave; Ctrl-D does, too"),
+    ("/quit", "leave; Ctrl-D and Ctrl-C do, too, and Ctrl-C while an answer is being finished ends at once"),
 )
 COMMANDS = ("/help", "/go", "/dm", "/as", "/reply", "/click", "/file", "/edit", "/delete", "/quit")
 
 
-async def play(opened: Opened, settings: DiscordSettings, models: Models, roles: Iterable[int]) -> None:
-    """Run the sandbox until the person leaves. Bob has the roles, so that rules and limits of roles can be tried."""
+async def play(opened: Opened, settings: DiscordSettings, models: Models, roles: Iterable[int]) -> bool:
+    """Run the sandbox until the person leaves; return whether that was with Ctrl-C. Bob has the roles, so that rules
+    and limits of roles can be tried."""
     from ..surfaces.discord.mounting import RondelClient, attach, connect
     from ..testing.discord import LoopbackDiscord
 
@@ -71,9 +74,12 @@ async def play(opened: Opened, settings: DiscordSettings, models: Models, roles:
             group.create_task(connect(client, discord.token, asyncio.Event()))
             try:
                 await sandbox.bot.connected.wait()
-                await sandbox.run(group)
+                with signals(sandbox.on_signal, "SIGINT"):
+                    await sandbox.run(group)
+                    await client.close()
             finally:
                 await client.close()
+    return sandbox.was_interrupted
 
 
 class Sandbox:
@@ -91,7 +97,9 @@ class Sandbox:
         self._me, self._here = ann, self._general
         self._printed: dict[int, str] = {}
         self._mine: Json | None = None
-        self._ended = asyncio.Event()
+        self._until: asyncio.Timeout | None = None
+        """What the person waits for now: the next line or, at the end, the answers. Ctrl-C ends it."""
+        self.was_interrupted = False
         interactive = is_interactive(sys.stdin, sys.stdout, os.environ.get)
         self._reader: Reader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
         self._is_interactive = interactive
@@ -116,21 +124,43 @@ class Sandbox:
         self._print(self._place())
         watching = group.create_task(self._watch())
         try:
-            while True:
-                if self._reader.waits_for_rest:
-                    await self._quiet()
-                try:
-                    line = (await self._reader.read()).strip()
-                except EOFError:
-                    break
-                if line in ("/quit", "/exit"):
-                    break
-                await self._handle(line)
-            if self._reader.waits_for_rest:
-                await self._quiet()
+            await self._unless_interrupted(self._read_lines(), None)
+            if self.bot is not None and self._is_busy():
+                drain_s = self.bot.settings.drain_s
+                about = f"the answer that is being written has up to {drain_s:g} seconds"
+                self._print(Text(f"Stopping; {about}. Ctrl-C ends at once.", "yellow"))
+                await self._unless_interrupted(self.bot.settled(), drain_s)
+                self._show_new()
         finally:
+            if self.bot is not None:  # it has waited here, where the person sees the answer
+                self.bot.settings = msgspec.structs.replace(self.bot.settings, drain_s=0)
             watching.cancel()
             self._reader.close()
+
+    async def _read_lines(self) -> None:
+        """Do what the person types, until they leave."""
+        while True:
+            if self._reader.waits_for_rest:
+                await self._quiet()
+            try:
+                line = (await self._reader.read()).strip()
+            except EOFError:
+                break
+            if line in ("/quit", "/exit"):
+                break
+            await self._handle(line)
+        if self._reader.waits_for_rest:
+            await self._quiet()
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, None], within_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s) as self._until:
+                await work
+
+    def on_signal(self, number: int) -> None:
+        self.was_interrupted = True
+        if self._until is not None and not self._until.expired():
+            self._until.reschedule(asyncio.get_running_loop().time())
 
     async def _handle(self, line: str) -> None:
         if not line:
@@ -390,7 +420,7 @@ class Sandbox:
         if has_text and isinstance(self._reader, TerminalReader):
             self._reader.clear()
         else:
-            self._reader.close()
+            self.on_signal(signal.SIGINT)
 
     def moved(self, step: int) -> bool:
         return False

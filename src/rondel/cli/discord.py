@@ -15,6 +15,8 @@ from ._output import tell
 from ._project import load_project, models_of, open_app
 from ._trust import load_config
 
+INTERRUPTED = 130
+
 
 @click.group(cls=CommandGroup, default="run")
 def discord() -> None:
@@ -70,5 +72,5 @@ async def _sandbox(agent: str, engine: str) -> int:
     # A store of its own: what somebody tries must not be among the conversations and the usage of the real bot.
     async with open_app(project, agent or settings.agent, engine, is_public=True, store=MemoryStore()) as opened:
         roles = sorted(int(role) for role in named if str(role).isdecimal())
-        await play(opened, settings, models_of(project.config), roles)
-    return 0
+        was_interrupted = await play(opened, settings, models_of(project.config), roles)
+    return INTERRUPTED if was_interrupted else 0
