@@ -95,6 +95,22 @@ def test_ctrl_c_lets_the_sandbox_finish_the_answer_and_twice_ends_it_at_once(
 
 
 @pytest.mark.slow
+def test_files_of_the_bot_can_be_opened_while_the_sandbox_runs(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    with place.terminal("discord", "--sandbox", columns=200, TMPDIR=str(place.folder)) as terminal:
+        terminal.wait_for("Ann in #general")
+        terminal.type("@bot hello there", until="Ann: hello there")
+        terminal.type("/ai trace", until="trace.html (")
+        (path,) = place.folder.glob("rondel-*/*")
+        terminal.wait_for(f"bytes)\n    {path}\n")
+        assert "hello there" in path.read_text()
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        terminal.type("/quit")
+        assert terminal.wait_end() == 0
+    assert not path.parent.exists()
+
+
+@pytest.mark.slow
 def test_the_sandbox_leaves_the_store_alone_and_says_so(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n[store]\npath = "real.db"\n')
     place.spawn("of my own")

@@ -7,12 +7,14 @@ import contextlib
 import io
 import mimetypes
 import os
+import re
 import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ..testing.discord import Json, LoopbackDiscord, User
 
 FILE_BYTES_MAX = 8_000_000
+FILE_NAME_CHARS_MAX = 60
 GATEWAY_S = 0.05
 ANSWER_S = 600.0
 LIVE_LINES_MAX = 12
@@ -97,6 +100,8 @@ class Sandbox:
         self._me, self._here = ann, self._general
         self._printed: dict[int, str] = {}
         self._mine: Json | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+        self._files: dict[str, Path] = {}  # by their addresses
         self._until: asyncio.Timeout | None = None
         """What the person waits for now: the next line or, at the end, the answers. Ctrl-C ends it."""
         self.was_interrupted = False
@@ -116,7 +121,7 @@ class Sandbox:
         self._reader.start(group)
         self._print(Text(f"{self._opened.model_line}", "dim"))
         self._print(Text("A Discord on this machine: only the requests to the model leave it.", "dim"))
-        self._print(Text("Conversations and usage are kept in memory and are gone when you leave.", "dim"))
+        self._print(Text("Conversations, usage and the files of the bot are gone when you leave.", "dim"))
         self._print(
             Text("Say something to the bot with @bot, or go to the channel where it answers all: /go help", "dim")
         )
@@ -136,6 +141,8 @@ class Sandbox:
                 self.bot.settings = msgspec.structs.replace(self.bot.settings, drain_s=0)
             watching.cancel()
             self._reader.close()
+            if self._folder is not None:
+                self._folder.cleanup()
 
     async def _read_lines(self) -> None:
         """Do what the person types, until they leave."""
@@ -350,12 +357,25 @@ class Sandbox:
             parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
         for file in message["attachments"]:
             parts.append(Text(f"  ▤ {one_line(file['filename'], 60)} ({file['size']:,} bytes)", "magenta"))
+            if author["bot"]:
+                parts.append(Text(f"    {self._saved(file)}", "magenta", no_wrap=True, overflow="ignore"))
         if labels := _labels(message):
             buttons = Text("  ")
             for label in labels:
                 buttons.append(f" {one_line(label, 40)} ", "reverse").append("  ")
             parts.append(buttons.append("/click NAME", "dim"))
         return Group(*parts, Text(""))
+
+    def _saved(self, file: Json) -> str:
+        """Save a file that the bot has sent, once; return its path. The folder is for this user only."""
+        if (saved := self._files.get(file["url"])) is None:
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="rondel-", ignore_cleanup_errors=True)
+            name = re.sub(r"[^\w.-]+", "_", file["filename"])[-FILE_NAME_CHARS_MAX:].lstrip(".-")
+            saved = Path(self._folder.name, f"{len(self._files) + 1}-{name or 'file'}")
+            saved.write_bytes(self._discord.data_of(file))
+            self._files[file["url"]] = saved
+        return str(saved)
 
     def _readable(self, text: str) -> str:
         for user in self._discord.world.users.values():
@@ -380,7 +400,7 @@ class Sandbox:
             width=self._width,
             no_color=bool(os.environ.get("NO_COLOR")) or None,
         )
-        console.print(shown)
+        console.print(shown, crop=False)  # a path stays whole, so that it can be copied
         return target.getvalue()
 
     @property

@@ -33,6 +33,7 @@ HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com", "media.disco
 TOKEN = "loopback.token"
 BODY_BYTES_MAX = 30 << 20
 REQUESTS_MAX = 100_000
+CDN = "https://cdn.discordapp.com"
 WAIT_S = 20.0
 LIMITED_S = 0.05  # how long a request waits that `fail` refuses with 429
 
@@ -467,9 +468,13 @@ class LoopbackDiscord:
         id = self.world.new_id()
         path = f"/attachments/{channel.id}/{id}/{name}"
         self.world.files[path] = (data, mime)
-        url = f"https://cdn.discordapp.com{path}"
+        url = f"{CDN}{path}"
         shown: Json = {"id": str(id), "filename": name, "size": len(data), "url": url, "proxy_url": url}
         return shown | {"content_type": mime}
+
+    def data_of(self, file: Json) -> bytes:
+        """Return the bytes of an attachment."""
+        return self.world.files[file["url"].removeprefix(CDN)][0]
 
 
 def connector_to(port: int, authority_pem: bytes, *, limit: int = 0) -> aiohttp.TCPConnector:
