@@ -26,7 +26,8 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
     place.write("rondel.toml", 'engine = "echo"\n')
     typed = (
         b"@bot hello there\n/ai chat message=psst private=true\n/as bob\n/ai usage\n/ai nonsense\n/go nowhere\n"
-        b"/reply\n/file\n/edit\n/quit\n"
+        b"/reply\n/file\n/edit\n/ai chat message=what is 2+2? private=maybe\n/ai chat message=hi private=maybe\n"
+        b"/ai imagine prompt=cat\n/quit\n"
     )
     shown = place.spawn("discord", "--sandbox", stdin=typed)
     assert shown.code == 0, shown.err
@@ -37,6 +38,9 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
         "This needs the permission Manage Server.",
         "there is no command '/ai nonsense'",
         "there is no channel 'nowhere'; there are general, help, dm",
+        "put a text of several words in quotes: /ai chat message='what is 2+2?'",
+        "option 'private' of /ai chat must be true or false, not 'maybe'",
+        "/ai imagine needs an image engine: [images] in rondel.toml",
         "something is missing: /reply TEXT\nsomething is missing: /file PATH TEXT\nsomething is missing: /edit TEXT\n",
     ):
         assert expected in shown.out

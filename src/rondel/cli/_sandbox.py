@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import itertools
 import mimetypes
 import os
 import re
@@ -46,7 +47,7 @@ ANSWER_S = 600.0
 LIVE_LINES_MAX = 12
 HELP = (
     ("some text", "say it in this channel; @bot mentions the bot"),
-    ("/ai …", "a slash command: /ai chat message=hello private=true, /ai usage, /ai mode, /ai stop"),
+    ("/ai …", "a slash command: /ai chat message='how are you?' private=true, /ai usage, /ai mode, /ai stop"),
     ("/go NAME", "go to another channel: general, help (the bot answers everything there) or dm"),
     ("/as NAME", "be somebody else: ann (owns the server) or bob (has the roles that rondel.toml names)"),
     ("/reply TEXT", "reply to the last message of the bot"),
@@ -260,11 +261,19 @@ class Sandbox:
         if not any(" ".join(names) == one or " ".join(names).startswith(f"{one} ") for one in known):
             is_group = any(one.startswith(f"{names[0]} ") for one in known) if names else False
             typed = f"/{' '.join(names[: 2 if is_group else 1])}"
+            if typed == "/ai imagine" and self.bot is not None and "imagine" in self.bot.settings.slash:
+                raise LookupError("/ai imagine needs an image engine: [images] in rondel.toml")
             raise LookupError(
                 f"there is no command {typed!r}{nearest(typed, [*COMMANDS, *(f'/{one}' for one in known)])}"
             )
         extra = next(one for one in sorted(known, key=len, reverse=True) if " ".join(names).startswith(one))
         if rest := names[len(extra.split()) :]:
+            at = words.index(rest[0], len(extra.split()))
+            option, is_option, begin = words[at - 1].partition("=")
+            if is_option:
+                more = itertools.takewhile(lambda word: "=" not in word, words[at:])
+                whole = shlex.quote(" ".join((begin, *more)))
+                raise ValueError(f"put a text of several words in quotes: /{extra} {option}={whole}")
             first = next(iter(known[extra]), "option")
             raise ValueError(f"write options with their names: /{extra} {first}={shlex.quote(' '.join(rest))}")
         interaction = await self._discord.command(

@@ -558,13 +558,13 @@ def _check_options(command: str, known: dict[str, Json], given: Json) -> None:
             raise LookupError(f"option {name!r} of /{command} is one of: {', '.join(map(str, choices))}")
         wanted = {3: str, 4: int, 5: bool, 10: (int, float)}.get(kind)
         if wanted is not None and (not isinstance(value, wanted) or isinstance(value, bool) is not (kind == 5)):
-            raise LookupError(f"option {name!r} of /{command} is not a {_OPTIONS[kind]}: {value!r}")
+            raise LookupError(f"option {name!r} of /{command} must be {_OPTIONS[kind]}, not {value!r}")
     missing = [name for name, option in known.items() if option.get("required") and name not in given]
     if missing:
         raise LookupError(f"/{command} needs {', '.join(f'{name}=…' for name in missing)}")
 
 
-_OPTIONS = {3: "text", 4: "whole number", 5: "true or false", 10: "number"}
+_OPTIONS = {3: "a text", 4: "a whole number", 5: "true or false", 10: "a number"}
 
 
 def _walk(components: list[Json]) -> list[Json]:
