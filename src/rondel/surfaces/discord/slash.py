@@ -140,7 +140,7 @@ def _add_reset(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="reset", description="Start a new conversation in this channel")
     async def reset(interaction: Interaction) -> None:
         await bot.reset(place_of(interaction), interaction.user)
-        await _answer(interaction, "I have forgotten what was said here: the next message starts a new conversation.")
+        await _answer(interaction, "This channel starts a new conversation.")
 
 
 # --- who answers ------------------------------------------------------------------------------------------------------
@@ -169,7 +169,8 @@ def _rows(title: str, names: Iterable[tuple[str, str, bool]]) -> list[str]:
 
 
 def _listed(title: str, names: Iterable[tuple[str, str]], current: str) -> str:
-    return "\n".join(_rows(title, ((name, about, name == current) for name, about in names))) or f"{title}\n(none)"
+    rows = _rows(f"{title}:", ((name, about, name == current) for name, about in names))
+    return "\n".join(rows) or f"There are no {title.lower()}."
 
 
 def _add_model(group: app_commands.Group, bot: DiscordBot) -> None:
@@ -208,7 +209,7 @@ def _add_agent(group: app_commands.Group, bot: DiscordBot) -> None:
             chosen = await bot.chosen(place, speaker_of(interaction.user))
             if not name:
                 agents = [(one.name, one.description) for one in bot.app.registry.agents]
-                return _listed("Agents:", agents, bot.modes.agent_of(chosen))
+                return _listed("Agents", agents, bot.modes.agent_of(chosen))
             if not _may(interaction, "manage_channels"):
                 return _refusal("Manage Channels")
             bot.app.registry.resolve(name)
@@ -229,13 +230,13 @@ def _add_mode(group: app_commands.Group, bot: DiscordBot) -> None:
         async def work() -> str:
             if not name:
                 current = (await _selected(bot, interaction)).mode
-                return _listed("Modes:", [(one, "") for one in bot.modes.all], current)
+                return _listed("Modes", [(one, "") for one in bot.modes.all], current)
             if not _may(interaction, "manage_channels"):
                 return _refusal("Manage Channels")
             if name != "off":
                 bot.modes.check(name)
             await _select(bot, interaction, mode="" if name == "off" else name)
-            return "No mode is used here any more." if name == "off" else f"The mode {name} is used here."
+            return "This channel no longer uses a mode." if name == "off" else f"This channel now uses the mode {name}."
 
         await _guarded(interaction, work())
 
