@@ -11,11 +11,12 @@ import pytest
 from rondel.errors import ConfigError
 from rondel.surfaces.discord.check import Checked, client_id_in, examine
 from rondel.testing.discord import LoopbackDiscord
-from tests.cli.conftest import Place, place
+from tests.cli.conftest import Place, place, server
+from tests.cli.model_server import ModelServer
 
 from .harness import loopback
 
-__all__ = ["place"]
+__all__ = ["place", "server"]
 
 TOKEN = base64.b64encode(b"123456789012345678").decode().rstrip("=") + ".x.y"
 
@@ -25,7 +26,8 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
     place.write("rondel.toml", 'engine = "echo"\n')
     typed = (
         b"@bot hello there\n/ai chat message=psst private=true\n/as bob\n/ai usage\n/ai nonsense\n/go nowhere\n"
-        b"/reply\n/file\n/edit\n/quit\n"
+        b"/reply\n/file\n/edit\n/ai chat message=what is 2+2? private=maybe\n/ai chat message=hi private=maybe\n"
+        b"/ai imagine prompt=cat\n/quit\n"
     )
     shown = place.spawn("discord", "--sandbox", stdin=typed)
     assert shown.code == 0, shown.err
@@ -36,9 +38,80 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
         "This needs the permission Manage Server.",
         "there is no command '/ai nonsense'",
         "there is no channel 'nowhere'; there are general, help, dm",
+        "put a text of several words in quotes: /ai chat message='what is 2+2?'",
+        "option 'private' of /ai chat must be true or false, not 'maybe'",
+        "/ai imagine needs an image engine: [images] in rondel.toml",
         "something is missing: /reply TEXT\nsomething is missing: /file PATH TEXT\nsomething is missing: /edit TEXT\n",
     ):
         assert expected in shown.out
+
+
+@pytest.mark.slow
+def test_a_wrong_model_is_refused_at_once_and_the_models_are_listed(place: Place):
+    engine = '[engines.lab]\nbase_url = "http://127.0.0.1:9"\ndialect = "openai-chat"\nmodel = "big"\n'
+    place.write("rondel.toml", f'engine = "echo"\n{engine}')
+    typed = b"/ai model name=foo\n@bot hello there\n/ai model\n/ai model name=lab:big\n/quit\n"
+    shown = place.spawn("discord", "--sandbox", stdin=typed)
+    assert "There is no engine 'foo'" in shown.out
+    assert "Ann: hello there" in shown.out
+    lines = [line.strip() for line in shown.out.splitlines()]
+    start = lines.index("echo answers here.")
+    assert lines[start : start + 4] == ["echo answers here.", "Models:", "· lab lab:big", "▸ echo"]
+    assert "lab:big answers here from the next message on." in shown.out
+
+
+@pytest.mark.slow
+def test_what_is_logged_is_shown_whole_above_the_prompt(place: Place, server: ModelServer):
+    place.uses(server)
+    server.fails(400, f"The first word, {'and more, ' * 12}\x1b[31mand the last word.")
+    with place.terminal("discord", "--sandbox") as terminal:
+        terminal.wait_for("Ann in #general")
+        terminal.type("@bot hello", until="Sorry, I could not answer that.")
+        shown = " ".join(terminal.all_text.split())
+        assert f"The first word, {'and more, ' * 12}" in shown
+        assert "and the last word; change the request" in shown
+        assert b"\x1b[31mand" not in terminal.raw
+        terminal.type("/quit")
+        assert terminal.wait_end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_lets_the_sandbox_finish_the_answer_and_twice_ends_it_at_once(
+    place: Place, server: ModelServer, presses: int
+):
+    place.uses(server)
+    held = server.holds("I begin ", "and I end.")
+    with place.terminal("discord", "--sandbox") as terminal:
+        terminal.wait_for("Ann in #general")
+        terminal.type("@bot talk", until="I begin")
+        terminal.press("\x03", until="once.")
+        assert "has up to 20 seconds" in " ".join(terminal.all_text.split())
+        terminal.wait_for("I begin")
+        if presses == 1:
+            held.release()
+            terminal.wait_for("I begin and I end.")
+        else:
+            terminal.press("\x03")
+        assert terminal.wait_end() == 130
+        held.release()
+        assert "Unclosed" not in terminal.all_text
+
+
+@pytest.mark.slow
+def test_files_of_the_bot_can_be_opened_while_the_sandbox_runs(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    with place.terminal("discord", "--sandbox", columns=200, TMPDIR=str(place.folder)) as terminal:
+        terminal.wait_for("Ann in #general")
+        terminal.type("@bot hello there", until="Ann: hello there")
+        terminal.type("/ai trace", until="trace.html (")
+        (path,) = place.folder.glob("rondel-*/*")
+        terminal.wait_for(f"bytes)\n    {path}\n")
+        assert "hello there" in path.read_text()
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        terminal.type("/quit")
+        assert terminal.wait_end() == 0
+    assert not path.parent.exists()
 
 
 @pytest.mark.slow

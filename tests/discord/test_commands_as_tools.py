@@ -236,7 +236,7 @@ async def test_a_scheduled_command_has_the_rights_of_the_person_who_scheduled_it
         ("weather", {"city": "Porto", "days": 9}, "option 'days' must be 1 to 5"),
         ("weather", {"city": "Porto", "days": "soon"}, "option 'days' is 'soon'; it must be a whole number"),
         ("weather", {}, "'city' is missing"),
-        ("list_add", {"thing": "milk", "urgent": "perhaps"}, "option 'urgent' is 'perhaps'; it is true or false"),
+        ("list_add", {"thing": "milk", "urgent": "perhaps"}, "option 'urgent' must be true or false, not 'perhaps'"),
         ("weather", {"town": "Porto"}, "option 'town' is not known"),
         ("here", {"channel": "nowhere", "role": "mods"}, "there is no channel 'nowhere' here"),
         ("adult", {}, "/adult works in age-restricted channels only"),

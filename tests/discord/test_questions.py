@@ -56,7 +56,7 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             await world.discord.click(world.bob, asked, "Yes")
             assert (await world.answers(3))[-1] == "Have fun."
             assert done == ["Ritz"]
-            assert text_of(asked).endswith("*Answered: Yes*")
+            assert text_of(asked).endswith("*Answered: Yes, by Bob*")
             assert "custom_id" not in str(asked["components"])
             await world.say("@bot book", world.bob)
             await world.discord.said(world.general, 4)
@@ -139,7 +139,7 @@ async def test_clicks_that_come_twice_at_once_count_once():
             assert (await world.answers(2))[-1] == "Have fun."
             await world.idle()
             assert done == ["Ritz"]
-            assert text_of(asked).endswith("*Answered: Yes*")
+            assert text_of(asked).endswith("*Answered: Yes, by Bob*")
 
 
 async def test_a_question_survives_a_restart_and_a_form_answers_it():
@@ -161,7 +161,7 @@ async def test_a_question_survives_a_restart_and_a_form_answers_it():
             await world.discord.submit(form, "green")
             assert (await world.answers(2))[-1] == "Green it is."
             assert len(world.discord.bot_messages(world.general)) == 2  # it was not asked again
-            assert "*Answered: green*" in text_of(asked)
+            assert "*Answered: green, by Bob*" in text_of(asked)
             results = world.engine.prompts[-1].messages[-1].parts
             assert "green" in str(results)
             asked["components"] = buttons  # somebody's client still shows them
@@ -211,5 +211,5 @@ async def test_whoever_approves_sees_all_of_a_call_however_long_it_is():
         await world.discord.click(world.ann, asked, "Yes")
         assert (await world.answers(2))[-1] == "Done."
         assert done == [hotel]
-        assert text_of(asked).endswith("*Answered: Yes*")
+        assert text_of(asked).endswith("*Answered: Yes, by Ann*")
         assert not bot.client.persistent_views  # nothing is remembered for a click that may never come

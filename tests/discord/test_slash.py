@@ -80,7 +80,7 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             page = await ask(world, "ai usage", by="model", window="month")
             (message,) = page.answers
             shown = text_of(message).splitlines()
-            assert shown[0] == "### Usage of Community by model, month"
+            assert shown[0] == "### Usage in Community by month and model"
             assert models(message) == [f"model-{n}" for n in range(5)]
             assert shown[2] == "1,000 in · 10 out · 1 call"
             assert shown[-1].startswith("-# Page 1 of 2")
@@ -119,7 +119,7 @@ async def test_a_model_and_an_agent_are_chosen_for_a_channel_by_those_who_may():
             for command, name in (("ai model", "other:large"), ("ai agent", "guide")):
                 refused = await ask(world, command, world.bob, name=name)
                 assert refused.text == "This needs the permission Manage Channels."
-            assert (await ask(world, "ai model", name="nonsense")).text == "there is no engine 'nonsense'"
+            assert (await ask(world, "ai model", name="nonsense")).text == "There is no engine 'nonsense'"
             chosen = await ask(world, "ai model", name="other:large")
             assert chosen.text == "other:large answers here from the next message on."
             await world.say("@bot hi")
@@ -143,8 +143,9 @@ async def test_a_mode_is_chosen_for_a_channel_by_those_who_may():
             refused = await ask(world, "ai mode", world.bob, name="pirate")
             assert refused.text == "This needs the permission Manage Channels."
             wrong = await ask(world, "ai mode", name="pirat")
-            assert wrong.text == "there is no mode 'pirat'; did you mean 'pirate'?"
-            await ask(world, "ai mode", name="pirate")
+            assert wrong.text == "There is no mode 'pirat'; did you mean 'pirate'?"
+            chosen = await ask(world, "ai mode", name="pirate")
+            assert chosen.text == "This channel now uses the mode pirate."
             await world.say("@bot hi")
             assert await world.answers() == ["Arr."]
             prompt = world.engine.prompts[-1]
@@ -184,7 +185,7 @@ async def test_a_model_is_chosen_for_a_channel_and_is_kept():
         async with world.running("From the agent's own.", make_engine=make, context_messages=0):
             refused = await ask(world, "ai model", world.bob, name="scripted:other")
             assert refused.text == "This needs the permission Manage Channels."
-            assert (await ask(world, "ai model", name="scripted:none")).text == "there is no engine 'scripted:none'"
+            assert (await ask(world, "ai model", name="scripted:none")).text == "There is no engine 'scripted:none'"
             chosen = await ask(world, "ai model", name="scripted:other")
             assert chosen.text == "scripted:other answers here from the next message on."
             await world.say("@bot hi", channel=quiet)
@@ -226,9 +227,9 @@ async def test_in_direct_messages_usage_is_one_s_own():
                 await world.answers(channel=world.discord.dm(person))
             (message,) = (await ask(world, "ai usage", world.bob, world.discord.dm(world.bob))).answers
             shown = text_of(message).splitlines()
-            assert shown[0] == "### Usage of you by model, day"
+            assert shown[0] == "### Your usage by day and model"
             assert shown[2] == "7 in · 3 out · 1 call"
-            assert shown[-1] == "-# Page 1 of 1 · 10 tokens in all"
+            assert shown[-1] == "-# Page 1 of 1 · 10 tokens in total"
 
 
 async def test_a_mode_of_the_configuration_wins_over_a_saved_one_of_the_same_name():
@@ -251,7 +252,8 @@ async def test_reset_stop_jobs_trace_and_forget():
             assert (await ask(world, "ai trace")).text == "Nothing was said here yet."
             await world.say("first")
             await world.answers()
-            await ask(world, "ai reset")
+            assert (await ask(world, "ai mode")).text == "There are no modes."
+            assert (await ask(world, "ai reset")).text == "This channel starts a new conversation."
             await world.say("second")
             await world.answers(2)
             assert len(world.engine.prompts[-1].messages) == 1  # the first conversation is over

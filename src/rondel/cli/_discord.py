@@ -15,6 +15,7 @@ from ..project.settings import Config, DiscordSettings
 from ..text.printable import one_line
 from ..text.redaction import Redactor
 from ._output import tell
+from ._project import models_of
 
 VARIABLE = "DISCORD_TOKEN"
 
@@ -57,6 +58,7 @@ class Bot:
         self._stop = asyncio.Event()
         self._bot = attach(self._client, app, settings)
         self._bot.hide = Redactor(secrets_in(config, os.environ)).text
+        self._bot.models = models_of(config)
 
     def stop_soon(self, number: int = 0) -> None:
         self._stop.set()

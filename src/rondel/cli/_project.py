@@ -13,12 +13,13 @@ import msgspec
 
 from ..agent import Agent
 from ..app.app import App
+from ..contracts.command import Models
 from ..contracts.endpoint import known_provider
 from ..contracts.store import Store
 from ..engine import Engine, EngineInfo
 from ..project.agents import load_agents
 from ..project.config import BUILTIN_ENGINES
-from ..project.engines import Picked
+from ..project.engines import Picked, check_engine
 from ..project.folder import Project, assemble, open_store
 from ..project.settings import Config
 from ._trust import load_config, look_at_config, not_looked_at, survey
@@ -117,6 +118,11 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
             return await work(store)
 
     return asyncio.run(main())
+
+
+def models_of(config: Config) -> Models:
+    """Return the models that people can choose in a chat."""
+    return Models(offered_models(config), lambda name: check_engine(name, config))
 
 
 def offered_models(config: Config) -> dict[str, str]:

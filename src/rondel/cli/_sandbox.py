@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import itertools
 import mimetypes
 import os
+import re
 import shlex
+import signal
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,11 +26,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ..contracts.command import Models
 from ..errors import RondelError, nearest
 from ..files.regular import read_regular
 from ..project.settings import DiscordSettings
 from ..surfaces.terminal.console import SafeConsole
 from ..surfaces.terminal.reader import PlainReader, Reader, TerminalReader, is_interactive
+from ..surfaces.terminal.signals import signals
 from ..text.printable import one_line
 from ._project import Opened
 
@@ -33,25 +41,27 @@ if TYPE_CHECKING:
     from ..testing.discord import Json, LoopbackDiscord, User
 
 FILE_BYTES_MAX = 8_000_000
+FILE_NAME_CHARS_MAX = 60
 GATEWAY_S = 0.05
 ANSWER_S = 600.0
 LIVE_LINES_MAX = 12
 HELP = (
     ("some text", "say it in this channel; @bot mentions the bot"),
-    ("/ai …", "a slash command: /ai chat message=hello private=true, /ai usage, /ai mode, /ai stop"),
+    ("/ai …", "a slash command: /ai chat message='how are you?' private=true, /ai usage, /ai mode, /ai stop"),
     ("/go NAME", "go to another channel: general, help (the bot answers everything there) or dm"),
     ("/as NAME", "be somebody else: ann (owns the server) or bob (has the roles that rondel.toml names)"),
     ("/reply TEXT", "reply to the last message of the bot"),
     ("/click LABEL", "click a button of the last message that has it"),
     ("/file PATH TEXT", "send a file"),
     ("/edit TEXT, /delete", "change or remove your last message"),
-    ("/quit", "leave; Ctrl-D does, too"),
+    ("/quit", "leave; Ctrl-D and Ctrl-C do, too, and Ctrl-C while an answer is being finished ends at once"),
 )
 COMMANDS = ("/help", "/go", "/dm", "/as", "/reply", "/click", "/file", "/edit", "/delete", "/quit")
 
 
-async def play(opened: Opened, settings: DiscordSettings, roles: Iterable[int]) -> None:
-    """Run the sandbox until the person leaves. Bob has the roles, so that rules and limits of roles can be tried."""
+async def play(opened: Opened, settings: DiscordSettings, models: Models, roles: Iterable[int]) -> bool:
+    """Run the sandbox until the person leaves; return whether that was with Ctrl-C. Bob has the roles, so that rules
+    and limits of roles can be tried."""
     from ..surfaces.discord.mounting import RondelClient, attach, connect
     from ..testing.discord import LoopbackDiscord
 
@@ -63,13 +73,17 @@ async def play(opened: Opened, settings: DiscordSettings, roles: Iterable[int]) 
             extensions=settings.extensions, connector=discord.connector(), guild_ready_timeout=0.05, shard_count=1
         )
         sandbox.bot = attach(client, opened.app, own)
+        sandbox.bot.models = models
         async with asyncio.TaskGroup() as group:
             group.create_task(connect(client, discord.token, asyncio.Event()))
             try:
                 await sandbox.bot.connected.wait()
-                await sandbox.run(group)
+                with signals(sandbox.on_signal, "SIGINT"):
+                    await sandbox.run(group)
+                    await client.close()
             finally:
                 await client.close()
+    return sandbox.was_interrupted
 
 
 class Sandbox:
@@ -87,7 +101,11 @@ class Sandbox:
         self._me, self._here = ann, self._general
         self._printed: dict[int, str] = {}
         self._mine: Json | None = None
-        self._ended = asyncio.Event()
+        self._folder: TemporaryDirectory[str] | None = None
+        self._files: dict[str, Path] = {}  # by their addresses
+        self._until: asyncio.Timeout | None = None
+        """What the person waits for now: the next line or, at the end, the answers. Ctrl-C ends it."""
+        self.was_interrupted = False
         interactive = is_interactive(sys.stdin, sys.stdout, os.environ.get)
         self._reader: Reader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
         self._is_interactive = interactive
@@ -95,10 +113,16 @@ class Sandbox:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self, group: asyncio.TaskGroup) -> None:
+        with contextlib.ExitStack() as stack:
+            if self._is_interactive and sys.stderr.isatty():
+                stack.enter_context(contextlib.redirect_stderr(LinesAbove(self._print)))
+            await self._run(group)
+
+    async def _run(self, group: asyncio.TaskGroup) -> None:
         self._reader.start(group)
         self._print(Text(f"{self._opened.model_line}", "dim"))
         self._print(Text("A Discord on this machine: only the requests to the model leave it.", "dim"))
-        self._print(Text("Conversations and usage are kept in memory and are gone when you leave.", "dim"))
+        self._print(Text("Conversations, usage and the files of the bot are gone when you leave.", "dim"))
         self._print(
             Text("Say something to the bot with @bot, or go to the channel where it answers all: /go help", "dim")
         )
@@ -106,21 +130,45 @@ class Sandbox:
         self._print(self._place())
         watching = group.create_task(self._watch())
         try:
-            while True:
-                if self._reader.waits_for_rest:
-                    await self._quiet()
-                try:
-                    line = (await self._reader.read()).strip()
-                except EOFError:
-                    break
-                if line in ("/quit", "/exit"):
-                    break
-                await self._handle(line)
-            if self._reader.waits_for_rest:
-                await self._quiet()
+            await self._unless_interrupted(self._read_lines(), None)
+            if self.bot is not None and self._is_busy():
+                drain_s = self.bot.settings.drain_s
+                about = f"the answer that is being written has up to {drain_s:g} seconds"
+                self._print(Text(f"Stopping; {about}. Ctrl-C ends at once.", "yellow"))
+                await self._unless_interrupted(self.bot.settled(), drain_s)
+                self._show_new()
         finally:
+            if self.bot is not None:  # it has waited here, where the person sees the answer
+                self.bot.settings = msgspec.structs.replace(self.bot.settings, drain_s=0)
             watching.cancel()
             self._reader.close()
+            if self._folder is not None:
+                self._folder.cleanup()
+
+    async def _read_lines(self) -> None:
+        """Do what the person types, until they leave."""
+        while True:
+            if self._reader.waits_for_rest:
+                await self._quiet()
+            try:
+                line = (await self._reader.read()).strip()
+            except EOFError:
+                break
+            if line in ("/quit", "/exit"):
+                break
+            await self._handle(line)
+        if self._reader.waits_for_rest:
+            await self._quiet()
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, None], within_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s) as self._until:
+                await work
+
+    def on_signal(self, number: int) -> None:
+        self.was_interrupted = True
+        if self._until is not None and not self._until.expired():
+            self._until.reschedule(asyncio.get_running_loop().time())
 
     async def _handle(self, line: str) -> None:
         if not line:
@@ -213,11 +261,19 @@ class Sandbox:
         if not any(" ".join(names) == one or " ".join(names).startswith(f"{one} ") for one in known):
             is_group = any(one.startswith(f"{names[0]} ") for one in known) if names else False
             typed = f"/{' '.join(names[: 2 if is_group else 1])}"
+            if typed == "/ai imagine" and self.bot is not None and "imagine" in self.bot.settings.slash:
+                raise LookupError("/ai imagine needs an image engine: [images] in rondel.toml")
             raise LookupError(
                 f"there is no command {typed!r}{nearest(typed, [*COMMANDS, *(f'/{one}' for one in known)])}"
             )
         extra = next(one for one in sorted(known, key=len, reverse=True) if " ".join(names).startswith(one))
         if rest := names[len(extra.split()) :]:
+            at = words.index(rest[0], len(extra.split()))
+            option, is_option, begin = words[at - 1].partition("=")
+            if is_option:
+                more = itertools.takewhile(lambda word: "=" not in word, words[at:])
+                whole = shlex.quote(" ".join((begin, *more)))
+                raise ValueError(f"put a text of several words in quotes: /{extra} {option}={whole}")
             first = next(iter(known[extra]), "option")
             raise ValueError(f"write options with their names: /{extra} {first}={shlex.quote(' '.join(rest))}")
         interaction = await self._discord.command(
@@ -302,20 +358,33 @@ class Sandbox:
             name.append(f"  ({note})", "dim italic")
         parts: list[RenderableType] = [name]
         if text := self._readable(message["content"]):
-            parts.append(Padding(Markdown(text), (0, 0, 0, 2)))
+            parts.append(Padding(_markdown(text), (0, 0, 0, 2)))
         elif text := self._readable(_text_of(message)):  # a card
-            shown = Markdown(text.replace("\n-# ", "\n").replace("\n", "\n\n"))
+            shown = _markdown(text.replace("\n-# ", "\n"))
             parts.append(Padding(Panel(shown, border_style="blue", expand=False), (0, 0, 0, 2)))
         for embed in message["embeds"]:
             parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
         for file in message["attachments"]:
             parts.append(Text(f"  ▤ {one_line(file['filename'], 60)} ({file['size']:,} bytes)", "magenta"))
+            if author["bot"]:
+                parts.append(Text(f"    {self._saved(file)}", "magenta", no_wrap=True, overflow="ignore"))
         if labels := _labels(message):
             buttons = Text("  ")
             for label in labels:
                 buttons.append(f" {one_line(label, 40)} ", "reverse").append("  ")
             parts.append(buttons.append("/click NAME", "dim"))
         return Group(*parts, Text(""))
+
+    def _saved(self, file: Json) -> str:
+        """Save a file that the bot has sent, once; return its path. The folder is for this user only."""
+        if (saved := self._files.get(file["url"])) is None:
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="rondel-", ignore_cleanup_errors=True)
+            name = re.sub(r"[^\w.-]+", "_", file["filename"])[-FILE_NAME_CHARS_MAX:].lstrip(".-")
+            saved = Path(self._folder.name, f"{len(self._files) + 1}-{name or 'file'}")
+            saved.write_bytes(self._discord.data_of(file))
+            self._files[file["url"]] = saved
+        return str(saved)
 
     def _readable(self, text: str) -> str:
         for user in self._discord.world.users.values():
@@ -340,7 +409,7 @@ class Sandbox:
             width=self._width,
             no_color=bool(os.environ.get("NO_COLOR")) or None,
         )
-        console.print(shown)
+        console.print(shown, crop=False)  # a path stays whole, so that it can be copied
         return target.getvalue()
 
     @property
@@ -380,10 +449,32 @@ class Sandbox:
         if has_text and isinstance(self._reader, TerminalReader):
             self._reader.clear()
         else:
-            self._reader.close()
+            self.on_signal(signal.SIGINT)
 
     def moved(self, step: int) -> bool:
         return False
+
+
+class LinesAbove(io.TextIOBase):
+    """Replaces stderr while there is a prompt: what is logged is printed above it, whole, and not over it."""
+
+    def __init__(self, show: Callable[[Text], None]) -> None:
+        self._show, self._rest = show, ""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def write(self, text: str, /) -> int:
+        whole, _, self._rest = (self._rest + text).rpartition("\n")
+        if whole and threading.get_ident() == self._thread:
+            self._show(Text(whole, "yellow"))
+        elif whole:
+            with contextlib.suppress(RuntimeError):  # the loop ended first
+                self._loop.call_soon_threadsafe(self._show, Text(whole, "yellow"))
+        return len(text)
+
+
+def _markdown(text: str) -> Markdown:
+    """Discord shows every line on one of its own."""
+    return Markdown(text.replace("\n", "  \n"))
 
 
 def _labels(message: Json) -> list[str]:

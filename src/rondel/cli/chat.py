@@ -6,18 +6,16 @@ import asyncio
 
 import click
 
-from ..contracts.command import Models
 from ..contracts.store import ConversationInfo
 from ..errors import ConfigError, RondelError
 from ..files.private import state_folder
 from ..machine.conversation import Conversation
-from ..project.engines import check_engine
 from ..surfaces.commands import find_conversation, model_line, open_conversation
 from ..surfaces.terminal.chat import Terminal
 from ..surfaces.views import short_id
 from ._options import agent, chat_options, conversation_id, engine
 from ._output import path_hint, tell
-from ._project import Opened, load_project, offered_models, open_app
+from ._project import Opened, load_project, models_of, open_app
 
 
 @click.command()
@@ -48,7 +46,7 @@ async def _chat(agent: str, engine: str, wanted: str, *, resumes: bool = False, 
             opened.app,
             opening=opening(opened, conversation, interrupted, project.config.warnings),
             model_line=opened.model_line,
-            models=Models(offered_models(project.config), lambda name: check_engine(name, project.config)),
+            models=models_of(project.config),
             history=state_folder() / "history",
         )
         if cost:

@@ -12,8 +12,10 @@ from ..surfaces.terminal.signals import signals
 from ._discord import Bot, allow_extensions, check_installed, log_to_stderr, settings_of, token_of
 from ._options import CommandGroup, engine, flag, string
 from ._output import tell
-from ._project import load_project, open_app
+from ._project import load_project, models_of, open_app
 from ._trust import load_config
+
+INTERRUPTED = 130
 
 
 @click.group(cls=CommandGroup, default="run")
@@ -69,5 +71,6 @@ async def _sandbox(agent: str, engine: str) -> int:
     named = {*settings.approvers, *(rule.role for rule in settings.rules), *limited}
     # A store of its own: what somebody tries must not be among the conversations and the usage of the real bot.
     async with open_app(project, agent or settings.agent, engine, is_public=True, store=MemoryStore()) as opened:
-        await play(opened, settings, sorted(int(role) for role in named if str(role).isdecimal()))
-    return 0
+        roles = sorted(int(role) for role in named if str(role).isdecimal())
+        was_interrupted = await play(opened, settings, models_of(project.config), roles)
+    return INTERRUPTED if was_interrupted else 0

@@ -22,6 +22,7 @@ from discord.ext import commands
 
 from ...app.app import App
 from ...charge import Scope
+from ...contracts.command import Models
 from ...errors import RondelError
 from ...events import Digest
 from ...machine.conversation import Conversation
@@ -78,6 +79,7 @@ class DiscordBot:
         self.hooks = Hooks()
         self.hide: Callable[[str], str] = str
         """Removes known secrets from what is sent as a file."""
+        self.models = Models()
         self.pace = Pace(self.settings.edit_s, client.http)
         self.questions = Questions(self)
         self.bridge: CommandBridge | None = None

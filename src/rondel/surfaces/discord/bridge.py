@@ -296,7 +296,7 @@ class CommandOptions:
                 return self._in_range(one, number := _number(one, text), number)
             case Kind.boolean:
                 if text.casefold() not in TRUE | FALSE:
-                    raise ToolError(f"option {name!r} is {text!r}; it is true or false")
+                    raise ToolError(f"option {name!r} must be true or false, not {text!r}")
                 return text.casefold() in TRUE
             case _:
                 return await self._object(one, text)

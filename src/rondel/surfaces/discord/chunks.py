@@ -150,3 +150,9 @@ def _kind(line: str, before: str) -> str:
     if _ITEM.match(line) or (before == "list" and line.startswith((" ", "\t"))):
         return "list"
     return "text"
+
+
+def sentence_of(error: Exception) -> str:
+    """Return what an error says, for a person to read. A name at its beginning stays as it is written."""
+    text = str(error)
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text

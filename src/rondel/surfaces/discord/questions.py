@@ -13,8 +13,9 @@ import discord
 from ...errors import RondelError
 from ...question import ALWAYS, NO, YES, Question
 from .cards import AMBER, CARD_CHARS_MAX, GREY, Control, card, text_of
-from .chunks import LIMIT, chunks
+from .chunks import LIMIT, chunks, sentence_of
 from .fold import Asked
+from .mentions import tidy_name
 from .outlet import NOBODY, Extras
 from .pending import OpenQuestion
 
@@ -48,7 +49,7 @@ class Questions:
         text, is_cut = parts[0], len(parts) > 1
         file = WHOLE if is_cut else ""
         if asked.answer is not None:
-            answered = f"{text}\n{_answered(asked)}"
+            answered = f"{text}\n{_answered(asked, self._name_of(delivery, asked.answer.by))}"
             await delivery.show_card(key, answered, Extras(view=card(answered, colour=GREY, file=file)))
             await self._bot.records.close_question(id)
             return
@@ -66,6 +67,13 @@ class Questions:
         files = (discord.File(io.BytesIO(whole.encode()), WHOLE),) if is_cut else ()
         view = card(text, colour=AMBER, controls=_controls(question, id), file=file)
         await delivery.show_card(key, text, Extras(view=view, files=files))
+
+    def _name_of(self, delivery: Delivery, by: str) -> str:
+        """Return the name of the person who answered, or nothing if they are not known here any more."""
+        guild = getattr(delivery.channel, "guild", None)
+        id = int(by) if by.isdecimal() else 0
+        found = (guild.get_member(id) if guild is not None else None) or self._bot.client.get_user(id)
+        return tidy_name(found.display_name) if found is not None else ""
 
     # --- what people do -----------------------------------------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class Questions:
             view = await conversation.answer(question.id, text, by=by, instead_of=question.person)
             view.close()  # the delivery shows what follows
         except RondelError as error:
-            await interaction.followup.send(str(error)[:LIMIT], ephemeral=True, allowed_mentions=NOBODY)
+            await interaction.followup.send(sentence_of(error)[:LIMIT], ephemeral=True, allowed_mentions=NOBODY)
 
 
 def _key(conversation: str, question: str) -> str:
@@ -144,7 +152,7 @@ def _text(question: Question, person: int, *, private: bool) -> str:
     return f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}"
 
 
-def _answered(asked: Asked) -> str:
+def _answered(asked: Asked, name: str) -> str:
     assert asked.answer is not None
     by = asked.answer.by
     if by == "deadline":
@@ -152,7 +160,9 @@ def _answered(asked: Asked) -> str:
     if by == "stop":
         return "*Stopped.*"
     shown = LABELS.get(asked.answer.text, asked.answer.text)
-    return f"*Answered: {discord.utils.escape_markdown(shown)[:200]}*"
+    # A card has room for this: it may have 200 characters more than CARD_CHARS_MAX.
+    who = f", by {discord.utils.escape_markdown(name)[:60]}" if name else ""
+    return f"*Answered: {discord.utils.escape_markdown(shown)[:100]}{who}*"
 
 
 def _controls(question: Question, key: str) -> list[Control]:

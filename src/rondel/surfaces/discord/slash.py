@@ -18,7 +18,7 @@ from ...trace import read as read_trace
 from ...trace.page import page as trace_page
 from ...trace.redact import without_secrets
 from ..views import jobs_table
-from .chunks import LIMIT, chunks
+from .chunks import LIMIT, chunks, sentence_of
 from .gate import Gate
 from .mapping import person_of, place_of, scope_of, speaker_of
 from .outlet import NOBODY
@@ -60,7 +60,7 @@ async def _guarded(interaction: Interaction, work: Awaitable[str | None]) -> Non
     try:
         text = await work
     except RondelError as error:
-        text = str(error)
+        text = sentence_of(error)
     if text is not None:
         await _answer(interaction, text)
 
@@ -96,7 +96,7 @@ def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
         try:
             await bot.answer_command(interaction, message, is_private=private)
         except RondelError as error:
-            await _answer(interaction, str(error))
+            await _answer(interaction, sentence_of(error))
 
 
 def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
@@ -118,7 +118,7 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
         try:
             (picture, *_) = (await images.make(ImageRequest(prompt), scope)).images
         except RondelError as error:  # also TokenLimitError, whose text is for people
-            await _answer(interaction, str(error))
+            await _answer(interaction, sentence_of(error))
             return
         file = discord.File(io.BytesIO(picture.data), picture.name or "picture.png")
         await interaction.followup.send(file=file, allowed_mentions=NOBODY)
@@ -140,7 +140,7 @@ def _add_reset(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="reset", description="Start a new conversation in this channel")
     async def reset(interaction: Interaction) -> None:
         await bot.reset(place_of(interaction), interaction.user)
-        await _answer(interaction, "I have forgotten what was said here: the next message starts a new conversation.")
+        await _answer(interaction, "This channel starts a new conversation.")
 
 
 # --- who answers ------------------------------------------------------------------------------------------------------
@@ -162,29 +162,43 @@ def _choices(names: Iterable[str], typed: str) -> list[app_commands.Choice[str]]
     return [app_commands.Choice(name=name[:100], value=name[:100]) for name in found[:CHOICES_MAX]]
 
 
+def _rows(title: str, names: Iterable[tuple[str, str, bool]]) -> list[str]:
+    """Return a title and a line for each name, with the current one marked; nothing if there are no names."""
+    rows = [f"{'▸' if is_current else '·'} **{name}** {about}".rstrip() for name, about, is_current in names]
+    return [title, *rows] if rows else []
+
+
 def _listed(title: str, names: Iterable[tuple[str, str]], current: str) -> str:
-    lines = [f"{'▸' if name == current else '·'} **{name}** {about}".rstrip() for name, about in names]
-    return "\n".join((title, *lines)) if lines else f"{title}\n(none)"
+    rows = _rows(f"{title}:", ((name, about, name == current) for name, about in names))
+    return "\n".join(rows) or f"There are no {title.lower()}."
 
 
 def _add_model(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="model", description="Show which model answers here, or choose another")
-    @app_commands.describe(name="provider:model; 'default' for the agent's own")
+    @app_commands.describe(name="provider:model, or an engine in rondel.toml; 'default' for the agent's own")
     async def model(interaction: Interaction, name: str = "") -> None:
         async def work() -> str:
             place = place_of(interaction)
             chosen = await bot.chosen(place, speaker_of(interaction.user))
             agent = bot.modes.agent_of(chosen)
             if not name:
-                return f"{bot.app.registry.resolve(agent, chosen.model).engine.name} answers here."
+                current = bot.app.registry.resolve(agent, chosen.model).engine.name
+                offered = [(one, about, current in (one, about)) for one, about in bot.models.offered.items()]
+                return "\n".join((f"{current} answers here.", *_rows("Models:", offered)))
             if not _may(interaction, "manage_channels"):
                 return _refusal("Manage Channels")
             wanted = "" if name == "default" else name
+            if wanted and bot.models.check is not None:
+                bot.models.check(wanted)  # the registry makes an engine that says what is wrong only when it is asked
             engine = bot.app.registry.resolve(agent, wanted).engine.name  # raises for a wrong name
             await _select(bot, interaction, model=wanted)
             return f"{engine} answers here from the next message on."
 
         await _guarded(interaction, work())
+
+    @model.autocomplete("name")
+    async def names(interaction: Interaction, typed: str) -> list[app_commands.Choice[str]]:
+        return _choices((*bot.models.offered, "default"), typed)
 
 
 def _add_agent(group: app_commands.Group, bot: DiscordBot) -> None:
@@ -195,7 +209,7 @@ def _add_agent(group: app_commands.Group, bot: DiscordBot) -> None:
             chosen = await bot.chosen(place, speaker_of(interaction.user))
             if not name:
                 agents = [(one.name, one.description) for one in bot.app.registry.agents]
-                return _listed("Agents:", agents, bot.modes.agent_of(chosen))
+                return _listed("Agents", agents, bot.modes.agent_of(chosen))
             if not _may(interaction, "manage_channels"):
                 return _refusal("Manage Channels")
             bot.app.registry.resolve(name)
@@ -216,13 +230,13 @@ def _add_mode(group: app_commands.Group, bot: DiscordBot) -> None:
         async def work() -> str:
             if not name:
                 current = (await _selected(bot, interaction)).mode
-                return _listed("Modes:", [(one, "") for one in bot.modes.all], current)
+                return _listed("Modes", [(one, "") for one in bot.modes.all], current)
             if not _may(interaction, "manage_channels"):
                 return _refusal("Manage Channels")
             if name != "off":
                 bot.modes.check(name)
             await _select(bot, interaction, mode="" if name == "off" else name)
-            return "No mode is used here any more." if name == "off" else f"The mode {name} is used here."
+            return "This channel no longer uses a mode." if name == "off" else f"This channel now uses the mode {name}."
 
         await _guarded(interaction, work())
 

@@ -43,7 +43,9 @@ class UsagePage:
         pages = max(1, -(-len(found) // rows))
         page = min(max(page, 0), pages - 1)
         shown = found[page * rows : (page + 1) * rows]
-        where = self._guild.name if self._guild else "you"
+        whose = (
+            f"Usage in {discord.utils.escape_markdown(tidy_name(self._guild.name))}" if self._guild else "Your usage"
+        )
         lines: list[str] = []
         for row in shown:
             totals = row.totals
@@ -52,9 +54,9 @@ class UsagePage:
             text = f"{totals.tokens_in:,} in · {totals.tokens_out:,} out · {calls}{money}"
             lines.append(f"**{row.key} · {discord.utils.escape_markdown(self._label(row))}**"[:250] + f"\n{text}")
         view = card(
-            f"### Usage of {discord.utils.escape_markdown(tidy_name(where))} by {self._by}, {self._window}",
+            f"### {whose} by {self._by if self._window == 'lifetime' else f'{self._window} and {self._by}'}",
             *(lines or ["Nothing was used yet."]),
-            f"-# Page {page + 1} of {pages} · {sum(row.totals.tokens for row in found):,} tokens in all",
+            f"-# Page {page + 1} of {pages} · {sum(row.totals.tokens for row in found):,} tokens in total",
             image=CHART,
             controls=self._buttons(page, pages, rows),
         )

@@ -33,6 +33,7 @@ HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com", "media.disco
 TOKEN = "loopback.token"
 BODY_BYTES_MAX = 30 << 20
 REQUESTS_MAX = 100_000
+CDN = "https://cdn.discordapp.com"
 WAIT_S = 20.0
 LIMITED_S = 0.05  # how long a request waits that `fail` refuses with 429
 
@@ -467,9 +468,13 @@ class LoopbackDiscord:
         id = self.world.new_id()
         path = f"/attachments/{channel.id}/{id}/{name}"
         self.world.files[path] = (data, mime)
-        url = f"https://cdn.discordapp.com{path}"
+        url = f"{CDN}{path}"
         shown: Json = {"id": str(id), "filename": name, "size": len(data), "url": url, "proxy_url": url}
         return shown | {"content_type": mime}
+
+    def data_of(self, file: Json) -> bytes:
+        """Return the bytes of an attachment."""
+        return self.world.files[file["url"].removeprefix(CDN)][0]
 
 
 def connector_to(port: int, authority_pem: bytes, *, limit: int = 0) -> aiohttp.TCPConnector:
@@ -553,13 +558,13 @@ def _check_options(command: str, known: dict[str, Json], given: Json) -> None:
             raise LookupError(f"option {name!r} of /{command} is one of: {', '.join(map(str, choices))}")
         wanted = {3: str, 4: int, 5: bool, 10: (int, float)}.get(kind)
         if wanted is not None and (not isinstance(value, wanted) or isinstance(value, bool) is not (kind == 5)):
-            raise LookupError(f"option {name!r} of /{command} is not a {_OPTIONS[kind]}: {value!r}")
+            raise LookupError(f"option {name!r} of /{command} must be {_OPTIONS[kind]}, not {value!r}")
     missing = [name for name, option in known.items() if option.get("required") and name not in given]
     if missing:
         raise LookupError(f"/{command} needs {', '.join(f'{name}=…' for name in missing)}")
 
 
-_OPTIONS = {3: "text", 4: "whole number", 5: "true or false", 10: "number"}
+_OPTIONS = {3: "a text", 4: "a whole number", 5: "true or false", 10: "a number"}
 
 
 def _walk(components: list[Json]) -> list[Json]:
