@@ -457,6 +457,7 @@ def test_options_that_are_not_given_come_from_the_models_card_and_tools_are_chos
     body = question(user("Hi"), tools=(ADD,))
     assert body["temperature"] == 0.0
     assert "repeat_penalty" not in body
+    assert "\n" not in body["dry_sequence_breakers"], "verses that are repeated are a repetition"
     body = question(user("Hi"), temperature=0.0, top_p=0.9, top_k=4, seed=7, tokens_max=9)
     assert [body[key] for key in ("temperature", "top_p", "top_k", "seed", "max_tokens")] == [0.0, 0.9, 4, 7, 9]
 
