@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ from rondel.engines.local.llama import ModelSettings, import_runtime
 from rondel.engines.local.llama import _params as runtime_params
 from rondel.engines.local.model import _models
 from rondel.engines.local.model_input import model_input
-from rondel.engines.local.schema import ITEMS_MAX, STRING_CHARS_MAX, union_schema
+from rondel.engines.local.schema import ITEMS_MAX, STRING_CHARS_MAX, grammar_of, union_schema
 from rondel.errors import EngineError, EngineUnreachable, PromptRejected
 from rondel.prompt import Prompt
 from rondel.values import (
@@ -456,6 +457,7 @@ def test_options_that_are_not_given_come_from_the_models_card_and_tools_are_chos
     body = question(user("Hi"), tools=(ADD,))
     assert body["temperature"] == 0.0
     assert "repeat_penalty" not in body
+    assert "\n" not in body["dry_sequence_breakers"], "verses that are repeated are a repetition"
     body = question(user("Hi"), temperature=0.0, top_p=0.9, top_k=4, seed=7, tokens_max=9)
     assert [body[key] for key in ("temperature", "top_p", "top_k", "seed", "max_tokens")] == [0.0, 0.9, 4, 7, 9]
 
@@ -524,6 +526,13 @@ def test_every_string_and_list_that_a_model_may_write_has_an_end() -> None:
     ]
 
 
+def test_the_words_of_an_answer_may_have_any_number_of_lines_that_are_not_escaped() -> None:
+    grammar = grammar_of(union_schema((ADD,), Options()))
+    rules = dict(line.split(": ", 1) for line in grammar.splitlines()[1:])
+    assert rules["case0"].endswith(" WORDS"), "nothing else ends them"
+    assert re.fullmatch(rules["WORDS"][1:-1], '```poem\nThe sea is "vast",  \n\tand endless.\n```\n' * 100)
+
+
 # --- the answer in pieces ---------------------------------------------------------------------------------------------
 
 
@@ -571,9 +580,9 @@ def test_a_call_in_pieces_is_one_call(arguments: dict[str, Any], cuts: list[int]
     assert (call.name, call.arguments, call.broken) == ("odd “name”", arguments, "")
 
 
-@pytest.mark.parametrize("words", ['print("hi")', '{"a": "b"} is JSON', 'He said "no"', '"', '"} "'])
+@pytest.mark.parametrize("words", ['print("hi")', '{"a": "b"} is JSON', 'He said "no"', '"', '"} "', "one,  \n\ttwo"])
 @given(CUTS)
-def test_quotes_that_a_model_did_not_escape_are_words(words: str, cuts: list[int]) -> None:
+def test_quotes_and_newlines_that_a_model_did_not_escape_are_words(words: str, cuts: list[int]) -> None:
     assert read(split(f'{{"say": "{words}"}}\n', cuts)).text == words
 
 

@@ -30,6 +30,12 @@ _SAID = (
         "```python\ndef halve(x):\n    return x / 2\n```",
     ),
     ("How do I list the branches in git?", "Use `git branch`; with `-a` it also lists remote ones."),
+    (
+        "Write a rhyme about rain.",
+        "The rain falls soft on roof and tree,\nand sings a quiet song for me.",
+        "And a note to my boss that I am ill.",
+        "Hello,\n\nI am ill and cannot come to work today.\n\nBest regards",
+    ),
     ("Wie viele Tage hat eine Woche?", "Eine Woche hat sieben Tage.", "Und ein Jahr?", "Ein Jahr hat 365 Tage."),
     ("Book me a table for tonight.", "I am sorry, I cannot do that: I am only a program."),
     ("Thanks!", "You are welcome!"),

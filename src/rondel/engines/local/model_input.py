@@ -24,7 +24,13 @@ from .weights import Card
 from .words import chat_messages, native_messages, native_tools, note_on_tools, split
 
 TOKENS_MAX = 512
-NO_LOOPS: Json = {"dry_multiplier": 2.0, "dry_base": 1.75, "dry_allowed_length": 20, "dry_penalty_last_n": 64}
+NO_LOOPS: Json = {
+    "dry_multiplier": 2.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 20,
+    "dry_penalty_last_n": 64,
+    "dry_sequence_breakers": [":", '"', "*"],  # the runtime's own without the newline: verses are repeated line by line
+}
 """What would repeat more than 20 of the last 64 tokens gets ever less likely; a name or an address that is copied from
 the prompt is shorter than that."""
 

@@ -54,8 +54,9 @@ def union_schema(tools: Sequence[ToolSpec], options: Options) -> Json:
 def grammar_of(schema: Json) -> str:
     """Return a schema of this module as the grammar that the decoder follows.
 
-    The words of a `say` may have bare quotes in them, which JSON does not allow: a small model forgets to escape those
-    of the code that it explains, and a closed string would end its answer in the middle of a line.
+    The words of a `say` may have bare quotes, newlines and tabs in them, which JSON does not allow: a small model
+    forgets to escape those of code and poems, and its answer would end there. They have no limit but that on tokens:
+    an answer that the grammar cuts off would look whole.
     """
     if "anyOf" not in schema:
         return f"%llguidance {{}}\nstart: %json {json.dumps(schema)}"
@@ -72,8 +73,8 @@ def grammar_of(schema: Json) -> str:
             rules.append(f"case{number}: {_literal(head or _SAY)} value{number} {_literal('}')}")
             rules.append(f"value{number}: %json {json.dumps(document)}")
         else:
-            rules.append(f'case{number}: {_literal(_SAY + _QUOTE)} WORDS "\\n"?')
-    return "\n".join(("%llguidance {}", *rules, f"WORDS: /[^\\x00-\\x1f]{{0,{STRING_CHARS_MAX}}}/"))
+            rules.append(f"case{number}: {_literal(_SAY + _QUOTE)} WORDS")
+    return "\n".join(("%llguidance {}", *rules, r"WORDS: /[^\x00-\x08\x0b-\x1f]*/"))
 
 
 _OPEN, _SAY, _QUOTE = '{"', 'say": ', '"'

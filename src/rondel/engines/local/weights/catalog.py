@@ -153,7 +153,7 @@ CATALOG: tuple[Weights, ...] = (
     Weights(
         name="qwen2.5-coder-1.5b",
         title="Qwen2.5 Coder 1.5B Instruct",
-        description="77 of 86 everyday questions right, half of them with tools",
+        description="78 of 86 everyday questions right, half of them with tools",
         file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         size_bytes=1_117_320_768,
