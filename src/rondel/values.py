@@ -424,7 +424,7 @@ class ReplyBuilder:
         elif type(delta) is MediaDelta:
             self._media.setdefault(delta.index, []).append(delta)
         elif type(delta) is Notice and len(self.notices) < NOTICES_MAX:
-            self.notices.append(delta.text[:NOTICE_CHARS_MAX])
+            self.notices.append(delta.text[: 2 * NOTICE_CHARS_MAX])
 
     def so_far(self) -> Iterable[Delta]:
         """Yield the deltas that someone who watches from now on needs to understand the next ones."""

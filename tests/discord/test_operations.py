@@ -105,6 +105,16 @@ async def test_a_message_that_cannot_be_heard_or_prepared_ends_neither_the_conne
         assert world.discord.gateway.identified == 1
 
 
+async def test_an_answer_is_no_reply_once_the_bot_may_not_read_what_was_said():
+    """The permission is taken away right after an answer."""
+    async with loopback() as world, world.running("one", "two"):
+        await world.say("@bot a")
+        await world.answers()
+        await world.discord.deny(world.general, "read_message_history")
+        await world.say("@bot b")
+        assert await world.answers(2) == ["one", "two"]
+
+
 async def test_a_session_that_discord_refuses_to_resume_is_begun_anew():
     async with loopback() as world, world.running("First.", "Second."):
         await world.say("@bot one")

@@ -56,6 +56,21 @@ async def test_real_network_and_http_errors_go_on_in_order() -> None:
     assert started.model == "third"
 
 
+async def test_an_error_that_an_engine_raises_again_says_the_same_again() -> None:
+    down, gone = EngineError("down"), EngineError("gone")
+    chain = Fallback(Stepping("a:m", [down], [down]), Stepping("b:m", [gone], [gone]))
+    for _ in range(2):
+        with pytest.raises(EngineError, match=r"^a:m failed: down; then b:m failed: gone$"):
+            await collect(chain)
+
+
+async def test_a_reason_that_is_cut_shows_no_part_of_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    error = EngineError("x" * 580 + " https://u:CANARY0123456789@host")
+    with pytest.raises(EngineError) as caught:
+        await collect(Fallback(Stepping("a:m", [error]), Stepping("b:m", [EngineError("gone")])))
+    assert "CANARY" not in str(caught.value) + caplog.text
+
+
 def test_after_the_first_token_the_error_is_raised() -> None:
     second = Stepping("b:m")
     engine = Fallback(Stepping("a:m", [STARTED, PART, PartDelta(0, "x"), EngineUnreachable("reset")]), second)

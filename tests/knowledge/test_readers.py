@@ -193,6 +193,11 @@ def test_html_that_was_cut_off_ends_with_its_last_text() -> None:
     assert sections("<p>1 <", "a.html") == [("1 <", (), 1)]
 
 
+@pytest.mark.parametrize("comment", ["<!-->", "<!--->", "<!-- x --!>", "<!----!>", "<![CDATA[ x >", "<!-- a -- b -->"])
+def test_html_comments_end_where_browsers_end_them(comment: str) -> None:
+    assert sections(f"<p>before {comment} after", "a.html") == [("before after", (), 1)]
+
+
 @pytest.mark.parametrize("odd", ["<![odd x>", "<![ %>", "<![endif]>", "<![CDATA[a]]>", "&#" + "9" * 5_000 + ";"])
 def test_html_with_what_no_browser_understands_is_read(odd: str) -> None:
     assert sections(f"<p>before {odd} after", "a.html")[0][0].replace("\ufffd ", "") == "before after"

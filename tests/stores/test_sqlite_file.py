@@ -327,9 +327,15 @@ def test_a_store_belongs_to_one_event_loop(tmp_path: Path) -> None:
         for use_it in (store.read("c"), store.aclose()):
             with pytest.raises(StoreError, match="belongs to another event loop"):
                 await use_it
+        with pytest.raises(StoreError, match="belongs to another event loop"):  # nothing would write it
+            store.put_soon("a", "b", b"c")
+
+    async def begin() -> None:
+        await append_one(store)
+        store.put_soon("a", "b", b"c")  # sets a timer
 
     with asyncio.Runner() as first:
-        first.run(append_one(store))
+        first.run(begin())
         with asyncio.Runner() as second:
             second.run(again())
         first.run(store.aclose())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from copy import copy
 from typing import cast
 
 import msgspec
@@ -18,6 +19,7 @@ from ..values import Delta, Notice, ReplyStarted
 log = logging.getLogger("rondel.engines.fallback")
 
 REASON_CHARS_MAX = 600
+MASKED_CHARS_MAX = 20_000  # of an error: what the end of this cuts in two is not shown
 
 
 class Fallback(Wrapper):
@@ -114,9 +116,11 @@ class Fallback(Wrapper):
     def _wanted_of(self, failures: list[EngineError]) -> EngineError:
         if self._wanted is not None:
             return failures[self._wanted]
-        if len(failures) > 1:
-            failures[0].args = ("; then ".join(map(_failed, self._engines, failures)),)
-        return failures[0]
+        if len(failures) == 1:
+            return failures[0]
+        error = copy(failures[0])  # an engine may raise the same one again
+        error.args = ("; then ".join(map(_failed, self._engines, failures)),)
+        return error
 
     async def aclose(self) -> None:
         for engine in self._engines:
@@ -125,4 +129,5 @@ class Fallback(Wrapper):
 
 def _failed(engine: Engine, error: EngineError) -> str:
     """Return `NAME failed: REASON` on one line, for people and for the log."""
-    return f"{engine.name} failed: {mask(one_line(str(error), REASON_CHARS_MAX)) or type(error).__name__}"
+    reason = one_line(mask(str(error)[:MASKED_CHARS_MAX]), REASON_CHARS_MAX)
+    return f"{engine.name} failed: {reason or type(error).__name__}"

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..events import DurableEvent, HandedOff, MessageAdded, RoundFinished
+from ..text.masking import mask
+from ..text.printable import one_line
 from ..text.template import is_directive
-from ..values import Message, Reply, Text, ToolCall, is_nested_deeper
+from ..values import NOTICE_CHARS_MAX, Message, Reply, Text, ToolCall, is_nested_deeper
 
 if TYPE_CHECKING:
     from .turn import Turn
@@ -46,7 +48,7 @@ async def append_reply(
         author = added.author if added.author.startswith("plugin:") else f"plugin:{added.author}"
         events.append(MessageAdded(msgspec.structs.replace(added, id=added.id or turn.new_id("msg"), author=author)))
         target = "message"
-    notices = tuple(turn.builder.notices) if turn.builder is not None else ()
+    notices = turn.builder.notices if turn.builder is not None else ()
     turn.builder = None
     without_model = turn.without_model
     turn.budget.rounds += not without_model
@@ -65,7 +67,7 @@ async def append_reply(
             first_token_s=first_token_s,
             without_model=without_model,
             played_ms=played_ms,
-            notices=notices,
+            notices=tuple([one_line(mask(text), NOTICE_CHARS_MAX) for text in notices]),
             answered_by=reply.engine,
         ),
         *events,

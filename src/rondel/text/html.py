@@ -16,6 +16,7 @@ _BLOCK = frozenset(
     )
 )
 _MARKUP = re.compile("<[a-zA-Z/!?]")
+_NO_COMMENT, _COMMENT_END = re.compile("-?>"), re.compile("--!?>")
 _LONG_NUMBER = re.compile("&#[0-9]{20,}+;?")  # no character has it, and Python refuses to read one of 4,300 digits
 
 PIECE_CHARS = 1 << 16
@@ -71,10 +72,13 @@ class HtmlText(HTMLParser):
         self.updatepos(0, cut)
         self.rawdata = opening + self.rawdata[cut:]
 
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        """Find the end of a comment where browsers find it."""
+        found = _NO_COMMENT.match(self.rawdata, i + 4) or _COMMENT_END.search(self.rawdata, i + 4)
+        return found.end() if found else -1
+
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Take `<![` for a comment, as browsers do, unless it begins a CDATA section."""
-        if self.rawdata[i : i + 9].upper() == "<![CDATA[":
-            return super().parse_marked_section(i, report)
+        """Take `<![` for a comment up to the next `>`, as browsers do."""
         return self.parse_bogus_comment(i, report)
 
     def updatepos(self, i: int, j: int) -> int:

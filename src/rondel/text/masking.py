@@ -6,13 +6,21 @@ import re
 
 from .redaction import HIDDEN, KEY_PREFIX, KEY_WITHOUT_PREFIX
 
-_NAMED = r"(?:api[_-]?key|key|token|secret|passwd|password|pwd|authorization)"
+_NAMED = (
+    r"(?:access|app|auth|client|id|private|refresh|secret|user)?[_-]?"
+    r"(?:api[_-]?key|key|token|secret|passwd|password|passphrase|pwd|authorization|credentials?|cookie|sig(?:nature)?)"
+)
+_QUOTE = r"""(?:\\?["'])"""
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
-    (re.compile(r"(://[^\s/:@]*+:)[^\s/@]++@"), rf"\1{HIDDEN}@"),
+    (re.compile(rf"""(?i)(authorization{_QUOTE}?\s*[=:,]\s*b?{_QUOTE}?\w+\s+)[^\s"']+"""), rf"\1{HIDDEN}"),
+    (re.compile(r"""(://[^\s/:@"']*+:)[^\s"']{1,500}@"""), rf"\1{HIDDEN}@"),
     (re.compile(rf"{KEY_PREFIX}[\w-]{{6,}}|{KEY_WITHOUT_PREFIX}"), HIDDEN),
     (
-        re.compile(rf"""(?i)((?:\b|[_-]){_NAMED}["']?\s*[=:]\s*["']?)(?!bearer |basic )[^\s"',;&}}\])]+"""),
+        re.compile(
+            rf"""(?i)((?:\b|[_-]){_NAMED}(?:\ provided)?(?:{_QUOTE}?\s*[=:]\s*b?{_QUOTE}?|{_QUOTE},\s*b?{_QUOTE}))"""
+            rf"""(?!bearer |basic |\w+\ {re.escape(HIDDEN)})[^\s"',;&}}\])]+"""
+        ),
         rf"\1{HIDDEN}",
     ),
 )  # keys by their prefix, what follows `Bearer`, a URL's password, and the value of a name such as `api_key`

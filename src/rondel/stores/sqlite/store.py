@@ -369,10 +369,10 @@ class SqliteStore:
 
     def write_within(self, delay_s: float) -> None:
         """Have written what was posted, at the latest then; an append that is waited for takes it along."""
+        self._use()
+        assert self._loop is not None, "a store that is in use has a loop"
         if delay_s >= self._flush_delay_s:
             return  # the timer was set before for no longer than that
-        self._use()  # here, because asking for the running loop costs more than all of the rest
-        assert self._loop is not None, "a store that is in use has a loop"
         if self._flushing is not None:
             self._flushing.cancel()
         self._flush_delay_s, self._flush_at = delay_s, min(self._flush_at, self._loop.time() + delay_s)

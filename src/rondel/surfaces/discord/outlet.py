@@ -92,6 +92,9 @@ class Rights:
             self._granted[channel.id] = now + GRANTED_S
         return may_write, may_reply
 
+    def forget(self, channel: Any) -> None:
+        self._granted.pop(channel.id, None)
+
 
 class ChannelOutlet:
     def __init__(self, channel: Any, http: HTTPClient, rights: Rights) -> None:
@@ -100,6 +103,16 @@ class ChannelOutlet:
     async def post(self, text: str, *, nonce: str, reply_to: int, extras: Extras | None = None) -> tuple[int, str]:
         if reply_to and not self._rights.of(self.channel)[1]:
             reply_to = 0
+        try:
+            return await self._post(text, nonce, reply_to, extras)
+        except Denied:
+            self._rights.forget(self.channel)
+            may_write, may_reply = self._rights.of(self.channel)
+            if not reply_to or may_reply or not may_write:
+                raise
+            return await self._post(text, nonce, 0, extras)
+
+    async def _post(self, text: str, nonce: str, reply_to: int, extras: Extras | None) -> tuple[int, str]:
         if extras is not None:
             return await self._post_extras(text, extras, nonce, reply_to)
         # Only text, as nearly all are: `channel.send` would make a `discord.Message` of it, and another one of what it
