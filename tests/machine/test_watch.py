@@ -287,6 +287,82 @@ async def test_what_lands_while_a_watcher_catches_up_is_not_missed():
     assert [seq for seq, _ in await journal.since(0)] == [1, 2]
 
 
+@pytest.mark.parametrize("lands_first", [False, True])
+async def test_who_joins_while_an_entry_is_written_sees_it_once_and_not_before_it_is_stored(lands_first: bool):
+    """`lands_first`: the log has the entry already, but the one who appended it was not told."""
+
+    class Slow(MemoryStore):
+        async def append(self, conversation: str, *given: Any, **named: Any):
+            if lands_first:
+                await super().append(conversation, *given, **named)
+            await gate.wait()
+            if not lands_first:
+                await super().append(conversation, *given, **named)
+
+    async def read(watcher: Any, seen: list[int]):
+        async for seq, _ in watcher:
+            seen.append(seq)
+
+    gate = asyncio.Event()
+    gate.set()
+    journal = await talked(Slow())
+    gate.clear()
+    early: list[int] = []
+    late: list[int] = []
+    with journal.watch(after=0) as watcher:
+        async with asyncio.TaskGroup() as group:
+            appending = group.create_task(journal.append(TurnFinished("t1", Outcome.DONE)))
+            await asyncio.sleep(0)
+            reading = group.create_task(read(watcher, early))
+            await asyncio.sleep(0.02)
+            assert early == ([1, 2, 3] if lands_first else [1, 2])
+            with journal.watch(after=watcher.seq) as returning:
+                reading_on = group.create_task(read(returning, late))
+                gate.set()
+                await appending
+                await journal.append(TurnStarted("t2", "helper"), wait=False)
+                await asyncio.sleep(0.02)
+            reading.cancel()
+            reading_on.cancel()
+    assert early == [1, 2, 3, 4]
+    assert late == ([4] if lands_first else [3, 4])
+
+
+async def test_appends_that_return_out_of_order_are_told_once():
+    class Slow(MemoryStore):
+        async def append(self, conversation: str, first: int, *given: Any, **named: Any):
+            await super().append(conversation, first, *given, **named)
+            await gates[first].wait()
+
+    gates = {first: asyncio.Event() for first in range(1, 5)}
+    journal = Journal("c", Slow(), SystemClock())
+    with journal.watch() as watcher:
+        async with asyncio.TaskGroup() as group:
+            appends = [group.create_task(journal.append(*[MessageAdded(user("hi"))] * count)) for count in (1, 1, 2)]
+            await asyncio.sleep(0)
+            for first in (2, 1, 3):
+                gates[first].set()
+                await appends[first - 1]
+        assert [seq for seq, _ in await watcher.batch()] == [1, 2, 3, 4]
+
+
+async def test_who_joins_after_an_append_was_cancelled_sees_what_the_log_has_once():
+    class Slow(MemoryStore):
+        async def append(self, conversation: str, *given: Any, **named: Any):
+            await super().append(conversation, *given, **named)
+            await asyncio.sleep(0)
+
+    journal = await talked(Slow())
+    appending = asyncio.create_task(journal.append(TurnFinished("t1", Outcome.DONE)))
+    await asyncio.sleep(0)
+    appending.cancel()
+    await asyncio.wait([appending])
+    with journal.watch(after=0) as watcher:
+        assert [seq for seq, _ in await watcher.batch()] == [1, 2, 3]
+        await journal.append(TurnStarted("t2", "helper"))
+        assert [seq for seq, _ in await watcher.batch()] == [4]
+
+
 def app_on(path: Path) -> App:
     return App(Agent("helper", engine=Echo()), store=SqliteStore(path), recover=False)
 

@@ -116,11 +116,11 @@ class Journal:
         told, landed = self._told, self._landed
         self._told = max(told, last)
         for watcher in self._watchers:
-            for seq, event in enumerate(self._on_their_way[told - landed : last - landed], told + 1):
+            for seq, event in enumerate(self._on_their_way[told - landed : self._told - landed], told + 1):
                 watcher.put(event, seq)
 
     async def since(self, seq: int) -> list[tuple[int, DurableEvent]]:
-        """Return the events after position `seq`: those in the log, and those on their way to it.
+        """Return the events after position `seq`: those in the log, and of those on their way what was told.
 
         An event that lands during the read is in neither, so the log is read again.
         """
@@ -131,9 +131,8 @@ class Journal:
                 happened.append((entry.seq, entry.event))
                 last = entry.seq
             if last >= self._landed:
-                happened.extend(enumerate(self._on_their_way[last - self._landed :], last + 1))
-                last = max(last, self.seq)
-            if last >= self.seq:
+                told = self._on_their_way[last - self._landed : self._told - self._landed]
+                happened.extend(enumerate(told, last + 1))
                 break
         return happened
 
@@ -281,6 +280,8 @@ class Watcher:
         self._timer: asyncio.TimerHandle | None = None
         self._woken_at = 0.0
         self.seq = self._first = journal.seq if after is None else max(0, min(after, journal.seq))
+        # Entries up to here are not shown when they are put: the caller knows them, or they were read from the log.
+        self._known = 0 if after is None else self.seq
         # Until the log was read: entries were appended before, or the queue was full.
         self._skips = self.seq < journal.seq
         self._lagged = False
@@ -289,7 +290,7 @@ class Watcher:
             journal.follow(self)
 
     def put(self, event: Event, seq: int) -> None:
-        if self._skips and (seq or type(event) is not TurnFinished):
+        if 0 < seq <= self._known or (self._skips and (seq or type(event) is not TurnFinished)):
             return
         queue = self._queue
         if seq:
@@ -365,12 +366,15 @@ class Watcher:
 
     async def _catch_up(self) -> None:
         lagged, self._lagged, self._skips = self._lagged, False, False
+        journal = self._journal
         try:
-            missed = await self._journal.since(self.seq)
+            missed = await journal.since(self.seq)
         except BaseException:  # it is read again the next time
             self._lagged, self._skips = lagged, True
             raise
         last = missed[-1][0] if missed else self.seq
+        if missed and journal is self._journal:
+            self._known = max(self._known, last)  # what the log had may not be told yet
         # What was appended during the read is both in the log and in the queue.
         queued = [(seq, event) for seq, event in self._queued() if not seq or seq > last]
         self._replace_queued([*([(0, Lagged(self.seq))] if lagged else ()), *missed, *queued])
@@ -388,6 +392,7 @@ class Watcher:
         # The log may have more than this watcher has seen; or less, if an append failed or it was deleted.
         self._replace_queued([(seq, event) for seq, event in self._queued() if seq <= journal.seq])
         self.seq, self._first = min(self.seq, journal.seq), min(self._first, journal.seq)
+        self._known = min(self._known, journal.seq)
         self._skips = self.seq < journal.seq
         self.wake()
 
