@@ -12,6 +12,7 @@ from rondel import Agent
 from rondel.discord import ModeSettings
 from rondel.project.settings import DiscordRule
 from rondel.surfaces.discord.gate import Chosen, Place, Speaker
+from rondel.surfaces.discord.pending import Pending
 from rondel.testing import Pause
 
 from .harness import World, loopback
@@ -199,3 +200,83 @@ async def test_the_ledger_and_the_transcript_know_who_spoke_where():
         for by, value in (("person", world.bob), ("channel", world.general), ("guild", world.guild)):
             totals = await world.app.ledger.totals(by=by, value=str(value.id), window="day")  # type: ignore[attr-defined]
             assert totals.calls == 1
+
+
+class Hanging:
+    """A chat hook that waits until it is released."""
+
+    def __init__(self) -> None:
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, messages: Any) -> None:
+        self.reached.set()
+        await self.go.wait()
+
+
+@pytest.mark.parametrize("conversation", ["auto", "channel", "user", "thread"])
+async def test_a_hook_that_outlives_the_drain_loses_no_message(conversation: str):
+    """Not the one that it prepares, not those behind it, and not one that is said afterwards."""
+    async with loopback() as world:
+        async with asyncio.TaskGroup() as group, world.running(drain_s=0.1, conversation=conversation) as bot:
+            hook = Hanging()
+            bot.hooks.on("chat", hook)
+            first = await world.say("@bot first")
+            await hook.reached.wait()
+            await world.say("@bot second", world.bob, reply_to=first)
+            keep, heard = bot.records.keep, asyncio.Event()
+
+            async def keep_late(pending: Pending) -> None:
+                await heard.wait()
+                await keep(pending)
+
+            async def say_late() -> None:
+                while not bot._has_drained:  # pyright: ignore[reportPrivateUsage]
+                    await asyncio.sleep(0)
+                third = await world.say("@bot third", world.bob)
+                while int(third["id"]) not in bot._seen:  # pyright: ignore[reportPrivateUsage]
+                    await asyncio.sleep(0)
+                heard.set()
+
+            bot.records.keep = keep_late
+            group.create_task(say_late())
+        assert world.engine.prompts == []
+        async with world.running(*["It was answered."] * 3, conversation=conversation) as bot:
+            while not bot.has_recovered or bot.deliveries:
+                await asyncio.sleep(0.001)
+            said = [prompt.messages[-1].text for prompt in world.engine.prompts]
+            assert said == ["Ann: first", "Bob: second", "Bob: third"]
+        async with world.running() as bot:  # and only once
+            while not bot.has_recovered:
+                await asyncio.sleep(0.001)
+            assert bot.deliveries == {}
+
+
+async def test_a_message_that_is_deleted_while_it_is_prepared_is_not_answered():
+    async with loopback() as world, world.running() as bot:
+        hook = Hanging()
+        bot.hooks.on("chat", hook)
+        messages = [await world.say("@bot one"), await world.say("@bot two")]
+        await hook.reached.wait()
+        for message in messages:
+            await world.discord.delete(message)
+        while bot._beginning:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        hook.go.set()
+        while bot._locks:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        assert world.engine.prompts == []
+        assert bot.deliveries == {}
+
+
+async def test_the_model_gets_what_a_message_says_after_an_edit_while_it_was_prepared():
+    async with loopback() as world, world.running("Yes.") as bot:
+        hook = Hanging()
+        bot.hooks.on("chat", hook)
+        message = await world.say("@bot my password is X")
+        await hook.reached.wait()
+        await world.discord.edit(message, "@bot nothing here")
+        while "nothing" not in bot._beginning[int(message["id"])].content:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        hook.go.set()
+        assert await world.answers() == ["Yes."]
+        assert [prompt.messages[-1].text for prompt in world.engine.prompts] == ["Ann: nothing here"]

@@ -49,6 +49,7 @@ log = logging.getLogger("rondel.discord")
 
 SEEN_MAX = 10_000
 LOOK_S = 0.02
+KEEP_S, READ_S = 5.0, 2.0  # how long a stop may take to keep a message, and to read its attachments
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 MENTIONED_MAX = 100  # names in one answer that are looked up
@@ -91,10 +92,11 @@ class DiscordBot:
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._last: OrderedDict[tuple[int, str], str] = OrderedDict()  # the newest conversation of each channel
         self._locks: dict[int, asyncio.Lock] = {}
-        self._beginning = 0  # messages that were heard and whose answers have not begun
+        self._beginning: dict[int, discord.Message] = {}  # heard, not begun; the newest version of each
+        self._recorded: set[int] = set()  # those of them that have a record
         self._rights = Rights()
         self._denied: set[int] = set()
-        self._is_stopping = False
+        self._is_stopping = self._has_drained = False
         self._is_recovering = self.has_recovered = False
         self._started: Started | None = None
         self.engine_answered = False
@@ -118,9 +120,14 @@ class DiscordBot:
             finally:
                 self._is_stopping = True
                 await self._drain()
+                self._has_drained = True
+                left = [message for id, message in self._beginning.items() if id not in self._recorded]
                 for task in started.tasks:
                     task.cancel()
                 started.stop()
+                async with asyncio.TaskGroup() as keeping:
+                    for message in left:
+                        keeping.create_task(self._keep(message))
         self._started = None
 
     async def _drain(self) -> None:
@@ -190,8 +197,9 @@ class DiscordBot:
         self._seen[message.id] = None  # a resumed connection may show it again
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
-        self._beginning += 1
-        self._started.spawn(self._answer(message, place, speaker), str(message.id))
+        self._beginning[message.id] = message
+        work = self._keep(message) if self._has_drained else self._answer(message, place, speaker)
+        self._started.spawn(work, str(message.id))
 
     async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
         """Answer a message. The answers in a channel begin one after the other."""
@@ -210,11 +218,28 @@ class DiscordBot:
         except Exception:  # of any kind: an error that leaves this task would end all answers
             log.exception("message %s cannot be answered", message.id)
         finally:
-            self._beginning -= 1
+            self._beginning.pop(message.id, None)
+            self._recorded.discard(message.id)
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
         if begun is not None:
             await self._deliver(begun)
+
+    async def _keep(self, message: discord.Message) -> None:
+        """Keep a message that cannot be prepared before the stop. The next start answers it."""
+        try:
+            async with asyncio.timeout(KEEP_S):
+                if not await self._is_prefix_command(message):
+                    place, speaker = place_of(message), speaker_of(message.author)
+                    await self._hand_over((await self._prepare(message, place, speaker, in_haste=True)).pending)
+        except Exception:  # of any kind: the others must be kept
+            log.exception("message %s cannot be kept for the next start", message.id)
+        finally:
+            self._beginning.pop(message.id, None)
+
+    async def _hand_over(self, pending: Pending) -> None:
+        self.records.took_part(pending.person.id, pending.conversation)
+        await self.records.keep(pending)
 
     def _is_to_bot(self, message: discord.Message) -> bool:
         if self.client.user in message.mentions:
@@ -232,6 +257,8 @@ class DiscordBot:
     async def on_message_edit(self, message: discord.Message) -> None:
         """A message that is still being answered was edited: the answer takes it into account."""
         delivery = self.deliveries.get(message.id)
+        if message.id in self._beginning and message.content.strip():
+            self._beginning[message.id] = message
         if delivery is None or not message.content.strip():
             return
         gatherer = Gatherer(message, bot=self.id, sees_images=lambda: False, known=())
@@ -249,6 +276,7 @@ class DiscordBot:
 
     async def on_message_delete(self, message: int) -> None:
         """Stop the answer to a message that was deleted."""
+        self._beginning.pop(message, None)
         if (delivery := self.deliveries.get(message)) is not None:
             await delivery.stop()
 
@@ -279,22 +307,29 @@ class DiscordBot:
             return None
         self.typing.start(message.channel, message.channel.id)
         try:
-            delivery = await self._prepare(message, place, speaker)
-            if self._is_stopping:
-                pending = delivery.pending
-                self.records.took_part(pending.person.id, pending.conversation)
-                await self.records.keep(pending)
+            delivery = read = None
+            while (latest := self._beginning.get(message.id)) is not read and latest is not None:
+                # Again, if it was edited meanwhile: the model must not see what its author has taken back.
+                delivery, read = await self._prepare(latest, place, speaker), latest
+            if latest is None or delivery is None:  # it was deleted
                 return None
+            if self._is_stopping:
+                await self._hand_over(delivery.pending)
+                return None
+            self._recorded.add(message.id)
             return await self._begin(delivery)
         finally:
             self.typing.stop(message.channel.id)
 
-    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery:
+    async def _prepare(
+        self, message: discord.Message, place: Place, speaker: Speaker, *, in_haste: bool = False
+    ) -> Delivery:
+        """Make the answer to a message. In haste, without what may hang: hooks, and what Discord is asked for."""
         chosen = await self.chosen(place, speaker)
         channel: Any = message.channel
         id = await self._conversation_of(message, place, chosen)
         if chosen.conversation == "thread" and not (place.is_thread or place.is_dm):
-            channel = await open_thread(message)
+            channel = message.thread or (channel if in_haste else await open_thread(message))
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         journals = self.app.journals
@@ -308,11 +343,13 @@ class DiscordBot:
             bot=self.id,
             sees_images=lambda: conversation.engine.facts.images,
             known=journal.transcript.messages,
+            read_until=asyncio.get_running_loop().time() + READ_S if in_haste else None,
         )
         is_open = self.gate.is_open(place)
-        around = 0 if is_open or place.is_thread else self.settings.context_messages
-        gathered = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
-        gathered = await self._with_hooks(self._with_tasks(gathered, channel.id, message.author.id))
+        around = 0 if in_haste or is_open or place.is_thread else self.settings.context_messages
+        gathered = await gatherer.gather(reply_depth=0 if in_haste else self.settings.reply_depth, around=around)
+        if not in_haste:
+            gathered = await self._with_hooks(self._with_tasks(gathered, channel.id, message.author.id))
         pending = Pending(
             message.id,
             channel.id,

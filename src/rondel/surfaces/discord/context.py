@@ -3,6 +3,7 @@ around it. Other people's words are data; the frame around them says so."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -48,17 +49,23 @@ class Gatherer:
     """Gathers the context of one message."""
 
     def __init__(
-        self, message: discord.Message, *, bot: int, sees_images: Callable[[], bool], known: Sequence[Message]
+        self,
+        message: discord.Message,
+        *,
+        bot: int,
+        sees_images: Callable[[], bool],
+        known: Sequence[Message],
+        read_until: float | None = None,  # the loop's time after which attachments are only named
     ) -> None:
         self._message, self._bot, self._sees_images = message, bot, sees_images
         self._people: dict[int, tuple[int, str, str]] = {}
-        self._known = known
+        self._known, self._read_until = known, read_until
         self._names = NO_NAMES
 
     async def gather(self, *, reply_depth: int, around: int) -> Gathered:
         message = self._message
         known = self._ids() if around or message.reference else set[str]()
-        chain = await self._chain(reply_depth, known) if message.reference else []
+        chain = await self._chain(reply_depth, known) if message.reference and reply_depth else []
         nearby = await self._around(around, chain, known) if around else []
         for seen in (*chain, *nearby, message):
             self._meet(seen)
@@ -150,7 +157,8 @@ class Gatherer:
         if not is_image and (kind.startswith(("video/", "audio/", "image/")) or attachment.size > TEXT_BYTES_MAX):
             return named
         try:
-            data = await attachment.read()
+            async with asyncio.timeout_at(self._read_until):
+                data = await attachment.read()
         except (discord.HTTPException, aiohttp.ClientError, OSError) as error:
             log.info("attachment %s cannot be read: %s", attachment.id, error)
             return named
