@@ -368,15 +368,15 @@ class TurnView:
         with self._watcher:
             while True:
                 for event in await self._watcher.events():
-                    if type(event) is QuestionAnswered and event.answer.question_id == question:
-                        question = ""
-                    if type(event) is TurnFinished and event.turn == self.id:
+                    if type(event) is TurnStarted:
+                        ours = event.turn == self.id
+                    elif type(event) is TurnFinished and event.turn == self.id:
                         if question and event.outcome is Outcome.WAITING:
                             continue  # after an earlier answer; this one is queued
                         yield event
                         return
-                    if type(event) is TurnStarted:
-                        ours = event.turn == self.id
+                    elif question and type(event) is QuestionAnswered and event.answer.question_id == question:
+                        question = ""
                     if ours:
                         yield event
 

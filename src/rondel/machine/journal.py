@@ -290,10 +290,12 @@ class Watcher:
             journal.follow(self)
 
     def put(self, event: Event, seq: int) -> None:
-        if 0 < seq <= self._known or (self._skips and (seq or type(event) is not TurnFinished)):
+        if self._skips and (seq or type(event) is not TurnFinished):
             return
         queue = self._queue
         if seq:
+            if seq <= self._known:
+                return
             self._seqs[len(queue)] = seq
         queue.append(event)
         if len(queue) > WATCHER_EVENTS_MAX:
