@@ -530,7 +530,16 @@ def test_the_words_of_an_answer_may_have_any_number_of_lines_that_are_not_escape
     grammar = grammar_of(union_schema((ADD,), Options()))
     rules = dict(line.split(": ", 1) for line in grammar.splitlines()[1:])
     assert rules["case0"].endswith(" WORDS"), "nothing else ends them"
-    assert re.fullmatch(rules["WORDS"][1:-1], '```poem\nThe sea is "vast",  \n\tand endless.\n```\n' * 100)
+    words = re.compile(rules["WORDS"][1:-1])
+    for said in (
+        '```poem\nThe sea is "vast",  \n\tand endless.\n```\n' * 100,
+        'a "{"b": "c"}" d',
+        'Yes."}\n',
+        'Yes."}',
+        '"}"}',
+    ):
+        assert words.fullmatch(said)
+    assert not words.fullmatch('Yes."}\n\nYou can'), "what follows the end of the answer is none of it"
 
 
 # --- the answer in pieces ---------------------------------------------------------------------------------------------

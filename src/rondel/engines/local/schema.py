@@ -74,9 +74,11 @@ def grammar_of(schema: Json) -> str:
             rules.append(f"value{number}: %json {json.dumps(document)}")
         else:
             rules.append(f"case{number}: {_literal(_SAY + _QUOTE)} WORDS")
-    return "\n".join(("%llguidance {}", *rules, r"WORDS: /[^\x00-\x08\x0b-\x1f]*/"))
+    return "\n".join(("%llguidance {}", *rules, f"WORDS: /{_WORDS}/"))
 
 
+# Anything, with newlines and tabs; a newline after `"}` is the end.
+_WORDS = r"""([^"NO]|("+\})*"+[^"\}NO]|("+\})+[^"\nNO])*(("+\})*"*|("+\})+\n)""".replace("NO", r"\x00-\x08\x0b-\x1f")
 _OPEN, _SAY, _QUOTE = '{"', 'say": ', '"'
 
 
