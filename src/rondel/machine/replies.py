@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..events import DurableEvent, HandedOff, MessageAdded, RoundFinished
-from ..text.masking import mask
-from ..text.printable import one_line
 from ..text.template import is_directive
 from ..values import NOTICE_CHARS_MAX, Message, Reply, Text, ToolCall, is_nested_deeper
 
@@ -67,12 +66,20 @@ async def append_reply(
             first_token_s=first_token_s,
             without_model=without_model,
             played_ms=played_ms,
-            notices=tuple([one_line(mask(text), NOTICE_CHARS_MAX) for text in notices]),
+            notices=_shown(notices) if notices else (),
             answered_by=reply.engine,
         ),
         *events,
         wait=False,
     )
+
+
+def _shown(notices: Iterable[str]) -> tuple[str, ...]:
+    """Return notices as they are stored: each on one line, without what looks like a secret."""
+    from ..text.masking import mask  # slow to import, and rarely needed
+    from ..text.printable import one_line
+
+    return tuple([one_line(mask(text), NOTICE_CHARS_MAX) for text in notices])
 
 
 def own_message(turn: Turn, text: str) -> MessageAdded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from .redaction import HIDDEN, KEY_PREFIX, KEY_WITHOUT_PREFIX
 
@@ -11,22 +12,29 @@ _NAMED = (
     r"(?:api[_-]?key|key|token|secret|passwd|password|passphrase|pwd|authorization|credentials?|cookie|sig(?:nature)?)"
 )
 _QUOTE = r"""(?:\\?["'])"""
-_SECRETS = (
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
-    (re.compile(rf"""(?i)(authorization{_QUOTE}?\s*[=:,]\s*b?{_QUOTE}?\w+\s+)[^\s"']+"""), rf"\1{HIDDEN}"),
-    (re.compile(r"""(://[^\s/:@"']*+:)[^\s"']{1,500}@"""), rf"\1{HIDDEN}@"),
-    (re.compile(rf"{KEY_PREFIX}[\w-]{{6,}}|{KEY_WITHOUT_PREFIX}"), HIDDEN),
-    (
-        re.compile(
-            rf"""(?i)((?:\b|[_-]){_NAMED}(?:\ provided)?(?:{_QUOTE}?\s*[=:]\s*b?{_QUOTE}?|{_QUOTE},\s*b?{_QUOTE}))"""
-            rf"""(?!bearer |basic |\w+\ {re.escape(HIDDEN)})[^\s"',;&}}\])]+"""
+
+
+@cache
+def _secrets() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Return patterns of what follows `Bearer`, of a URL's password, of keys by their prefix, and of the value of a
+    name such as `api_key`. They are compiled on first use: that takes time and memory."""
+    between = rf"(?:{_QUOTE}?\s*[=:]\s*b?{_QUOTE}?|{_QUOTE},\s*b?{_QUOTE})"
+    return (
+        (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), rf"\1 {HIDDEN}"),
+        (re.compile(rf"""(?i)(authorization{_QUOTE}?\s*[=:,]\s*b?{_QUOTE}?\w+\s+)[^\s"']+"""), rf"\1{HIDDEN}"),
+        (re.compile(r"""(://[^\s/:@"']*+:)[^\s"']{1,500}@"""), rf"\1{HIDDEN}@"),
+        (re.compile(rf"{KEY_PREFIX}[\w-]{{6,}}|{KEY_WITHOUT_PREFIX}"), HIDDEN),
+        (
+            re.compile(
+                rf"""(?i)((?:\b|[_-]){_NAMED}(?:\ provided)?{between})"""
+                rf"""(?!bearer |basic |\w+\ {re.escape(HIDDEN)})[^\s"',;&}}\])]+"""
+            ),
+            rf"\1{HIDDEN}",
         ),
-        rf"\1{HIDDEN}",
-    ),
-)  # keys by their prefix, what follows `Bearer`, a URL's password, and the value of a name such as `api_key`
+    )
 
 
 def mask(text: str) -> str:
-    for secret, shown in _SECRETS:
+    for secret, shown in _secrets():
         text = secret.sub(shown, text)
     return text
