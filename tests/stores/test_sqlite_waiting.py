@@ -13,13 +13,14 @@ import pytest
 
 from rondel.charge import Charge, Scope
 from rondel.contracts.ledger import Rule
-from rondel.contracts.runtime import Signal
+from rondel.contracts.runtime import Job, Signal
 from rondel.errors import StoreConflict, StoreError, TokenLimitError
 from rondel.events import MessageAdded
 from rondel.ledger.ledger import Ledger
 from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.file import LOG_BYTES_MAX
-from rondel.stores.sqlite.writer import AT_ONCE_BYTES_MAX, AT_ONCE_COMMITS_MAX
+from rondel.stores.sqlite.requests import AT_ONCE_BYTES_MAX
+from rondel.stores.sqlite.writer import AT_ONCE_COMMITS_MAX
 from rondel.values import Usage, user
 from tests.contracts.workshop import turn
 from tests.helpers import STORED_ENTRIES
@@ -135,6 +136,16 @@ async def test_no_commit_on_the_loops_thread_begins_a_log(path: Path, size: int)
             await store.append("c", seq + 1, SAID, at=1.0)
             assert log_begun(path) == before
         assert len(begun) == 3, "the log was moved into the database twice"
+
+
+async def test_a_job_with_a_large_payload_is_written_beside_the_loop(path: Path) -> None:
+    async with SqliteStore(path) as store, asyncio.TaskGroup() as group:
+        await store.append("d", 1, SAID, at=1.0)
+        for size in (10, AT_ONCE_BYTES_MAX):
+            putting = group.create_task(store.put_job(Job(f"j{size}", "job", "k", {"text": "x" * size})))
+            await asyncio.sleep(0)
+            assert putting.done() == (size == 10)
+            assert await putting
 
 
 async def test_a_log_that_another_process_moved_is_begun_beside_the_loop(path: Path) -> None:

@@ -175,7 +175,8 @@ class SqliteStore:
             payload = _encode(job.payload).decode()
         except (TypeError, ValueError, RecursionError) as error:
             raise not_json(f"the payload of job {job.id!r}", error) from error
-        put, seq = await self.call(lambda c: self._writer.put_job(c, job, payload))
+        write = Call(lambda c: self._writer.put_job(c, job, payload), size=len(payload) + ROW_BYTES)
+        put, seq = await self.ask(write)
         if seq is not None:
             self._granted(job.id, job.key, seq)
         return put
@@ -211,7 +212,7 @@ class SqliteStore:
         return await self.call(lambda c: self._writer.orphaned_jobs(c, key), small=False)
 
     async def signal_job(self, signal: Signal) -> bool:
-        return await self.call(lambda c: self._writer.queue.send(c, signal))
+        return await self.call(lambda c: self._writer.queue.send(c, signal), small=False)  # it may have pictures
 
     async def wait_for_others(self) -> list[Signal]:
         """SQLite sends no notifications: look at a counter a few times. A commit looks at it, too, so a busy process

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rondel.discord")
 
 PREFIX = "rondel"
+ID_CHARS_MAX = 20
 NOT_HERE = -1  # instead of the id of a person who is not on Discord
 BUTTONS_MAX = 20
 LABEL_CHARS_MAX = 80
@@ -42,8 +43,7 @@ class Questions:
     async def show(self, delivery: Delivery, key: str, asked: Asked) -> None:
         """Show a question with its buttons, or how it was answered."""
         question, id = asked.question, _key(delivery.pending.conversation, asked.question.id)
-        whose = question.person or delivery.pending.person.id
-        person = int(whose) if whose.isdecimal() else NOT_HERE if whose else 0
+        person = _who_may_answer(question.person or delivery.pending.person.id)
         whole = _text(question, person, private=delivery.pending.is_private)
         parts = chunks(whole, CARD_CHARS_MAX)
         text, is_cut = parts[0], len(parts) > 1
@@ -145,6 +145,14 @@ class Questions:
 
 def _key(conversation: str, question: str) -> str:
     return blake2s(f"{conversation}\x1f{question}".encode(), digest_size=8).hexdigest()
+
+
+def _who_may_answer(person: str) -> int:
+    """Return the id of a person on Discord, `NOT_HERE` for anybody else, or 0 if everybody may."""
+    if not person:
+        return 0
+    is_id = person.isascii() and person.isdecimal() and len(person) <= ID_CHARS_MAX
+    return (int(person) if is_id else 0) or NOT_HERE
 
 
 def _text(question: Question, person: int, *, private: bool) -> str:
