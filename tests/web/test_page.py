@@ -610,6 +610,30 @@ async def test_hostile_text_runs_nothing_and_asks_no_one(browser: Browser):
             watch.wrong = [one for one in watch.wrong if not one.startswith("console:")]
 
 
+async def test_a_source_that_is_shown_stays_beside_its_mark(browser: Browser):
+    """A card that made the conversation longer would scroll the mark away from the pointer, and back, without end."""
+    quote = "What the source says. " * 30
+    cited = Message("assistant", (Text("word\n\n" * 40 + "See [1].", citations=(
+        Citation(url="http://source.test/", title="A source", quote=quote, number=1),
+    )),))  # fmt: skip
+    async with site(Agent("a", engine=Scripted(cited))) as made, person(browser, made) as (context, _):
+        page = await context.new_page()
+        await page.goto(made.address)
+        await send(page, "Sources?")
+        mark, card = page.locator("sup a"), page.get_by_role("tooltip")
+        await expect(mark).to_be_visible()
+        await at_rest(page)
+        height = "document.querySelector('[aria-label=Messages]').scrollHeight"
+        before, was = await page.evaluate(height), await mark.bounding_box()
+        await mark.hover()
+        await expect(card).to_contain_text("What the source says.")
+        await expect(card).to_be_in_viewport(ratio=1)
+        assert await page.evaluate(height) == before
+        assert await mark.bounding_box() == was
+        await page.locator("[aria-label=Messages]").evaluate("one => one.scrollBy(0, -100)")
+        await expect(card).to_be_hidden()
+
+
 STALLS = """() => {
   let last = performance.now(); window.longest = 0;
   setInterval(() => {

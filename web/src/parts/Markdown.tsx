@@ -4,7 +4,7 @@ import DOMPurify from "dompurify";
 import { Lexer, type Token, Tokenizer, marked } from "marked";
 import type { ComponentChildren } from "preact";
 import { memo } from "preact/compat";
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Citation } from "../api";
 import { copyText, short, sourceName } from "../format";
 
@@ -119,22 +119,27 @@ function withMarks(text: string, citations: Citation[]): string {
 
 /** Text whose marks show their source: by pointing at them, by focus, and by a click. */
 function Cited({ citations, children }: { citations: Citation[]; children: ComponentChildren }) {
-  const [card, setCard] = useState<{ source: Citation; top: number; left: number } | null>(null);
+  const [card, setCard] = useState<{ source: Citation; style: Record<string, string> } | null>(null);
   const show = (event: Event) => {
     const mark = (event.target as Element).closest?.('a[href^="#cite-"]');
     const source = mark && numbered(citations, Number(mark.getAttribute("href")!.slice(6)));
     if (!mark || !source) { if (event.type !== "click") setCard(null); return; }
     if (event.type === "click") event.preventDefault();
-    const box = (event.currentTarget as HTMLElement).getBoundingClientRect(), at = mark.getBoundingClientRect();
-    setCard({ source, top: at.bottom - box.top + 4, left: Math.max(0, Math.min(at.left - box.left, box.width - 320)) });
+    // On the window, not in the text: a card that lengthens the text scrolls the mark away from the pointer, and back.
+    const at = mark.getBoundingClientRect(), left = `${Math.max(8, Math.min(at.left, innerWidth - 328))}px`;
+    setCard({ source, style: at.bottom < innerHeight / 2 ? { left, top: `${at.bottom + 4}px` } : { left, bottom: `${innerHeight - at.top + 4}px` } });
   };
   const hide = () => setCard(null);
+  useEffect(() => {
+    if (card) addEventListener("scroll", hide, true);
+    return () => removeEventListener("scroll", hide, true);
+  }, [card]);
   const events = citations.length ? { onMouseOver: show, onFocusIn: show, onClick: show, onMouseLeave: hide, onFocusOut: hide, onKeyDown: (event: KeyboardEvent) => { if (event.key === "Escape" && card) { event.stopPropagation(); hide(); } } } : {};
   return (
     <div class="md" {...events}>
       {children}
       {card && (
-        <div class="cite-card" role="tooltip" style={{ top: `${card.top}px`, left: `${card.left}px` }}>
+        <div class="cite-card" role="tooltip" style={card.style}>
           <b class="cut">{sourceName(card.source)}</b>
           {card.source.quote && <blockquote dir="auto">{short(card.source.quote, 400)}</blockquote>}
           {card.source.url && <span class="soft cut">{card.source.url}</span>}
