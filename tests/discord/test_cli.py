@@ -47,6 +47,15 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
 
 
 @pytest.mark.slow
+def test_the_sandbox_says_once_why_the_bot_is_silent(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    shown = place.spawn("discord", "--sandbox", stdin=b"@bot first\nhello\nhello?\n/go help\nanyone?\n/quit\n")
+    assert shown.out.count("The bot answers here only if you mention it: @bot hello") == 1
+    assert "Ann: anyone?" in shown.out
+    assert "Ann: hello" not in shown.out
+
+
+@pytest.mark.slow
 def test_a_wrong_model_is_refused_at_once_and_the_models_are_listed(place: Place):
     engine = '[engines.lab]\nbase_url = "http://127.0.0.1:9"\ndialect = "openai-chat"\nmodel = "big"\n'
     place.write("rondel.toml", f'engine = "echo"\n{engine}')

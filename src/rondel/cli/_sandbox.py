@@ -105,7 +105,7 @@ class Sandbox:
         self._files: dict[str, Path] = {}  # by their addresses
         self._until: asyncio.Timeout | None = None
         """What the person waits for now: the next line or, at the end, the answers. Ctrl-C ends it."""
-        self.was_interrupted = False
+        self.was_interrupted = self._has_explained = False
         interactive = is_interactive(sys.stdin, sys.stdout, os.environ.get)
         self._reader: Reader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
         self._is_interactive = interactive
@@ -178,9 +178,16 @@ class Sandbox:
                 await self._command(line)
             else:
                 self._mine = await self._discord.say(self._me, self._here, line)
+                self._explain_silence(line)
         except (LookupError, PermissionError, RondelError, TimeoutError, ValueError) as error:
             self._print(Text(str(error), "yellow"))
         self._show_new()
+
+    def _explain_silence(self, line: str) -> None:
+        """Say once why the bot does not answer: on Discord, too, people forget to mention it."""
+        if self._here is self._general and "@bot" not in line and not self._has_explained:
+            self._has_explained = True
+            self._print(Text("The bot answers here only if you mention it: @bot hello", "dim"))
 
     async def _quiet(self) -> None:
         """Wait until the bot has nothing more to say: the next line of a pipe may depend on it."""
