@@ -114,8 +114,8 @@ class Dialect(Protocol):
     results of calls, which belong to those before them, or with what the user says after results with media."""
 
     def read_prompt(self, body: Json) -> Prompt:
-        """Raises PromptRejected with one clear sentence if the body does not follow this dialect. `tools` may be JSON
-        text (`msgspec.Raw`): they are most of many bodies, and mostly those of an earlier one."""
+        """Raises PromptRejected with one clear sentence if the body does not follow this dialect. Does not change the
+        body: other requests may share parts of it."""
         ...
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...

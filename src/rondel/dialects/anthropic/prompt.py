@@ -32,7 +32,6 @@ from ...values import (
     ToolSpec,
 )
 from .._names import choice_sent, name_sent
-from .._tools import ToolsReader
 from .._wire import (
     WireError,
     each,
@@ -213,7 +212,7 @@ def read_prompt(body: Json) -> Prompt:
     read = each(list_field(body, "messages"), "messages", _read_message)
     messages = (*_read_system(body.get("system")), *chain.from_iterable(read))
     options = _read_options(body, kept)
-    tools = _read_tools(body)
+    tools = tuple(each(body.get("tools"), "tools", _read_tool))
     return Prompt(messages, tools, options, text_field(body, "model"), opaque(NAME, kept))
 
 
@@ -262,9 +261,6 @@ def _read_tool(raw: Json) -> ToolSpec:
         return ToolSpec(name, description, schema)
     kept = extras(raw, "strict", *_PLAIN_TOOL)
     return ToolSpec(name, description, schema, maybe(raw, "strict", bool), opaque(NAME, kept))
-
-
-_read_tools = ToolsReader(_read_tool)
 
 
 def _read_options(body: Json, kept: Json) -> Options:

@@ -40,7 +40,6 @@ from .._openai import (
     write_schema,
     write_user,
 )
-from .._tools import ToolsReader
 from .._wire import (
     WireError,
     as_object,
@@ -246,7 +245,7 @@ def read_prompt(body: Json) -> Prompt:
             messages[-1] = Message("tool", messages[-1].parts + message.parts)
         else:
             messages.append(message)
-    tools = _read_tools(body)
+    tools = tuple(each(body.get("tools"), "tools", _read_tool))
     options = _read_options(body, kept)
     return Prompt(tuple(messages), tools, options, text_field(body, "model"), opaque(NAME, kept))
 
@@ -306,9 +305,6 @@ def _read_tool(raw: Json) -> ToolSpec:
             maybe(inner, "strict", bool),
             opaque(NAME, kept),
         )
-
-
-_read_tools = ToolsReader(_read_tool)
 
 
 def _grammar(custom: Json) -> Json:

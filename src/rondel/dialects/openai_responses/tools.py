@@ -16,7 +16,6 @@ from ...prompt import Prompt
 from ...values import Foreign, Message, Part, ToolCall, ToolSpec
 from .._names import name_sent
 from .._openai import TOOL_NAME_MAX, custom_schema
-from .._tools import ToolsReader
 from .._wire import (
     WireError,
     each,
@@ -41,7 +40,7 @@ INSIDE = "inside"
 
 def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     """The tools of a body and those that its items add, each with a name of its own."""
-    found = _read_all(body)
+    found = each(body.get("tools"), "tools", _read_with_inside)
     specs = [tools[0] for tools in found]
     inner = [tool for tools in found for tool in tools[1:]]
     for message in messages:
@@ -53,9 +52,6 @@ def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
 def _read_with_inside(raw: Json) -> list[ToolSpec]:
     tool = _read_tool(raw)
     return [tool, *_inside(tool)]
-
-
-_read_all = ToolsReader(_read_with_inside)
 
 
 def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec]:

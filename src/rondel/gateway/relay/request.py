@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, cast
 
@@ -27,6 +27,8 @@ _BREAKS = re.compile("[\r\n\0]")
 MODEL_CHARS_MAX = 512  # longer names of models are refused: a name is written to headers, logs and caches
 NAME_CHARS_MAX = 200
 """Longer names of sessions and projects are replaced by a hash, since they are stored in many places."""
+TOOLS_KEPT = 8
+TOOLS_BYTES_MAX = 256 * 1024  # longer ones are decoded again with each request
 _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
 
 
@@ -88,9 +90,7 @@ class Request:
         held = self._held.get(texts)
         if held is None:
             said = self.without_tools
-            # Mostly none is there, and then one search for what they have in common is enough.
-            held = said.find(_common_part(texts)) >= 0 and any([said.find(text) >= 0 for text in texts])
-            self._held[texts] = held
+            held = self._held[texts] = any([said.find(text) >= 0 for text in texts])
         return held
 
     def tools_hold(self, text: bytes) -> bool:
@@ -114,9 +114,7 @@ class Request:
     @cached_property
     def prompt(self) -> Prompt:
         """The request as a prompt; read when it is first needed."""
-        # The tools stay text: the dialect may know them.
-        fields = {name: raw if name == "tools" else _decoded(name, raw) for name, raw in self.fields.items()}
-        return self.dialect.read_prompt(fields)
+        return self.dialect.read_prompt({name: _decoded(name, raw) for name, raw in self.fields.items()})
 
     def _session(self) -> str:
         headers, fields = self.headers, self.fields
@@ -136,14 +134,6 @@ class Request:
         return stored_name(self.headers.get("x-rondel-project", ""))
 
 
-@cache
-def _common_part(texts: tuple[bytes, ...]) -> bytes:
-    """Return the longest bytes that are in each of the texts, which are those of plugins and of ours."""
-    short = min(texts, key=len, default=b"")
-    ends = ((start, start + length) for length in range(len(short), 0, -1) for start in range(len(short) - length + 1))
-    return next((short[start:end] for start, end in ends if all(short[start:end] in text for text in texts)), b"")
-
-
 def is_name(text: str) -> bool:
     return len(text) <= MODEL_CHARS_MAX and _BREAKS.search(text) is None
 
@@ -155,9 +145,30 @@ def stored_name(text: str) -> str:
     return f"sha256-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
+class _DecodedTools:
+    """The tools of the last few bodies. Programs send the same ones with each request, and with coding agents they are
+    most of it."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[msgspec.Raw, Any]] = []
+
+    def decode(self, raw: msgspec.Raw) -> Any:
+        for known, tools in self._kept:
+            if known == raw:
+                return tools
+        tools = msgspec.json.decode(raw)
+        if len(raw) <= TOOLS_BYTES_MAX:
+            # A copy, because the text is a part of a body, which would be kept with it.
+            self._kept = [(raw.copy(), tools), *self._kept[: TOOLS_KEPT - 1]]
+        return tools
+
+
+_tools = _DecodedTools()
+
+
 def _decoded(name: str, raw: msgspec.Raw) -> Any:
     """Decode a field."""
     try:
-        return msgspec.json.decode(raw)
+        return _tools.decode(raw) if name == "tools" else msgspec.json.decode(raw)
     except _NOT_JSON as error:
         raise PromptRejected(f"{name!r} of the body is not JSON: {error}", code="bad_body") from None

@@ -1,4 +1,4 @@
-"""The tools of a body are read once, if the next body has the same; whatever came before, a prompt is the same."""
+"""The tools of a body are decoded once, if the next body has the same; whatever came before, a prompt is the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rondel.contracts.dialect import Json
 from rondel.dialects import DIALECTS
-from rondel.dialects._tools import KEPT_BYTES_MAX, KEPT_MAX, ToolsReader
 from rondel.errors import PromptRejected
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import TOOLS_BYTES_MAX, TOOLS_KEPT, Request
 from rondel.prompt import Prompt
 
 PROPERTIES = {f"field_{n}": {"type": "string", "description": "a field, größer"} for n in range(4)}
@@ -44,14 +42,6 @@ def test_a_schema_is_sent_on_as_it_came(caller: str, model: str):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_same_tools_are_read_once(dialect: str):
-    body = _body(dialect, SCHEMA)
-    (first,) = _asked(dialect, body).tools
-    (again,) = _asked(dialect, {**body, "messages" if "messages" in body else "input": [*MESSAGES, *MESSAGES]}).tools
-    assert again is first
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
 def test_tools_of_the_same_length_are_told_apart(dialect: str):
     for word in ("one", "two", "one"):
         schema = {**SCHEMA, "description": word}
@@ -59,34 +49,43 @@ def test_tools_of_the_same_length_are_told_apart(dialect: str):
         assert spec.schema == schema
 
 
-def test_few_tools_are_kept_and_long_ones_not_at_all():
-    read: list[Json] = []
-    reader = ToolsReader[Json](lambda raw: read.append(raw) or raw)
-
-    def times_read(*texts: bytes) -> int:
-        read.clear()
-        for text in texts:
-            assert len(reader({"tools": msgspec.Raw(text)})) == 1
-        return len(read)
-
-    texts = [b'[{"name": "tool_%d"}]' % n for n in range(KEPT_MAX + 1)]
-    assert times_read(*texts[:-1], *texts[:-1]) == KEPT_MAX
-    assert times_read(texts[-1], texts[0]) == 2
-    long = b'[{"name": "%b"}]' % (b"x" * KEPT_BYTES_MAX)
-    assert times_read(long, long) == 2
+def _tools_of(text: bytes) -> Any:
+    body = b'{"model": "m", "messages": [], "tools": %b}' % text
+    return Request("r", DIALECTS["openai-chat"](), body, {}).field("tools")
 
 
-def test_kept_tools_do_not_keep_the_body_they_came_in():
-    reader = ToolsReader[Json](lambda raw: raw)
+def test_the_same_few_tools_are_decoded_once_and_long_ones_again():
+    texts = [b'[{"name": "tool_%d"}]' % n for n in range(TOOLS_KEPT + 1)]
+    first = [_tools_of(text) for text in texts[:-1]]
+    assert all(_tools_of(text) is tools for text, tools in zip(texts, first, strict=False))
+    _tools_of(texts[-1])
+    assert _tools_of(texts[0]) is not first[0]
+    long = b'[{"name": "%b"}]' % (b"x" * TOOLS_BYTES_MAX)
+    assert _tools_of(long) == _tools_of(long)
+    assert _tools_of(long) is not _tools_of(long)
+
+
+def test_known_tools_do_not_keep_the_body_they_came_in():
     tracemalloc.start()
     try:
-        body = b'{"messages": "%b", "tools": [{"name": "f"}]}' % (b"x" * 5_000_000)
-        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        assert reader(dict(fields)) == ({"name": "f"},)
-        del body, fields
+        body = b'{"model": "m", "messages": "%b", "tools": [{"name": "f"}]}' % (b"x" * 5_000_000)
+        assert Request("r", DIALECTS["openai-chat"](), body, {}).field("tools") == [{"name": "f"}]
+        del body
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_reading_a_prompt_leaves_shared_tools_as_they_are(dialect: str):
+    body = _body(dialect, SCHEMA)
+    body["tools"][0]["strict"] = True
+    body["tools"].append({"type": "newer_20300101", "name": "g", "input_schema": SCHEMA})
+    before = json.dumps(body)
+    prompt = DIALECTS[dialect]().read_prompt(body)
+    for model in DIALECTS.values():
+        model().write_prompt(prompt, model="m")
+    assert json.dumps(body) == before
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -117,7 +116,7 @@ def test_a_schema_that_is_not_an_object_is_refused(dialect: str, schema: Any):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_schema_whose_bytes_are_no_text_is_refused(dialect: str):
     data = json.dumps(_body(dialect, {"type": "object", "description": "?" * 200})).encode()
-    with pytest.raises(PromptRejected, match="'tools' is not JSON"):
+    with pytest.raises(PromptRejected, match="'tools' of the body is not JSON"):
         _asked(dialect, data.replace(b"????", b"\xff\xff\xff\xff"))
 
 
