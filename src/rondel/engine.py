@@ -188,8 +188,8 @@ class Relayed(Protocol):
     engine: str
     """The engine that answered, if it is not the one that was asked."""
 
-    lost: int
-    """How many attempts before this answer failed after they may have reached a model."""
+    lost: tuple[str, ...]
+    """The engines of attempts before this answer that failed after they may have reached a model, one name for each."""
 
     async def read(self) -> bytes:
         """Return the next whole events as soon as there are any; b"" at the end. Raises an EngineError if the upstream

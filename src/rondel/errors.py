@@ -72,14 +72,18 @@ class EngineError(RondelError):
     is none of their business, as the refusal of a key that is not theirs."""
     may_have_spent = False
     """The request may have reached the model before this happened, so the provider may charge for it."""
-    lost = 0
-    """How many attempts before this one failed after they may have reached the model."""
+    lost: tuple[str, ...] = ()
+    """The engines of attempts before this one that failed after they may have reached a model, one name for each."""
 
     def __init__(
         self, message: str, *, provider: str = "", model: str = "", code: str = "", retry_after_s: float | None = None
     ) -> None:
         self.provider, self.model, self.code, self.retry_after_s = provider, model, code, retry_after_s
         super().__init__(message)
+
+    def attempts_of(self, engine: str) -> tuple[str, ...]:
+        """Return the engines of all attempts that may have spent something, if this one was made by `engine`."""
+        return (*self.lost, engine) if self.may_have_spent else self.lost
 
 
 class EngineUnreachable(EngineError):

@@ -373,11 +373,11 @@ class ReplyFinished(Value, frozen=True, tag="reply_finished"):
 class Notice(Value, frozen=True, tag="notice"):
     """Something for a person who waits, such as a retry. Not part of the reply.
 
-    `lost` counts attempts that failed after they may have reached a model; the ledger charges their input.
+    `lost` names the engine of each attempt that failed after it may have reached a model; the ledger charges its input.
     """
 
     text: str
-    lost: int = 0
+    lost: tuple[str, ...] = ()
 
 
 Delta: TypeAlias = ReplyStarted | PartStarted | PartDelta | MediaDelta | PartFinished | ReplyFinished | Notice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import msgspec
 import pytest
@@ -15,7 +16,15 @@ from rondel.engine import Engine
 from rondel.engines.fallback import Fallback
 from rondel.engines.http import HttpEngine
 from rondel.engines.retry import Retry
-from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
+from rondel.errors import (
+    EngineDenied,
+    EngineError,
+    EngineOverloaded,
+    EngineTimeout,
+    EngineUnreachable,
+    PromptRejected,
+    ReplyTooLong,
+)
 from rondel.values import Delta, PartDelta, ReplyStarted, assistant
 from rondel.values import Reply as WholeReply
 
@@ -90,6 +99,29 @@ def test_when_all_fail_the_first_error_is_raised_and_says_why_each_failed() -> N
         run(collect(engine))
     assert caught.value.code == "429"
     assert str(caught.value) == "a:m failed: busy; then b:m failed: no key; then c:m failed: no network"
+
+
+class NeedsTwo(EngineError):
+    def __init__(self, name: str, message: str) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+@pytest.mark.parametrize("error", [NeedsTwo("n", "mine"), ReplyTooLong("limits.reply_tokens", "mine")])
+def test_an_error_with_a_constructor_of_its_own_says_why_each_failed(error: EngineError) -> None:
+    error.__cause__ = OSError("below")
+    with pytest.raises(type(error), match=r"^a:m failed: mine; then b:m failed: no key$") as caught:
+        run(collect(Fallback(Stepping("a:m", [error]), Stepping("b:m", [EngineDenied("no key")]))))
+    assert caught.value.name in ("n", "limits.reply_tokens")
+    assert str(caught.value.__cause__) == "below"
+
+
+def test_an_error_that_is_long_and_hostile_holds_nothing_up() -> None:
+    error = EngineError("eyJ-" * 500_000)
+    start = time.process_time()
+    with pytest.raises(EngineError):
+        run(collect(Fallback(Stepping("a:m", [error]), Stepping("b:m", [EngineDenied("no key")]))))
+    assert time.process_time() - start < 0.2
 
 
 def test_a_caller_who_wants_one_engine_reads_nothing_of_the_others() -> None:

@@ -537,8 +537,10 @@ def test_the_words_of_an_answer_may_have_any_number_of_lines_that_are_not_escape
         'Yes."}\n',
         'Yes."}',
         '"}"}',
+        'Use this:\n{\\"a\\": \\"b\\"}\nas the body."}',
     ):
         assert words.fullmatch(said)
+    assert not words.fullmatch('a backslash \\\\"}\nmore"}'), "its quote is not escaped"
     assert not words.fullmatch('Yes."}\n\nYou can'), "what follows the end of the answer is none of it"
 
 

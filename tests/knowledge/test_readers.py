@@ -203,6 +203,12 @@ def test_html_with_what_no_browser_understands_is_read(odd: str) -> None:
     assert sections(f"<p>before {odd} after", "a.html")[0][0].replace("\ufffd ", "") == "before after"
 
 
+@pytest.mark.parametrize("zeros", [0, 30, 5_000])
+def test_html_numbers_with_zeros_before_them_are_read_or_replaced(zeros: int) -> None:
+    shown = "\ufffd" if zeros > 4_000 else "A"
+    assert sections(f"<p>&#{'0' * zeros}65; after", "a.html") == [(f"{shown} after", (), 1)]
+
+
 def forms(depth: int) -> bytes:
     """A PDF of a few kilobytes whose page draws a form that draws ten forms, each of which draws ten, and so on."""
     from pypdf import PdfWriter

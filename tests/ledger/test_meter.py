@@ -262,7 +262,7 @@ class Answer:
 
     def __init__(self, usage: Usage, *, breaks: bool = False) -> None:
         self._usage, self._breaks, self._reads = usage, breaks, 0
-        self.usage, self.finished, self.closed, self.lost = Usage(), False, 0, 0
+        self.usage, self.finished, self.closed, self.lost = Usage(), False, 0, ()
         self.failure: errors.EngineError | None = None
 
     async def read(self) -> bytes:
@@ -436,27 +436,47 @@ async def test_a_call_that_may_have_reached_the_model_costs_its_input(error: err
     assert await desk.reserved("test") == 0
 
 
-async def test_attempts_before_the_one_that_answered_cost_their_input():
+async def test_attempts_before_the_one_that_answered_cost_the_input_of_the_engine_that_lost_them():
     """Trust 11: a retry or a fallback after a time-out has spent the input once more."""
     desk = Desk(Rule(tokens=10_000, mode="block"))
 
     async def no_wait(_: float) -> None:
         return
 
+    def spent() -> list[tuple[str, int, int]]:
+        charges = [(one.scope.engine, one.usage.tokens_in, one.usage.tokens_out) for one in desk.charges]
+        desk.told.clear()
+        return charges
+
     first = Retry(Scripted(errors.EngineTimeout("1"), errors.EngineOverloaded("2"), name="a:x"), 2, sleep=no_wait)
     second = Retry(Scripted(errors.EngineTimeout("3"), name="b:x"), 1)
     answers = Scripted(Reply(assistant("hi"), usage=Usage(90, 5), model="y"), name="c:y")
     await ask(desk.charge(Fallback(first, second, answers)))
-    assert desk.spent == [("y", 290, 5, True)]
-    with pytest.raises(errors.EngineTimeout):
-        await ask(desk.charge(Fallback(Scripted(errors.EngineTimeout("1")), Scripted(errors.EngineOverloaded("2")))))
-    assert desk.spent[1][1:] == (100, 0, True)
+    assert spent() == [("a:x", 100, 0), ("b:x", 100, 0), ("c:y", 90, 5)]
+    again = Retry(Scripted(errors.EngineTimeout("1"), say("hi", usage=Usage(90, 5)), name="b:x"), 2, sleep=no_wait)
+    await ask(desk.charge(Fallback(Scripted(errors.EngineTimeout("1"), name="a:x"), again)))
+    assert spent() == [("a:x", 100, 0), ("b:x", 190, 5)]
+    late = Scripted(errors.EngineTimeout("2"), name="b:x")
+    with pytest.raises(errors.EngineOverloaded):
+        await ask(desk.charge(Fallback(Scripted(errors.EngineOverloaded("1"), name="a:x"), late)))
+    assert spent() == [("b:x", 100, 0)]
 
     relays = Retry(Relays(errors.EngineTimeout("1"), Answer(Usage(90, 5))), 2, sleep=no_wait)
-    await pass_on(desk.charge(Fallback(Relays(errors.EngineTimeout("0")), relays)))
-    assert desk.spent[2] == ("gpt-9", 290, 5, True)
+    await pass_on(desk.charge(Fallback(Relay(errors.EngineTimeout("0"), "a:x"), relays)))
+    assert spent() == [("a:x", 100, 0), (relays.name, 190, 5)]
     failing = Retry(Relays(errors.EngineTimeout("1"), errors.EngineTimeout("2")), 2, sleep=no_wait)
     with pytest.raises(errors.EngineTimeout):
-        await pass_on(desk.charge(Fallback(failing, Relays(errors.EngineTimeout("3")))))
-    assert desk.spent[3][1:] == (300, 0, True)
+        await pass_on(desk.charge(Fallback(failing, Relay(errors.EngineTimeout("3"), "b:x"))))
+    assert spent() == [("b:x", 100, 0), (failing.name, 200, 0)]
     assert await desk.reserved("x") == 0
+
+
+async def test_a_limit_of_money_counts_what_the_paid_engine_lost_before_a_free_one_answered():
+    desk = Desk(Rule(money=0.15, mode="block"))
+    desk.ledger.prices.configure({"b": {"y": Price(1000.0, 1000.0)}})  # 100 tokens cost $0.10
+    silent = errors.EngineTimeout("silent")
+    free = Scripted(say("hi", usage=Usage(100, 5)), say("hi"), name="local:small")
+    engine = desk.charge(Fallback(Scripted(silent, silent, name="b:y"), free))
+    await ask(engine)
+    with pytest.raises(errors.TokenLimitError):
+        await ask(engine)

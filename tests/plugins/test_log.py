@@ -91,6 +91,8 @@ def test_where_nobody_listens_nothing_is_written(caplog: pytest.LogCaptureFixtur
         (r"{\"api_key\": \"abcdef\"}", r'{\"api_key\": \"***"}'),
         ("accessToken=abcdef, passphrase: abcdef", "accessToken=***, passphrase: ***"),
         ("https://u:ab/c@d@host", "https://u:***@host"),
+        (f"postgres://app:{'A1%2F' * 200}@db/x", "postgres://app:***@db/x"),
+        ("https://example.org:443/v1?mail=me@example.org", "https://example.org:443/v1?mail=me@example.org"),
         ("Incorrect API key provided: abcdef", "Incorrect API key provided: ***"),
         ("max_tokens=5, tokens: 7, a monkey: George", "max_tokens=5, tokens: 7, a monkey: George"),
         ("risk-management and task-force", "risk-management and task-force"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from copy import copy
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -18,8 +17,10 @@ from ..values import Delta, Notice, ReplyStarted
 
 log = logging.getLogger("rondel.engines.fallback")
 
+E = TypeVar("E", bound=EngineError)
+
 REASON_CHARS_MAX = 600
-MASKED_CHARS_MAX = 20_000  # of an error: what the end of this cuts in two is not shown
+MASKED_CHARS_MAX = 2_000  # of an error: what the end of this cuts in two is not shown
 
 
 class Fallback(Wrapper):
@@ -52,9 +53,11 @@ class Fallback(Wrapper):
 
     async def stream(self, prompt: Prompt) -> AsyncIterator[Delta]:
         failures: list[EngineError] = []
+        reasons: list[str] = []
+        lost: tuple[str, ...] = ()
         for engine in self._engines:
-            if failures:
-                yield Notice(self._told(failures), lost=int(failures[-1].may_have_spent))
+            if reasons:
+                yield Notice(f"{reasons[-1]} (asking {engine.name} instead)", lost=lost)
             started = ReplyStarted(engine=self._answering(engine))
             shown = False
             deltas = engine.stream(prompt)
@@ -72,54 +75,51 @@ class Fallback(Wrapper):
             except EngineError as error:
                 if shown:
                     raise
-                self._note(failures, error)
+                failures.append(error)
+                reasons.append(self._reason(failures))
+                lost = error.attempts_of(engine.name)
             finally:
                 await close(deltas)
-        wanted = self._wanted_of(failures)
-        # The notices have reported all failures but the last one.
-        wanted.may_have_spent = failures[-1].may_have_spent
-        raise wanted
+        raise self._failed(failures, reasons, lost)  # notices have reported what was lost before
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
         failures: list[EngineError] = []
-        lost = 0
+        reasons: list[str] = []
+        lost: tuple[str, ...] = ()
         for engine in self._engines:
             try:
                 relayed = await cast(Relays, engine).relay(fields, headers, path=path)
                 relayed.engine = self._answering(engine, relayed.engine)
-                relayed.lost += lost
+                relayed.lost = lost + relayed.lost
                 return relayed
             except EngineError as error:
-                self._note(failures, error)
-                lost += error.lost + error.may_have_spent
-        wanted = self._wanted_of(failures)
-        wanted.lost = lost - wanted.may_have_spent
-        raise wanted
+                failures.append(error)
+                reasons.append(self._reason(failures))
+                lost += error.attempts_of(engine.name)
+        raise self._failed(failures, reasons, lost)
 
     def _answering(self, engine: Engine, inner: str = "") -> str:
         """Return which engine answers, if it is not the first one. `inner` is one of the engine's own fallbacks."""
         name = inner or engine.name
         return "" if name == self.name else name
 
-    def _note(self, failures: list[EngineError], error: EngineError) -> None:
+    def _reason(self, failures: list[EngineError]) -> str:
+        """Report the last failure, and return why it failed and which engine is asked next."""
+        error, asked = failures[-1], len(failures)
         if self._on_failure is not None:
-            self._on_failure(len(failures), error)
-        failures.append(error)
-        log.warning("%s", self._told(failures))
+            self._on_failure(asked - 1, error)
+        reason = one_line(mask(str(error)[:MASKED_CHARS_MAX]), REASON_CHARS_MAX)
+        failed = f"{self._engines[asked - 1].name} failed: {reason or type(error).__name__}"
+        is_last = asked == len(self._engines)
+        log.warning("%s%s", failed, "" if is_last else f" (asking {self._engines[asked].name} instead)")
+        return failed
 
-    def _told(self, failures: list[EngineError]) -> str:
-        """Return why the last engine failed, and which one is asked next."""
-        asked = len(failures)
-        failed = _failed(self._engines[asked - 1], failures[-1])
-        return f"{failed} (asking {self._engines[asked].name} instead)" if asked < len(self._engines) else failed
-
-    def _wanted_of(self, failures: list[EngineError]) -> EngineError:
-        if self._wanted is not None:
-            return failures[self._wanted]
-        if len(failures) == 1:
-            return failures[0]
-        error = copy(failures[0])  # an engine may raise the same one again
-        error.args = ("; then ".join(map(_failed, self._engines, failures)),)
+    def _failed(self, failures: list[EngineError], reasons: list[str], lost: tuple[str, ...]) -> EngineError:
+        """Return the error to raise. `lost` is what the engines may have spent that was not reported yet."""
+        error = _copied(failures[self._wanted or 0])
+        if self._wanted is None and len(failures) > 1:
+            error.args = ("; then ".join(reasons),)
+        error.may_have_spent, error.lost = False, lost
         return error
 
     async def aclose(self) -> None:
@@ -127,7 +127,9 @@ class Fallback(Wrapper):
             await close(engine)
 
 
-def _failed(engine: Engine, error: EngineError) -> str:
-    """Return `NAME failed: REASON` on one line, for people and for the log."""
-    reason = one_line(mask(str(error)[:MASKED_CHARS_MAX]), REASON_CHARS_MAX)
-    return f"{engine.name} failed: {reason or type(error).__name__}"
+def _copied(error: E) -> E:
+    """Copy an error: an engine may raise the same one again. Its class may have a constructor of its own."""
+    copied = type(error).__new__(type(error))
+    copied.__dict__.update(error.__dict__)
+    copied.args, copied.__cause__ = error.args, error.__cause__ or error
+    return copied

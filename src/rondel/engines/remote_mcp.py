@@ -54,7 +54,7 @@ class RemoteMcp(Wrapper):
             finally:
                 await close(deltas)
             failures += 1
-            lost = int(failure.may_have_spent)
+            lost = failure.attempts_of(self.name)
             if failures <= EXTRA:
                 wait_s = min(CAP_S, BASE_S * 2 ** (failures - 1))
                 yield Notice(f"{failure} (asked again in {wait_s:g} s)", lost=lost)

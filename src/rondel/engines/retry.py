@@ -70,22 +70,22 @@ class Retry(Wrapper):
                 await close(deltas)
             wait_s = self._wait_s(failure, attempt)
             text = f"{failure} (attempt {attempt} of {self._attempts}; the next in {wait_s:.1f} s)"
-            yield Notice(text, lost=int(failure.may_have_spent))
+            yield Notice(text, lost=failure.attempts_of(self.name))
             await self._sleep(wait_s)
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
         """Relay, with further attempts until an answer begins; one that breaks off later is not repeated."""
-        engine, attempt, lost = cast(Relays, self._engine), 1, 0
+        engine, attempt, lost = cast(Relays, self._engine), 1, tuple[str, ...]()
         while True:
             try:
                 relayed = await engine.relay(fields, headers, path=path)
-                relayed.lost += lost
+                relayed.lost = lost + relayed.lost
                 return relayed
             except EngineError as error:
-                error.lost += lost
+                error.lost = lost + error.lost
                 if not self._may_pass(error, attempt):
                     raise
-                failure, lost = error, error.lost + error.may_have_spent
+                failure, lost = error, error.attempts_of(self.name)
             await self._sleep(self._wait_s(failure, attempt))
             attempt += 1
 

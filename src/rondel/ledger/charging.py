@@ -6,6 +6,7 @@ when it passes its bound or what the ledger has left.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -46,13 +47,14 @@ class _Call:
     def __init__(
         self,
         ledger: Ledger,
+        engine: str,
         reservation: Reservation,
         bound: ReplyBound,
         tokens_max: int | None,
         expected: Callable[[], tuple[int, int]] | None,
     ) -> None:
         """`expected` estimates the tokens in and out; None for a call that spends nothing."""
-        self._ledger, self._reservation, self._expected = ledger, reservation, expected
+        self._ledger, self._engine, self._reservation, self._expected = ledger, engine, reservation, expected
         self._setting, self._most = bound.name, bound.tokens
         if tokens_max is not None and (most := SLACK * tokens_max + SLACK_TOKENS) < self._most:
             self._setting, self._most = "options.tokens_max", most
@@ -86,15 +88,14 @@ class _Call:
         usage: Usage,
         answered: ReplyStarted | Relayed,
         tokens_out: Callable[[], int],
-        lost: int,
+        lost: tuple[str, ...],
         *,
         whole: bool = True,
     ) -> None:
         """Charge a call that ended, or broke off after some of its answer came, to the engine and model that answered.
-        `tokens_out` estimates that part."""
+        `tokens_out` estimates that part. What was `lost` is charged to the engines that lost it."""
         expected = self._expected
         estimate = None if expected is None else lambda: Usage(expected()[0], tokens_out())
-        more = Usage(expected()[0] * lost, estimated=True) if lost and expected is not None else None
         self._ledger.settle(
             self._reservation,
             usage,
@@ -102,25 +103,32 @@ class _Call:
             model=answered.model,
             whole=whole,
             estimate=estimate,
-            lost=more,
+            lost=self._lost(lost) if lost else None,
         )
 
-    def lose(self, error: BaseException | None, lost: int) -> None:
+    def _lost(self, engines: tuple[str, ...]) -> dict[str, Usage]:
+        """Return what each engine may have spent on attempts that failed: their input. The engine that was asked has no
+        name here."""
+        if self._expected is None:
+            return {}
+        tokens_in = self._expected()[0]
+        counts = Counter("" if name == self._engine else name for name in engines)
+        return {name: Usage(tokens_in * count, estimated=True) for name, count in counts.items()}
+
+    def lose(self, error: BaseException | None, lost: tuple[str, ...]) -> None:
         """Charge a call that ended without an answer. The provider may still charge its input, unless it was never sent
         or was refused. If the caller left, all that was reserved is charged, because the model may still be working."""
         if self._expected is None:
             return self._ledger.void(self._reservation)
+        usage = NO_USAGE
         if error is not None and not isinstance(error, Exception):  # cancelled, or the stream was closed
             tokens_in, tokens_out = self._expected()
-            usage = Usage(tokens_in * (1 + lost), tokens_out, estimated=True)
+            usage = Usage(tokens_in, tokens_out, estimated=True)
+        elif isinstance(error, EngineError):
+            lost += error.attempts_of(self._engine)
         else:
-            if isinstance(error, EngineError):
-                lost += error.lost
-            attempts = lost + bool(getattr(error, "may_have_spent", True))
-            if not attempts:
-                return self._ledger.void(self._reservation)
-            usage = Usage(self._expected()[0] * attempts, estimated=True)
-        self._ledger.settle(self._reservation, usage)
+            lost += (self._engine,)
+        self._ledger.settle(self._reservation, usage, lost=self._lost(lost))
 
 
 class ChargedEngine(Wrapper):
@@ -160,9 +168,9 @@ class ChargedEngine(Wrapper):
 
         bound = self._bound()
         reservation = await self._ledger.reserve(self._scope_now(), tokens=expected, tell=self._tell)
-        call = _Call(self._ledger, reservation, bound, prompt.options.tokens_max, expected)
+        call = _Call(self._ledger, self.name, reservation, bound, prompt.options.tokens_max, expected)
         size = ReplySize(call.check_at, bound.bytes, call.count_max)
-        started, lost, ending = ReplyStarted(), 0, None
+        started, lost, ending = ReplyStarted(), tuple[str, ...](), None
         deltas = self._engine.stream(prompt)
         try:
             async for delta in deltas:
@@ -206,11 +214,11 @@ class ChargedEngine(Wrapper):
         spends = scope.kind != COUNT
         tokens = expected if spends else lambda: (0, 0)
         reservation = await self._ledger.reserve(scope, tokens=tokens, tell=self._tell)
-        call = _Call(self._ledger, reservation, bound, tokens_max, expected if spends else None)
+        call = _Call(self._ledger, self.name, reservation, bound, tokens_max, expected if spends else None)
         try:
             relayed = await engine.relay(fields, headers, path=path)
         except BaseException as error:
-            call.lose(error, 0)
+            call.lose(error, ())
             raise
         return ChargedAnswer(relayed, call, bound)
 
@@ -228,6 +236,10 @@ class ChargedAnswer:
         self._check_at, self._events_max = call.check_at, call.count_max
         self._bytes_max = bound.bytes + EVENT_BYTES * bound.tokens
         self._measure_at = self._next_measure()
+
+    @property
+    def engine(self) -> str:
+        return self._relayed.engine
 
     @property
     def model(self) -> str:

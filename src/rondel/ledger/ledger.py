@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any, cast
@@ -268,31 +268,56 @@ class Ledger:
         model: str = "",
         estimate: Callable[[], Usage] | None = None,
         whole: bool = True,
-        lost: Usage | None = None,
+        lost: Mapping[str, Usage] | None = None,
         metadata: dict[str, Any] | None = None,
         images: ImageUsage | None = None,
     ) -> None:
         """Charge what a call spent, once, without waiting. `engine` and `model` are those that answered; empty means
         those that were asked. `estimate` is used if the upstream reported no credible usage. `whole` is False for an
-        answer that was cut off. `lost` is what earlier attempts may have spent."""
+        answer that was cut off. `lost` is what attempts that failed may have spent, by engine; those of other engines
+        are charges of their own."""
         if reservation.over:
             return
         reservation.over = True
         usage = credible(usage, estimate, whole=whole)
-        if lost is not None:
-            usage += lost
+        if lost:
+            others = dict(lost)
+            if (own := others.pop(engine, None)) is not None:
+                usage += own
+            for name, spent in others.items():
+                self._keep_later(
+                    Reservation(reservation.at, reservation.scope, reservation.tell),
+                    self._scope_of(reservation.scope, name),
+                    spent,
+                )
         if not usage.tokens_in + usage.tokens_out:
             return self._release(reservation)
-        scope = reservation.scope
-        if engine and engine != scope.engine:
-            scope = msgspec.structs.replace(scope, engine=clean(engine), model=clean(model_of(engine)))
-            if self.prices.needs_lists(scope.engine):
-                self._load_prices()
+        scope = self._scope_of(reservation.scope, engine)
         model = model[:TEXT_CHARS_MAX]
         if model and model != scope.model and (answered := named(model, scope)) != scope.model:
             scope = msgspec.structs.replace(scope, model=clean(answered))
         if images is not None:
             metadata = {"images": images.made, **(metadata or {})}
+        self._keep_later(reservation, scope, usage, metadata, images)
+
+    def _scope_of(self, asked: Scope, engine: str) -> Scope:
+        """Return the scope of a call for another engine than the one that was asked."""
+        if not engine or engine == asked.engine:
+            return asked
+        scope = msgspec.structs.replace(asked, engine=clean(engine), model=clean(model_of(engine)))
+        if self.prices.needs_lists(scope.engine):
+            self._load_prices()
+        return scope
+
+    def _keep_later(
+        self,
+        reservation: Reservation,
+        scope: Scope,
+        usage: Usage,
+        metadata: dict[str, Any] | None = None,
+        images: ImageUsage | None = None,
+    ) -> None:
+        """Write a charge, once the prices are there."""
         if self._loading is None:
             self._keep(reservation, scope, usage, metadata or {}, images)
         else:

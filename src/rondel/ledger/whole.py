@@ -49,7 +49,7 @@ class _Charged(Generic[E]):
         try:
             answer = await call()
         except EngineError as error:
-            if attempts := error.lost + error.may_have_spent:
+            if attempts := len(error.attempts_of(self.name)):
                 lost = Usage(expected.tokens_in * attempts, expected.tokens_out * attempts, estimated=True)
                 made = images and ImageUsage(images.made * attempts)
                 self._ledger.settle(reservation, lost, images=made)

@@ -42,7 +42,7 @@ class Undo(Value, frozen=True):
 
 
 class TurnPayload(Value, frozen=True):
-    """The payload of a turn's job; `TurnRunner.start` says what the fields mean."""
+    """The payload of a turn's job: what `TurnRunner.start` was given."""
 
     turn: str
     agent: str

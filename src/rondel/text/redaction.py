@@ -33,7 +33,7 @@ _SECRET_WORDS = frozenset(
 ) | {"credential", "credentials", "cookie"}
 KEY_PREFIX = r"\b(?:sk|pk|rk|gsk|hf|xai|r8|ghp|gho|ghs|ghu|github_pat|glpat|xox[abeprs])[-_]"
 """A pattern: how keys of many services begin."""
-KEY_WITHOUT_PREFIX = r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}|\beyJ[\w-]{8,}\.[\w.-]{8,}"
+KEY_WITHOUT_PREFIX = r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}|\beyJ[\w-]{8,1000}+\.[\w.-]{8,}"
 """A pattern: keys of AWS and Google, and signed tokens (JWT)."""
 _SECRET_TEXT = re.compile(rf"(?i:{KEY_PREFIX}[\w-]{{12,}}|\bBearer\s+\S+)|{KEY_WITHOUT_PREFIX}")
 

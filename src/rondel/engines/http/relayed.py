@@ -24,7 +24,7 @@ class WholeAnswer:
         self.headers, self.status = headers, status
         self.failure: EngineError | None = None
         self.finished = False
-        self.engine, self.lost = "", 0
+        self.engine, self.lost = "", tuple[str, ...]()
 
     @property
     def model(self) -> str:
@@ -62,7 +62,7 @@ class StreamedAnswer:
         self._body, self._meter, self._faults, self._dialect = body, meter, faults, dialect
         self.headers, self.status = headers, status
         self.finished = False
-        self.engine, self.lost = "", 0
+        self.engine, self.lost = "", tuple[str, ...]()
         self._held = b""
 
     @property

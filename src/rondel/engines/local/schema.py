@@ -77,8 +77,12 @@ def grammar_of(schema: Json) -> str:
     return "\n".join(("%llguidance {}", *rules, f"WORDS: /{_WORDS}/"))
 
 
-# Anything, with newlines and tabs; a newline after `"}` is the end.
-_WORDS = r"""([^"NO]|("+\})*"+[^"\}NO]|("+\})+[^"\nNO])*(("+\})*"*|("+\})+\n)""".replace("NO", r"\x00-\x08\x0b-\x1f")
+_ESCAPED = r"\\[^NO]"  # a quote after a backslash is text, whatever follows
+_WORDS = (
+    # Anything, with newlines and tabs; a newline after `"}` is the end.
+    rf"""([^"\\NO]|{_ESCAPED}|("+\}})*"+([^"\}}\\NO]|{_ESCAPED})|("+\}})+([^"\n\\NO]|{_ESCAPED}))*"""
+    r"""(("+\})*"*|("+\})+\n)"""
+).replace("NO", r"\x00-\x08\x0b-\x1f")
 _OPEN, _SAY, _QUOTE = '{"', 'say": ', '"'
 
 

@@ -201,12 +201,12 @@ class SqliteStore:
         if self._closed:
             # The job is found again after a restart, and its handler knows.
             return
+        self._post(FinishJob(id), FINISH_DELAY_S)
         if (key := self._claims.pop(id, None)) is not None:
             self._held[key] -= 1
             if not self._held[key]:
                 del self._held[key]
                 self._seqs.pop(key, None)
-        self._post(FinishJob(id), FINISH_DELAY_S)
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
         return await self.call(lambda c: self._writer.orphaned_jobs(c, key), small=False)
@@ -290,7 +290,6 @@ class SqliteStore:
         self._closed = True
         if self._flushing is not None:
             self._flushing.cancel()
-            self._flush_delay_s = inf
         if self._retrying is not None:
             self._retrying.cancel()
         # The writer last: the last connection that closes removes the files beside the database.
