@@ -152,7 +152,19 @@ async def open_gateway(
         gateway = await life.enter_async_context(Gateway(app, _setup(app, config, default, env, hidden=hidden)))
         life.callback(gateway.records.watch(log.ended))
         engines = (default.name, *(agent.engine for agent in project.agents if isinstance(agent.engine, str)))
-        updates = ConfigUpdates(app, gateway, log, project, default, reloader, say, engines, hidden, in_use, options)
+        updates = ConfigUpdates(
+            app,
+            gateway,
+            log,
+            project,
+            default=default,
+            reloader=reloader,
+            say=say,
+            engines=engines,
+            hidden=hidden,
+            in_use=in_use,
+            options=options,
+        )
         running = OpenGateway(app, gateway, log, address_of(listening), config, updates, project, engines)
         group = await life.enter_async_context(asyncio.TaskGroup())
         following = group.create_task(reloader.follow(app.clock, updates.changed, updates.refused))
@@ -343,6 +355,7 @@ class ConfigUpdates:
         gateway: Gateway,
         log: RequestLog,
         project: Project,
+        *,
         default: Default,
         reloader: Reloader,
         say: Callable[[str], None],

@@ -10,7 +10,7 @@ import msgspec
 from ..app.app import App
 from ..contracts.command import Chat, Choices, Clip, Command, Draft, Option, Output, Table
 from ..contracts.store import Store
-from ..errors import RondelError, nearest
+from ..errors import RondelError, near_word
 from ..machine.conversation import Conversation
 from ..text.printable import one_line
 from .views import conversations_table, jobs_table, plugins_table, tools_table
@@ -254,8 +254,9 @@ async def run_command(chat: Chat, line: str) -> Output | None:
     for command in commands:
         if command.name == name:
             return await command.run(chat, rest.strip())
-    near = nearest(f"/{word}", [f"/{command.name}" for command in commands])
-    raise RondelError(f"there is no command {f'/{word}'!r}{near if 'did you mean' in near else '; /help lists them'}")
+    near = near_word(f"/{word}", [f"/{command.name}" for command in commands])
+    hint = f"did you mean {near!r}?" if near else "/help lists them"
+    raise RondelError(f"there is no command {f'/{word}'!r}; {hint}")
 
 
 def completions(chat: Chat, text: str) -> Iterator[tuple[str, str]]:

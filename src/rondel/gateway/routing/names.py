@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...contracts.endpoint import PROVIDERS
-from ...errors import nearest
+from ...errors import near_word, nearest
 from ...project.settings import Config, EngineSettings
 
 
@@ -47,8 +47,8 @@ class Names:
                 return self._of(head, model, text)
         # Many models have a colon or a slash in their own names, so an unknown head is an error only if it is a typo.
         head, marked, _ = text.replace("/", ":").partition(":")
-        hint = nearest(head.lower(), tuple(self.heads)) if marked else ""
-        return "", f"there is no engine {head!r}{hint}" if "did you mean" in hint else ""
+        near = near_word(head.lower(), self.heads) if marked else ""
+        return "", f"there is no engine {head!r}; did you mean {near!r}?" if near else ""
 
     def _of(self, head: str, model: str, text: str) -> tuple[str, str]:
         head, model = head.strip(), model.strip()
