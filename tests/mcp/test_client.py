@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from rondel.events import CallProgressed, Outcome, Warned
 from rondel.mcp.link import Link, retry_delay_s
 from rondel.mcp.plugin import UNAVAILABLE
 from rondel.mcp.process import Watchdog
+from rondel.mcp.spec import ServerSpec
 from rondel.plugin import Plugin
 from rondel.project.lookup import find_plugin
 from rondel.stores.sqlite import SqliteStore
@@ -305,6 +307,31 @@ def test_a_server_has_all_of_its_time_to_connect_however_long_the_import_of_the_
 def test_an_agent_with_five_servers_starts_with_one_thread() -> None:
     ran = subprocess.run([sys.executable, "-c", FIVE_SERVERS], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout == "1", ran.stderr
+
+
+class ClosingLink(Link):
+    """Its connection is being closed when the link is cancelled: then a scope of the SDK ends the cancellation."""
+
+    async def _connected(self) -> None:
+        closing = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(asyncio.CancelledError):
+            await closing
+
+
+async def test_a_link_that_is_cancelled_while_its_connection_closes_ends() -> None:
+    link = ClosingLink(
+        ServerSpec("s", command="x"),
+        env={},
+        folder="",
+        watchdog=Watchdog(),
+        import_lock=asyncio.Lock(),
+        logins=None,
+    )
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        running = group.create_task(link.run())
+        await asyncio.sleep(0)
+        running.cancel()
+    assert running.done()
 
 
 # --- questions of servers ---------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class Link:
 
     async def run(self) -> None:
         """Keep the server connected until cancelled."""
-        failures = 0
+        failures, task = 0, asyncio.current_task()
         while True:
             try:
                 await self._connected()
@@ -132,6 +132,8 @@ class Link:
                 self._fail(RondelError(_explain(error)), failures)
             finally:
                 self._session = None
+            if task is not None and task.cancelling():
+                return  # a connection that was closing took our cancellation for its own
             extra = failures - self.spec.retries - 1
             pause = retry_delay_s(max(1, failures)) if extra < 0 else min(AGAIN_MAX_S, AGAIN_S * 2 ** min(extra, 8))
             with contextlib.suppress(TimeoutError):
