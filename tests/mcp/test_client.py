@@ -330,6 +330,7 @@ async def test_a_link_that_is_cancelled_while_its_connection_closes_ends() -> No
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         running = group.create_task(link.run())
         await asyncio.sleep(0)
+        link.is_ending = True
         running.cancel()
     assert running.done()
 

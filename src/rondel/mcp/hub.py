@@ -83,7 +83,8 @@ class Hub:
             self._users[key] -= 1
             if not self._users[key]:
                 del self._users[key]
-                _, task = self._links.pop(key)
+                link, task = self._links.pop(key)
+                link.is_ending = True
                 task.cancel()
                 ending.append(task)
         if ending:

@@ -83,6 +83,9 @@ class Link:
         self._settled = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._was_ready = False
+        self.is_ending = False
+        """Nobody uses it any more. Set when it is cancelled, because a connection of the SDK that is just closing takes
+        that cancellation for its own, and `run` would never hear of it."""
 
     @property
     def identity(self) -> str:
@@ -118,8 +121,8 @@ class Link:
 
     async def run(self) -> None:
         """Keep the server connected until cancelled."""
-        failures, task = 0, asyncio.current_task()
-        while True:
+        failures = 0
+        while not self.is_ending:
             try:
                 await self._connected()
                 failures = 0
@@ -132,8 +135,8 @@ class Link:
                 self._fail(RondelError(_explain(error)), failures)
             finally:
                 self._session = None
-            if task is not None and task.cancelling():
-                return  # a connection that was closing took our cancellation for its own
+            if self.is_ending:
+                return
             extra = failures - self.spec.retries - 1
             pause = retry_delay_s(max(1, failures)) if extra < 0 else min(AGAIN_MAX_S, AGAIN_S * 2 ** min(extra, 8))
             with contextlib.suppress(TimeoutError):
