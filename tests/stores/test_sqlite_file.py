@@ -169,7 +169,7 @@ async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> 
     connection.close()
     before = path.read_bytes()
     async with SqliteStore(path) as store:
-        with pytest.raises(StoreError, match="is the database of another program, it was left alone"):
+        with pytest.raises(StoreError, match="belongs to another program and was not changed"):
             await append_one(store)
     assert path.read_bytes() == before
 

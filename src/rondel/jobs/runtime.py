@@ -91,7 +91,7 @@ class LocalRuntime:
             if job.kind in self._handlers:
                 self._take_on(job)
             else:
-                logger.warning("job %r was left alone: no handler for jobs of kind %r", job.id, job.kind)
+                logger.warning("job %r was ignored: no handler for jobs of kind %r", job.id, job.kind)
 
     async def submit(self, job: Job) -> bool:
         """The job begins only when it is stored, so that no crash can lose a job that has begun."""

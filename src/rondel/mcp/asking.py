@@ -313,7 +313,7 @@ def _prompt_of(params: Json) -> tuple[Prompt, str]:
         blocks = cast("list[Json]", content if isinstance(content, list) else [content])
         texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
         if len(texts) != len(blocks):
-            raise Declined("only texts can be sampled from here")
+            raise Declined("sampling supports text only")
         role = "assistant" if item.get("role") == "assistant" else "user"
         messages.append(Message(role, (Text("\n".join(texts)),)))
         shown.append(f"{role}: " + "\n".join(texts))

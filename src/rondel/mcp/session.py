@@ -279,7 +279,7 @@ class Session:
                     found = await asker.respond(asked)
                 except Declined as error:
                     raise ToolError(
-                        f"the MCP server {self._spec.name!r} asked for something that it did not get: {error}"
+                        f"the MCP server {self._spec.name!r} asked for something that Rondel refused: {error}"
                     ) from None
                 if isinstance(found, Hold):
                     return found
@@ -321,7 +321,7 @@ class Session:
                     types.CallToolRequest(params=params), cast(Any, _RESULT), progress_callback=on_progress
                 )
             if call.hold is None:
-                raise ConnectionLost("the call was given up", was_sent=True)
+                raise ConnectionLost("the call was cancelled", was_sent=True)
             return call.hold
         except ValidationError:
             raise ToolError(

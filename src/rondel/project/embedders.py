@@ -47,7 +47,7 @@ def embedder_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
     if not dialect.startswith("openai"):
         return f"{head!r} has no embeddings; name an engine with OpenAI's API, such as ollama:nomic-embed-text"
     if not model and not settings.model:
-        return f"the embedder {name!r} names no model; write {head}:<model>"
+        return f"no model is set for the embedder {name!r}; write {head}:<model>"
     return ""
 
 

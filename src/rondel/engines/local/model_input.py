@@ -109,5 +109,5 @@ def _offered(prompt: Prompt) -> Sequence[ToolSpec]:
     tools = [tool for tool in prompt.tools if tool.name == name]
     if not tools:
         known = ", ".join(tool.name for tool in prompt.tools) or "none"
-        raise PromptRejected(f"tool_choice names {name!r}, which is not among the tools on offer ({known})")
+        raise PromptRejected(f"tool_choice names {name!r}, which is not one of the offered tools ({known})")
     return tools

@@ -190,7 +190,7 @@ class Gateway:
             await _reply(out, 200, self._health())
         elif path in PATHS and "sec-websocket-key" in headers:
             # Clients that get this status repeat the request over HTTP at once.
-            await self._say(out, headers, path, 426, "there are no WebSockets here; use POST")
+            await self._say(out, headers, path, 426, "WebSockets are not supported; use POST")
         elif path in PATHS or path in (COUNT, EMBEDDINGS, *IMAGES):
             await self._say(out, headers, path, 405, f"{method} is not for {path!r}; use POST")
         elif path == "/status" and method == "GET":

@@ -63,10 +63,10 @@ def _why_not(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is taken; stop what listens there, or choose another: rondel serve --port NUMBER"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"port {port} may not be opened by this user; take one above 1023: rondel serve --port 8484"
+        return f"permission denied for port {port}; use one above 1023: rondel serve --port 8484"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return f"this machine has no address {host!r}; check `host` in [gateway]"
-    return f"{host}:{port} cannot be listened on: {error.strerror or error}"
+    return f"cannot listen on {host}:{port}: {error.strerror or error}"
 
 
 def address_of(listening: socket.socket) -> str:
@@ -390,8 +390,8 @@ def _connections_max() -> int:
 
 
 def _spare_the_collector() -> None:
-    """What is there by now stays until the end: the garbage collector need not look at it again with every hundredth
-    request, nor once before the first. Requests leave few cycles behind, so it need not come as often either."""
+    """Existing objects live as long as the server, so the garbage collector need not look at them with every hundredth
+    request, nor once before the first. Requests leave few cycles behind, so it need not run as often either."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 

@@ -69,7 +69,7 @@ class ServiceSearch:
         if status != 200:
             raise self._failed(f"answered with status {status}")
         if data.lstrip()[:1] == b"<":
-            raise self._failed("answered with a web page instead of JSON; check `url`, and that JSON is on there")
+            raise self._failed("answered with a web page instead of JSON; check `url`, and that the server allows JSON")
         try:
             found = self._adapter.results(msgspec.json.decode(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError):

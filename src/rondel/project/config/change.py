@@ -64,7 +64,7 @@ def edited(text: str, config: Config, key: str, value: str | float | None, was: 
     if key not in shown or kind is None:
         raise ConfigError(f"{key[:80]!r} cannot be changed at run time; edit rondel.toml instead")
     if shown[key] != was:
-        raise ChangedMeanwhile(f"{key!r} is {shown[key]!r} by now, not {was[:80]!r}; look at it again")
+        raise ChangedMeanwhile(f"{key!r} has changed to {shown[key]!r} (you saw {was[:80]!r}); reload and try again")
     path = next(path for path, _ in leaves(config) if dotted(path) == key)
     source = config.source(key)
     if source.option:

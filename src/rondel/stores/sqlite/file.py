@@ -365,7 +365,7 @@ def _check_origin(connection: sqlite3.Connection, path: Path) -> None:
         "select application_id, (select count(*) from sqlite_master) from pragma_application_id"
     ).fetchone()
     if tables and application_id != APPLICATION_ID:
-        raise StoreError(f"{path} is the database of another program, it was left alone: give another path")
+        raise StoreError(f"{path} belongs to another program and was not changed; give another path")
 
 
 def _keep_a_log(connection: sqlite3.Connection, busy_timeout_s: float) -> None:

@@ -369,7 +369,7 @@ class SqliteStore:
         return await self._reading.ask(Call(call))
 
     def write_within(self, delay_s: float) -> None:
-        """Have written what was posted, at the latest then; an append that is waited for takes it along."""
+        """Write posted requests within `delay_s`, or with the next awaited append."""
         self._use()
         assert self._loop is not None, "a store that is in use has a loop"
         if delay_s >= self._flush_delay_s:

@@ -105,7 +105,7 @@ class Writer:
 
     @contextmanager
     def _waiting(self) -> Generator[None]:
-        """What is done meanwhile may wait: it is done on the writer thread. A new connection may wait, too."""
+        """Allow waiting for locks inside the block, which runs on the writer thread; also on a new connection."""
         self._waits = True
         if self._connection is not None:
             self._file.let_wait(self._connection, waits=True)

@@ -106,8 +106,8 @@ class DiscordBot:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hear and answer, in an app that has started. What is being answered at the end is waited for; the next start
-        answers what is said meanwhile."""
+        """Hear and answer, in an app that has started. On exit, wait for running answers; messages
+        that arrive meanwhile are answered after the next start."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
             self.id, self.typing = me.id if (me := self.client.user) else 0, started.typing

@@ -111,7 +111,7 @@ class Delivery:
                     self._watcher = await self.conversation.watch(before.seq)
                     before.close()
         except Gone as error:
-            log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
+            log.info("channel %s of an answer is gone: %s", self.pending.channel, error)
             await self.stop()
         except Denied as error:
             await self.stop()

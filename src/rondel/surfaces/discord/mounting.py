@@ -68,7 +68,7 @@ class RondelClient(commands.AutoShardedBot):
             try:
                 self.hear(*args)
             except Exception:  # of any kind: an error that leaves this would end the connection
-                log.exception("a message cannot be heard")
+                log.exception("could not handle a message")
         elif hasattr(self, handler):
             return super().dispatch(event_name, *args, **kwargs)
         # Without a listener there is nothing to do: discord.py makes an event of everything that it receives.
@@ -141,7 +141,7 @@ async def connect(client: discord.Client, token: str, stop: asyncio.Event) -> No
         except discord.LoginFailure:
             raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
         except discord.PrivilegedIntentsRequired:
-            raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
+            raise ConfigError("the bot lacks a required intent; `rondel doctor` says what to click") from None
         except (discord.HTTPException, OSError) as error:
             # Once it is logged in, discord.py reconnects by itself.
             if client.user is not None or not isinstance(error, (discord.DiscordServerError, OSError)):
