@@ -16,7 +16,7 @@ from ...contracts.dialect import Json
 from ...errors import PromptRejected
 from ...prompt import Prompt
 from ...values import Options, ToolSpec
-from .answer import NativeReader, Reader, TextReader, UnionReader
+from .answer import AnswerReader, NativeReader, TextReader, UnionReader
 from .examples import example_turns
 from .schema import document_schema, must_call, union_schema
 from .steps import Steps, steps_of, with_reminders
@@ -40,7 +40,7 @@ class ModelInput(NamedTuple):
 
     body: Json
     schema: Json | None
-    reader: Reader
+    reader: AnswerReader
     steps: Steps = Steps("", ())
 
 
