@@ -13,7 +13,7 @@ from rondel.contracts.dialect import Json
 from rondel.dialects import DIALECTS
 from rondel.dialects._tools import KEPT_BYTES_MAX, KEPT_MAX, ToolsReader
 from rondel.errors import PromptRejected
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import GatewayRequest
 from rondel.prompt import Prompt
 
 PROPERTIES = {f"field_{n}": {"type": "string", "description": "a field, größer"} for n in range(4)}
@@ -32,7 +32,7 @@ def _body(dialect: str, schema: Any) -> dict[str, Any]:
 
 def _asked(dialect: str, body: dict[str, Any] | bytes) -> Prompt:
     data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    return Request("r", DIALECTS[dialect](), data, {}).prompt
+    return GatewayRequest("r", DIALECTS[dialect](), data, {}).prompt
 
 
 @pytest.mark.parametrize("caller", DIALECTS)

@@ -14,7 +14,7 @@ import pytest
 from rondel.charge import Scope
 from rondel.dialects import DIALECTS as FORMATS
 from rondel.errors import PromptRejected
-from rondel.gateway.relay.request import MODEL_CHARS_MAX, Request
+from rondel.gateway.relay.request import MODEL_CHARS_MAX, GatewayRequest
 from rondel.gateway.server.exchange import _in_a_line  # pyright: ignore[reportPrivateUsage]
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
@@ -112,9 +112,9 @@ def test_a_host_of_many_kilobytes_is_refused_shortly(web: httpx2.Client) -> None
     assert (lost.status_code, len(lost.content) < 1_000) == (404, True)
 
 
-def request(**fields: Any) -> Request:
+def request(**fields: Any) -> GatewayRequest:
     dialect = FORMATS["openai-chat"]()
-    return Request("r", dialect, json.dumps({"model": "m", "messages": [], **fields}).encode(), {})
+    return GatewayRequest("r", dialect, json.dumps({"model": "m", "messages": [], **fields}).encode(), {})
 
 
 def test_a_long_name_of_a_session_stays_one_name():

@@ -37,7 +37,7 @@ from ...values import (
     Text,
 )
 from ..relay.record import Record, tokens_of
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..relay.response import Outgoing
 from ..routing.outages import Candidate, Outages
 from .dropped import dropped
@@ -71,7 +71,9 @@ class TurnBridge:
     """Answers one request with a turn and fills in its `record`. `began` is the event loop's time when the request
     came."""
 
-    def __init__(self, parts: SharedState, request: Request, outgoing: Outgoing, record: Record, began: float) -> None:
+    def __init__(
+        self, parts: SharedState, request: GatewayRequest, outgoing: Outgoing, record: Record, began: float
+    ) -> None:
         self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
         self._began = began
         self.writer: ReplyWriter | None = None
@@ -412,7 +414,7 @@ def note_charge(record: Record, event: Event) -> None:
         record.cost_nanousd = (record.cost_nanousd or 0) + cost
 
 
-def _with_headers(prompt: Prompt, request: Request) -> Prompt:
+def _with_headers(prompt: Prompt, request: GatewayRequest) -> Prompt:
     """Return the prompt with the caller's headers for a server of its dialect, which may need them to take the body."""
     if not (sent := for_servers(request.headers)):
         return prompt

@@ -30,7 +30,7 @@ NAME_CHARS_MAX = 200
 _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
 
 
-class Request:
+class GatewayRequest:
     """One request in its caller's dialect. `fields` are the body's, undecoded."""
 
     def __init__(

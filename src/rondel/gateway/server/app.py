@@ -26,7 +26,7 @@ from ...errors import EngineDenied, EngineError, EngineOverloaded, PromptRejecte
 from ..bridge.services import scope_of
 from ..relay.disconnect import DISCONNECT, DisconnectGuard, Receive
 from ..relay.record import Record, Records
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..relay.response import Headers, Outgoing, Send
 from .access import Permit, Refused
 from .exchange import Exchange
@@ -40,7 +40,7 @@ log = logging.getLogger("rondel.gateway")
 
 Scope: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = Callable[[Setup, Exchange], Coroutine[Any, Any, None]]
-Service: TypeAlias = Callable[[Request, Record, Permit], Awaitable[dict[str, Any]]]
+Service: TypeAlias = Callable[[GatewayRequest, Record, Permit], Awaitable[dict[str, Any]]]
 """Returns the body of an answer that is not streamed: embeddings or pictures."""
 TICK_S = 1.0  # how often streams are checked for silence
 PATHS = {"/messages": "anthropic", "/chat/completions": "openai-chat", "/responses": "openai-responses"}
@@ -286,7 +286,7 @@ class Gateway:
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
             body = body if read is None else read(body, headers)
-            request = Request(record.id, dialect, body, headers, key=key, at=now, query=query)
+            request = GatewayRequest(record.id, dialect, body, headers, key=key, at=now, query=query)
         except _Disconnected:
             return
         except PromptRejected as error:

@@ -16,7 +16,7 @@ from ...project.embedders import embedder_problem
 from ...project.settings import Config
 from ..bridge.services import scope_of
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Outages
 from .access import Permit
 from .named import NamedEngines, noting
@@ -40,7 +40,7 @@ class Embeddings:
         )
         self.names, self.close = self._embedders.names, self._embedders.close
 
-    async def answer(self, request: Request, record: Record, permit: Permit) -> dict[str, Any]:
+    async def answer(self, request: GatewayRequest, record: Record, permit: Permit) -> dict[str, Any]:
         """Return the body of the answer. Raises Refused or an EngineError."""
         texts, encoding = _texts(request.field("input")), request.field("encoding_format") or "float"
         if encoding not in ("float", "base64"):

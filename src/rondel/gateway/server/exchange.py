@@ -23,7 +23,7 @@ from ..bridge.responses import PREVIOUS
 from ..bridge.services import Opening, scope_of
 from ..bridge.turn_bridge import SharedState, TurnBridge, note_charge
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..relay.response import Headers, Outgoing
 from ..routing.outages import Candidate
 
@@ -37,7 +37,7 @@ _PASSED_ON_PREFIXES = ("anthropic-ratelimit-", "x-ratelimit-", "anthropic-organi
 class Exchange:
     """Answers one request, and fills in its `record`."""
 
-    def __init__(self, parts: SharedState, request: Request, outgoing: Outgoing, record: Record) -> None:
+    def __init__(self, parts: SharedState, request: GatewayRequest, outgoing: Outgoing, record: Record) -> None:
         self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
         self._began = outgoing.time()
         self._bridge: TurnBridge | None = None

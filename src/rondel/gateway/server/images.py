@@ -20,7 +20,7 @@ from ...text.multipart import FormPart, read_form
 from ...values import Media
 from ..bridge.services import scope_of
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Outages
 from .access import Permit
 from .named import NamedEngines, noting
@@ -52,7 +52,7 @@ class ImageGenerations:
         )
         self.close = self._engines.close
 
-    async def answer(self, request: Request, record: Record, permit: Permit) -> dict[str, Any]:
+    async def answer(self, request: GatewayRequest, record: Record, permit: Permit) -> dict[str, Any]:
         """Return the body of the answer. Raises Refused or an EngineError."""
         asked, as_url = _request(request), _is_url(request)
 
@@ -106,7 +106,7 @@ def _fields_of(parts: list[FormPart]) -> dict[str, Any]:
     return fields
 
 
-def _request(request: Request) -> ImageRequest:
+def _request(request: GatewayRequest) -> ImageRequest:
     if request.streams or request.field("stream") in ("true", True):
         raise PromptRejected("pictures are not streamed here; leave out `stream`", code="bad_body")
     prompt, count, size = request.field("prompt"), request.field("n"), request.field("size")
@@ -144,7 +144,7 @@ def _picture(given: Any) -> Media:
     return Media("image", data=decoded, name=str(fields.get("name") or "")[:100])
 
 
-def _is_url(request: Request) -> bool:
+def _is_url(request: GatewayRequest) -> bool:
     form = request.field("response_format")
     if form not in (None, "b64_json", "url"):
         raise PromptRejected(f"response_format is {str(form)[:40]!r}; it is b64_json or url", code="bad_body")

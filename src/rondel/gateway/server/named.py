@@ -12,7 +12,7 @@ from ...project.config import SAME, canonical_engine
 from ...project.settings import Config
 from ..bridge.turn_bridge import note_charge
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Outages
 from .access import Permit, Refused
 
@@ -48,7 +48,7 @@ class NamedEngines(Generic[E]):
         self._route, self._fallbacks = route, fallbacks
         self._made: dict[str, E] = {}
 
-    def names(self, request: Request) -> tuple[str, ...]:
+    def names(self, request: GatewayRequest) -> tuple[str, ...]:
         """Return the engines for a request, in order: the one that it names, or that of the route, and fallbacks."""
         asked = canonical_engine(request.model, self._engines)
         fallbacks = tuple(canonical_engine(name, self._engines) for name in self._fallbacks)
@@ -63,7 +63,7 @@ class NamedEngines(Generic[E]):
         return tuple(dict.fromkeys((canonical_engine(route, self._engines), *fallbacks)))
 
     async def ask(
-        self, request: Request, record: Record, permit: Permit, call: Callable[[str, E], Awaitable[R]]
+        self, request: GatewayRequest, record: Record, permit: Permit, call: Callable[[str, E], Awaitable[R]]
     ) -> tuple[str, R]:
         """Call engines until one answers; return its name and its answer. Raises Refused or an EngineError."""
         wanted, *_ = named = self.names(request)
