@@ -21,7 +21,7 @@ from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from .cards import text_of
 from .chunks import LIMIT, chunks
-from .fold import AnswerFold, Asked, Drawn, Reported, Said
+from .fold import AnswerFold, ImagePiece, JobPiece, QuestionPiece, TextPiece
 from .hooks import ChatReply
 from .mentions import Names
 from .outlet import Denied, Extras, Gone, Outlet
@@ -160,7 +160,7 @@ class Delivery:
     def _has_news(self) -> bool:
         """Whether text has come that is not shown yet."""
         return any(
-            isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index))
+            isinstance(piece, TextPiece) and piece.text.strip() and self._text(piece) != self._texts.get(str(index))
             for index, piece in enumerate(self.fold.pieces)
         )
 
@@ -229,14 +229,14 @@ class Delivery:
             for index, piece in enumerate(list(self.fold.pieces)):
                 key = str(index)
                 match piece:
-                    case Said():
-                        await self._show_said(key, piece, final=final)
-                    case Asked():
+                    case TextPiece():
+                        await self._show_text(key, piece, final=final)
+                    case QuestionPiece():
                         await self.bot.questions.show(self, key, piece)
-                    case Reported():
+                    case JobPiece():
                         if key not in self.pending.posted:
                             await self._show_parts(key, chunks(await self.bot.report(self, piece.digest)))
-                    case Drawn():
+                    case ImagePiece():
                         if key not in self.pending.posted:
                             await self._show_picture(key, piece)
         finally:
@@ -247,7 +247,7 @@ class Delivery:
         else:
             self._due_at = asyncio.get_running_loop().time() + self.bot.pace.wait_s(self.channel.id)
 
-    async def _show_said(self, key: str, piece: Said, *, final: bool) -> None:
+    async def _show_text(self, key: str, piece: TextPiece, *, final: bool) -> None:
         if not final and self.bot.hooks.has_reply:
             return
         text = await self._final_text(piece) if final else self._text(piece)
@@ -271,7 +271,7 @@ class Delivery:
         names = Names(self.pending.names)
         return self.bot.restore(names, text, self.channel) if final else names.restore(text)
 
-    async def _show_picture(self, key: str, piece: Drawn) -> None:
+    async def _show_picture(self, key: str, piece: ImagePiece) -> None:
         """Attach a picture. Its name is the message's text, by which it is found again after a crash."""
         picture = piece.picture
         name = image_name(picture.name.rpartition(".")[0], picture.mime)
@@ -281,10 +281,10 @@ class Delivery:
             file = discord.File(io.BytesIO(picture.data), name)
             await self._post(key, f"*{name}*", Extras(files=(file,)))
 
-    def _text(self, piece: Said) -> str:
+    def _text(self, piece: TextPiece) -> str:
         return piece.text.removeprefix(f"{self.bot.name}: ")
 
-    async def _final_text(self, piece: Said) -> str:
+    async def _final_text(self, piece: TextPiece) -> str:
         if piece.end is None:
             return self._text(piece)
         if self.pending.replaced is not None:
