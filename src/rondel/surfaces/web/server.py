@@ -24,7 +24,7 @@ from ...app.app import App
 from ...errors import EngineError, LimitReached, RondelError
 from ...values import Person
 from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
-from .beside import PROTOCOLS
+from .combined import PROTOCOLS
 from .feed import Feeds
 from .metrics import metrics
 from .models import Offer
@@ -94,7 +94,7 @@ def _openapi(version: str) -> bytes:
 
 
 class WebApp:
-    """`beside` makes it, owns its tasks, and calls it."""
+    """`combined` makes it, owns its tasks, and calls it."""
 
     def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
         self.app, self.records, self.about = app, records, about
