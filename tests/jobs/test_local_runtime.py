@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.runtime import Claim, Job, JobQueue, Signal
 from rondel.errors import RondelError, StoreBusy, StoreFull
 from rondel.jobs import runtime as local
 from rondel.jobs.runtime import LocalRuntime
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from rondel.testing import VirtualClock
 from tests.contracts.workshop import Workshop, turn
 
 T = TypeVar("T")
