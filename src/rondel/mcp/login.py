@@ -220,7 +220,7 @@ class _Callback:
         if parts.path != self._path:
             raise ValueError
         if self._result.done():
-            return "This login is over already."
+            return "This login has already ended."
         if "code" not in given:
             self._result.set_exception(
                 RondelError(f"the login was refused: {given.get('error', 'no code came')[:200]}")

@@ -17,7 +17,7 @@ LOCAL = "local"
 
 
 def default_embedder() -> str:
-    """Return the name of the embedded model if its extra is installed, else an empty text: words alone are searched."""
+    """Return the name of the embedded model if its extra is installed, else an empty text: only words are searched."""
     from ..engines.local.minilm.embedder import has_runtime
     from ..engines.local.weights import EMBEDDERS
 

@@ -50,7 +50,7 @@ def image_mistakes(
 
 
 def make_image_engine(name: str, config: Config | None = None, *, env: Mapping[str, str] | None = None) -> ImageEngine:
-    """Return the image engine of this name. What can be tried again without paying twice is retried."""
+    """Return the image engine of this name. Failures that cost nothing are retried."""
     config = config or Config()
     config.check_trusted()
     if problem := image_problem(name, config.engines):

@@ -222,7 +222,7 @@ class TurnBridge:
 
 
 class _TurnEngine(Wrapper):
-    """An engine that a turn asks, of its own agent or of another. It tells the bridge."""
+    """An engine that a turn asks, its own agent's or another's. It reports each call to the bridge."""
 
     def __init__(self, engine: Engine, bridge: TurnBridge) -> None:
         super().__init__(engine)
@@ -330,8 +330,8 @@ class _Listener:
         return feed
 
     def ask(self, turn: Turn) -> Question | None:
-        """Send the first question that the agent asks as the answer, if there is one. The next request answers it and
-        resumes the turn."""
+        """Send the agent's first question as the answer, if it asked one. The next request answers it and resumes the
+        turn."""
         question = next((held for held in turn.held if not held.id.startswith("caller-")), None)
         if question is not None:
             self._release()
@@ -350,7 +350,7 @@ class _Listener:
         self._pictures += (part for part in parts if isinstance(part, Media) and part.kind == "image" and part.data)
 
     def _add_pictures(self) -> None:
-        """Add what the turn's calls drew. Only Responses has pictures in an answer; elsewhere they are named."""
+        """Add the pictures that calls made. Only the Responses API can send them; other dialects name them."""
         for picture in self._pictures:
             if self._bridge.request.dialect.name == RESPONSES:
                 index = self.merger.next_index()
@@ -397,8 +397,8 @@ class _Listener:
 
 
 def _is_edge(delta: Delta) -> bool:
-    """Whether this only begins or ends a text, or ends a reply that calls nothing: it is sent with what follows, which
-    comes at once."""
+    """Return whether this only begins or ends a text, or ends a reply without calls. It is sent together with the next
+    delta, which follows at once."""
     if isinstance(delta, (PartStarted, PartFinished)):
         return isinstance(delta.part, Text)
     return isinstance(delta, ReplyFinished) and delta.stop == "end"

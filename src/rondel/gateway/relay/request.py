@@ -138,7 +138,7 @@ class GatewayRequest:
 
 @cache
 def _common_part(texts: tuple[bytes, ...]) -> bytes:
-    """Return the longest bytes that are in each of the texts, which are those of plugins and of ours."""
+    """Return the longest bytes that all of the texts contain. The texts are ours and the plugins', not a caller's."""
     short = min(texts, key=len, default=b"")
     ends = ((start, start + length) for length in range(len(short), 0, -1) for start in range(len(short) - length + 1))
     return next((short[start:end] for start, end in ends if all(short[start:end] in text for text in texts)), b"")

@@ -192,7 +192,7 @@ class Gateway:
             # Clients that get this status repeat the request over HTTP at once.
             await self._say(out, headers, path, 426, "WebSockets are not supported; use POST")
         elif path in PATHS or path in (COUNT, EMBEDDINGS, *IMAGES):
-            await self._say(out, headers, path, 405, f"{method} is not for {path!r}; use POST")
+            await self._say(out, headers, path, 405, f"{method} is not supported for {path!r}; use POST")
         elif path == "/status" and method == "GET":
             await self._status(headers, out)
         elif path.startswith("/models") and method == "GET":
@@ -314,7 +314,7 @@ class Gateway:
             await setup.leave(request)
 
     async def _answer(self, setup: Setup, exchange: Exchange, answer: Answer, guard: DisconnectGuard) -> None:
-        """Await an answer, and report errors to the caller; also that the gateway stops before it is complete."""
+        """Await an answer and report errors to the caller, also when the gateway stops before it is complete."""
         request, record = exchange.request, exchange.record
         try:
             if self._is_stopping:

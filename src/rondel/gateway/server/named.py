@@ -36,8 +36,8 @@ class NamedEngines(Generic[E]):
         route: tuple[str, str],
         fallbacks: tuple[str, ...],
     ) -> None:
-        """`what` they are called; `problem` says why a name is none. `route` is the engine for requests that name none,
-        and where it is set."""
+        """`what` is the word for these engines; `problem` says why a name is not one. `route` is the engine for
+        requests that name none, and where it is set."""
         self._what, self._engines, self._outages, self._make, self._problem = (
             what,
             config.engines,
@@ -91,7 +91,8 @@ class NamedEngines(Generic[E]):
     def _engine(self, name: str) -> E:
         if name not in self._made:
             if len(self._made) >= ENGINES_MAX:
-                raise EngineDenied(f"callers use more than {ENGINES_MAX} of these engines already", code="no_engine")
+                message = f"callers already use {ENGINES_MAX} of these engines, which is the limit"
+                raise EngineDenied(message, code="no_engine")
             try:
                 self._made[name] = self._make(name)
             except ConfigError as error:
@@ -105,7 +106,7 @@ class NamedEngines(Generic[E]):
 
 
 def noting(record: Record) -> Callable[[Event], None]:
-    """Return what writes the charges of a request into its record."""
+    """Return a function that writes the charges of a request into its record."""
 
     def tell(event: Event) -> None:
         note_charge(record, event)

@@ -50,7 +50,7 @@ class ChangedMeanwhile(ConfigError):
 
 
 def kind_of(key: str) -> SettingKind | None:
-    """Return what a setting may be; None if it cannot be changed at run time."""
+    """Return which values a setting may have; None if it cannot be changed at run time."""
     return next((kind for pattern, kind in CHANGEABLE.items() if fnmatchcase(key, pattern)), None)
 
 

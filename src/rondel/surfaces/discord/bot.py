@@ -56,7 +56,7 @@ MENTIONED_MAX = 100  # names in one answer that are looked up
 
 
 class ActiveTask(Value, frozen=True):
-    """Work that is going on in a channel. `subject` is what everybody may read."""
+    """Work in progress in a channel. `subject` describes it in words that everyone may read."""
 
     message: int
     person: Person
@@ -324,7 +324,7 @@ class DiscordBot:
     async def _prepare(
         self, message: discord.Message, place: Place, speaker: Speaker, *, in_haste: bool = False
     ) -> Delivery:
-        """Make the answer to a message. In haste, without what may hang: hooks, and what Discord is asked for."""
+        """Prepare the answer to a message. `in_haste` leaves out what may hang: hooks and requests to Discord."""
         chosen = await self.chosen(place, speaker)
         channel: Any = message.channel
         id = await self._conversation_of(message, place, chosen)
@@ -584,7 +584,7 @@ class DiscordBot:
         return Names(members).restore(text) if members else text
 
     async def report(self, delivery: Delivery, digest: Digest) -> str:
-        """Return what people read of a job that is over."""
+        """Return the report of a finished job for people."""
         pending, person = delivery.pending, delivery.pending.person
         scope = msgspec.structs.replace(
             pending.scope, person=person.id, roles=person.roles, conversation=pending.conversation, agent=pending.agent

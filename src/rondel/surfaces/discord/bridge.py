@@ -229,17 +229,17 @@ def check_rights(command: AnyCommand, person: discord.User | discord.Member, cha
 async def _speaker(
     client: discord.Client, guild: discord.Guild | None, person: Person
 ) -> discord.User | discord.Member:
-    """Return the person for whom the turn runs. It need not be the one who spoke last: a schedule or a job that is over
-    starts a turn of the person who made it."""
+    """Return the person for whom the turn runs. It need not be the one who spoke last: a schedule or a finished job
+    starts a turn for the person who created it."""
     if person.origin != "discord":
-        raise ToolError("commands run for a person of Discord only, and this turn has none")
+        raise ToolError("commands only run for a person on Discord, and this turn has none")
     id = int(person.id)
     try:
         if guild is None:
             return client.get_user(id) or await client.fetch_user(id)
         return guild.get_member(id) or await guild.fetch_member(id)
     except discord.HTTPException:
-        raise ToolError("the person who asked is not here any more") from None
+        raise ToolError("the person who asked is no longer here") from None
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

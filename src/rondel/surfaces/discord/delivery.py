@@ -190,7 +190,7 @@ class Delivery:
             self._notice.cancel()
 
     async def _tell_late(self, notice_s: float) -> None:
-        """Say once that a call takes long."""
+        """Say once that a call is taking long."""
         clock = self.bot.app.clock
         await clock.sleep_until(clock.now() + notice_s)
         if self._was_noticed or not self.fold.running:
@@ -207,7 +207,7 @@ class Delivery:
 
     @property
     def subject(self) -> str:
-        """What is being worked on, for everybody who reads it: of a private request only whose it is."""
+        """What is being worked on, in words that everyone may read: of a private request, only whose it is."""
         if self.pending.is_private:
             return f"a private request for {self.pending.person.name or 'somebody'}"
         names = list(self.fold.running.values()) or [job.name for job in self.fold.jobs.values()]
@@ -217,7 +217,7 @@ class Delivery:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is being said, or about to be."""
+        """Whether an answer is being written, or is about to be."""
         return self._is_showing or self.fold.turn_state in ("queued", "working")
 
     async def _show(self, *, final: bool) -> None:
@@ -405,7 +405,7 @@ class Delivery:
 
 
 def with_end(text: str, end: TurnFinished) -> str:
-    """Return what people read: the text, and why there is no more of it."""
+    """Return the text for people, with the reason if the turn did not finish."""
     match end.outcome:
         case Outcome.LIMITED:
             return "\n\n".join(part for part in (text, end.reason) if part.strip())

@@ -90,12 +90,12 @@ class AnswerFold:
         self.calls: list[ToolCall] = []
 
     def expect(self, turn: str) -> None:
-        """Take what happens in this turn for the answer, also if it adds no message."""
+        """Count this turn as part of the answer, even if it adds no message."""
         self._turns.add(turn)
 
     @property
     def state(self) -> State:
-        """`over` when nothing more will be said about the message."""
+        """`over` when the answer will not change any more."""
         return "working" if self.turn_state == "over" and (self.jobs or self._follow_ups) else self.turn_state
 
     @property

@@ -31,7 +31,7 @@ SHARDS = 16  # each has a connection, too; this is for those that Discord counts
 
 
 def intents() -> discord.Intents:
-    """Return what the bot must hear: messages with their text, members by name, and servers."""
+    """Return the intents that the bot needs: messages with their text, members by name, and servers."""
     wanted = discord.Intents.default()
     wanted.message_content = True
     wanted.members = True
@@ -40,7 +40,7 @@ def intents() -> discord.Intents:
 
 
 class RondelClient(commands.AutoShardedBot):
-    """The client of `rondel discord`. Nothing that it sends notifies anybody. It has no commands with a prefix."""
+    """The client of `rondel discord`. Its messages notify no one, and it has no prefix commands."""
 
     def __init__(self, *, extensions: Sequence[str] = (), **options: Any) -> None:
         options = {"intents": intents(), "allowed_mentions": NOBODY, "chunk_guilds_at_startup": False, **options}

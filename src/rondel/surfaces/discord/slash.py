@@ -100,7 +100,7 @@ def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
 
 
 def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
-    """The command is there if the app has an image engine."""
+    """Add the command if the app has an image engine."""
     images = bot.app.images
     if not images:
         return

@@ -206,7 +206,7 @@ def _starlette_route(web: WebApp, path: str, group: list[Route]) -> StarletteRou
         if route is None and request.method == "HEAD":
             route = by_method.get("GET")
         if route is None:
-            return problem(Problem(405, f"{request.method} is not for {path}; use {', '.join(by_method)}"))
+            return problem(Problem(405, f"{request.method} is not supported for {path}; use {', '.join(by_method)}"))
         return await web.answer(route, request)
 
     methods = ["GET", "POST", "PATCH", "DELETE", "PUT", "HEAD"]
