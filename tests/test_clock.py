@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from rondel.contracts.clock import SystemClock, VirtualClock
+from rondel.contracts.clock import SystemClock
+from rondel.testing import VirtualClock
 
 
 async def test_sleepers_wake_in_the_order_of_their_times() -> None:

@@ -21,12 +21,11 @@ import pytest
 
 from rondel.cli.main import main
 from rondel.cli.program import program
-from rondel.contracts.clock import VirtualClock
 from rondel.events import FactsLearned, Learned
 from rondel.gateway.server.log import RequestLog
 from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.terminal.console import SafeConsole, live
-from rondel.testing import call, calls, say
+from rondel.testing import VirtualClock, call, calls, say
 from rondel.text.printable import clean, guard_streams, json_for_terminal
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer

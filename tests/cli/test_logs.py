@@ -20,10 +20,10 @@ import pytest
 
 from rondel.cli import logs
 from rondel.cli.logs import POLL_S, new_lines
-from rondel.contracts.clock import VirtualClock
 from rondel.errors import RondelError
 from rondel.gateway.relay.record import Record
 from rondel.gateway.server.log import FLUSH_S, RequestLog, line_of, log_names, open_log
+from rondel.testing import VirtualClock
 from rondel.text.redaction import Redactor
 from rondel.values import Usage
 from tests.cli.conftest import Place

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.errors import ConfigError
 from rondel.gateway.server.reload import PERIOD_S, Reloader
 from rondel.project.config import explain, load, refuse_exposed
 from rondel.project.settings import BudgetSettings, Config, GatewaySettings, MainRouteSettings
+from rondel.testing import VirtualClock
 
 from .files import sentence, write
 

@@ -102,7 +102,7 @@ def test_a_table_of_a_provider_changes_what_its_name_means(tmp_path: Path) -> No
 
 
 def test_a_local_server_needs_a_model() -> None:
-    assert "the engine 'ollama' names no model; write ollama:<model>" in sentence(lambda: make_engine("ollama", env={}))
+    assert "set for the engine 'ollama'; write ollama:<model>" in sentence(lambda: make_engine("ollama", env={}))
     assert make_engine("ollama:qwen3:8b", env={}).name == "ollama:qwen3:8b"
 
 

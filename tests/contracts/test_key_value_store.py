@@ -7,9 +7,10 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from rondel.contracts.clock import Clock, VirtualClock
+from rondel.contracts.clock import Clock
 from rondel.contracts.store import Store
 from rondel.errors import StoreError
+from rondel.testing import VirtualClock
 
 Make = Callable[[Clock], Store]
 

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rondel.charge import Charge, Scope
-from rondel.contracts.clock import Clock, VirtualClock
+from rondel.contracts.clock import Clock
 from rondel.contracts.ledger import Account, Balance, Cap, LedgerStore, Reserved
 from rondel.contracts.store import Store
 from rondel.contracts.window import day_of
+from rondel.testing import VirtualClock
 from rondel.values import Usage
 from tests.contracts.conftest import Workers, opened
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from rondel.contracts.clock import Clock, VirtualClock
+from rondel.contracts.clock import Clock
 from rondel.contracts.runtime import Job, Runtime, Signal
 from rondel.contracts.store import Store
 from rondel.errors import RondelError
 from rondel.jobs.runtime import LocalRuntime
+from rondel.testing import VirtualClock
 from tests.contracts.conftest import Workers, opened
 from tests.contracts.workshop import Workshop, turn
 

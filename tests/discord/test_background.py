@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from rondel import Agent, RondelError, tool
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Rule
 from rondel.surfaces.discord.pace import TYPING_REQUESTS_MAX
 from rondel.surfaces.discord.summary import first_sentences
-from rondel.testing import Pause, Scripted, call
+from rondel.testing import Pause, Scripted, VirtualClock, call
 
 from .harness import World, loopback
 

@@ -12,10 +12,9 @@ import pytest
 from discord import app_commands
 
 from rondel import Agent
-from rondel.contracts.clock import VirtualClock
 from rondel.discord import RondelClient
 from rondel.surfaces.discord.captured import describe
-from rondel.testing import call
+from rondel.testing import VirtualClock, call
 from rondel.testing.discord import permission_bits
 from rondel.tools.schedule import schedule
 from rondel.values import ToolResult

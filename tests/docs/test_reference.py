@@ -18,7 +18,7 @@ from rondel.cli.run import EXIT_CODES
 from rondel.contracts.endpoint import PROVIDERS
 from rondel.dialects import DIALECTS
 from rondel.engines.transform import TRANSFORMS
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import GatewayRequest
 from rondel.gateway.routing.router import Router
 from rondel.knowledge.settings import KnowledgeSettings, WebSearchSettings
 from rondel.limits import Limits
@@ -156,7 +156,7 @@ def test_the_transforms_are_listed_with_their_options():
 
 def test_the_rules_of_routing_are_listed_in_their_order():
     config = settings.Config(engine="echo")
-    request = Request("r", DIALECTS["openai-chat"](), b'{"model": "m", "messages": []}', {})
+    request = GatewayRequest("r", DIALECTS["openai-chat"](), b'{"model": "m", "messages": []}', {})
     decision = asyncio.run(Router(config, env={}).decide(request))
     assert _keys("docs/routing.md", "## Rules") == [step.rule for step in decision.steps]
 

@@ -99,7 +99,7 @@ async def test_a_refused_key_is_an_error_without_the_key() -> None:
     [
         ("anthropic:claude", "'anthropic' has no embeddings"),
         ("local:all-minilm", "did you mean 'all-minilm-l6-v2'"),
-        ("ollama", "names no model"),
+        ("ollama", "no model is set"),
         ("olama:x", "no embedder 'olama:x'; did you mean 'ollama'"),
         ("echo", "cannot embed"),
     ],

@@ -161,7 +161,7 @@ def test_a_request_that_no_engine_can_answer_is_refused_in_one_sentence(fields: 
         ("anthropic:claude", "'anthropic' makes no pictures"),
         ("local:smollm2-135m", "'local' makes no pictures"),
         ("echo", "'echo' makes no pictures"),
-        ("openai", "names no model"),
+        ("openai", "no model is set"),
         ("opnai:x", "no image engine 'opnai:x'; did you mean 'openai'"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 
 from rondel.engines.local import LocalEngine, background, frames
 from rondel.engines.local.background import Background, Unavailable
-from rondel.engines.local.frames import Kind, Status
+from rondel.engines.local.frames import FrameKind, Status
 from rondel.engines.local.llama import ModelSettings
 from rondel.errors import EngineError
 from rondel.prompt import Prompt
@@ -123,7 +123,7 @@ async def test_versions_that_differ_do_not_talk(monkeypatch: pytest.MonkeyPatch)
     )
     kind, _ = await frames.read_frame(reader)
     writer.close()
-    assert kind is Kind.OTHER_VERSION
+    assert kind is FrameKind.OTHER_VERSION
     await until(lambda: not is_alive(old.pid))  # idle, so it makes room
 
 

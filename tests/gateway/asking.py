@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rondel.dialects import DIALECTS
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import GatewayRequest
 from rondel.gateway.routing.router import Decision, Router
 from rondel.project.settings import Config, EngineSettings, GatewaySettings, MainRouteSettings
 
@@ -23,7 +23,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     at: float = 0.0,
     **body: Any,
-) -> Request:
+) -> GatewayRequest:
     """A request with this body; what a dialect demands is added."""
     if dialect == "openai-responses":
         body.setdefault("input", "Hi")
@@ -31,17 +31,19 @@ def request(
         body.setdefault("messages", [{"role": "user", "content": "Hi"}])
     if dialect == "anthropic":
         body.setdefault("max_tokens", 100)
-    return Request("r-1", DIALECTS[dialect](), json.dumps({"model": model, **body}).encode(), headers or {}, at=at)
+    return GatewayRequest(
+        "r-1", DIALECTS[dialect](), json.dumps({"model": model, **body}).encode(), headers or {}, at=at
+    )
 
 
-def says(dialect: str, text: str, **more: Any) -> Request:
+def says(dialect: str, text: str, **more: Any) -> GatewayRequest:
     """A request in which the user says this."""
     if dialect == "openai-responses":
         return request(dialect, input=text, **more)
     return request(dialect, messages=[{"role": "user", "content": text}], **more)
 
 
-def thinking(dialect: str, **more: Any) -> Request:
+def thinking(dialect: str, **more: Any) -> GatewayRequest:
     fields: dict[str, dict[str, Any]] = {
         "anthropic": {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 4000},
         "openai-chat": {"reasoning_effort": "high"},
@@ -50,7 +52,7 @@ def thinking(dialect: str, **more: Any) -> Request:
     return request(dialect, **{**fields[dialect], **more})
 
 
-def searching(dialect: str, **more: Any) -> Request:
+def searching(dialect: str, **more: Any) -> GatewayRequest:
     fields: dict[str, dict[str, Any]] = {
         "anthropic": {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         "openai-chat": {"web_search_options": {}},
@@ -71,6 +73,6 @@ def config(*, gateway: GatewaySettings | None = None, **routes: Any) -> Config:
     return Config(engines=ENGINES, gateway=settings)
 
 
-def decide(router: Router | Config, asked: Request) -> Decision:
+def decide(router: Router | Config, asked: GatewayRequest) -> Decision:
     made = router if isinstance(router, Router) else Router(router, env={})
     return asyncio.run(made.decide(asked))

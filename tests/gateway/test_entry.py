@@ -152,7 +152,7 @@ def test_health_is_public_and_other_paths_say_what_there_is(web: httpx2.Client) 
     assert "/chat/completions" in got.json()["error"]["message"]
     got = web.get("/v1/messages", headers=bearer(ANN))
     assert got.status_code == 405
-    assert error_of("anthropic", got.json())[1] == "GET is not for '/messages'; use POST"
+    assert error_of("anthropic", got.json())[1] == "GET is not supported for '/messages'; use POST"
 
 
 def test_a_client_that_wants_a_web_socket_is_told_at_once_that_there_is_none(web: httpx2.Client) -> None:
@@ -160,7 +160,7 @@ def test_a_client_that_wants_a_web_socket_is_told_at_once_that_there_is_none(web
     wanted = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "c2FtZQ==", **bearer(ANN)}
     got = web.get("/v1/responses", headers=wanted)
     assert got.status_code == 426
-    assert error_of("openai-responses", got.json())[1] == "there are no WebSockets here; use POST"
+    assert error_of("openai-responses", got.json())[1] == "WebSockets are not supported; use POST"
 
 
 def test_without_a_key_it_listens_on_this_machine_only(upstream: Upstream, tmp_path: Path) -> None:

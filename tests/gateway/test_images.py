@@ -146,9 +146,9 @@ async def test_the_picture_of_an_agent_reaches_its_caller_or_is_named(tmp_path: 
 async def test_what_is_no_request_for_a_picture_is_one_sentence(tmp_path: Path) -> None:
     async with ScriptedServer([answer("<html>hi", content_type="text/html")]) as server:
         cases: list[tuple[str, dict[str, Any], int, str]] = [
-            ("generations", {"json": {"model": "nothing", "n": "x", "prompt": "x"}}, 400, "`n` is 'x'"),
+            ("generations", {"json": {"model": "nothing", "n": "x", "prompt": "x"}}, 400, "not 'x'"),
             ("generations", {"json": {}}, 400, "`prompt` is missing"),
-            ("generations", {"json": {"prompt": "x", "stream": True}}, 400, "not streamed"),
+            ("generations", {"json": {"prompt": "x", "stream": True}}, 400, "cannot be streamed"),
             ("generations", {"json": {"prompt": "x", "response_format": "svg"}}, 400, "b64_json or url"),
             ("generations", {"content": b"nonsense"}, 400, "cannot be read"),
             ("generations", {"json": {"prompt": "x", "images": [1]}}, 400, "/v1/images/edits"),

@@ -14,8 +14,8 @@ import pytest
 from rondel.charge import Scope
 from rondel.dialects import DIALECTS as FORMATS
 from rondel.errors import PromptRejected
-from rondel.gateway.relay.request import MODEL_CHARS_MAX, Request
-from rondel.gateway.server.exchange import _in_a_line  # pyright: ignore[reportPrivateUsage]
+from rondel.gateway.relay.request import MODEL_CHARS_MAX, GatewayRequest
+from rondel.gateway.server.exchange import _header_value  # pyright: ignore[reportPrivateUsage]
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.values import Usage
@@ -112,9 +112,9 @@ def test_a_host_of_many_kilobytes_is_refused_shortly(web: httpx2.Client) -> None
     assert (lost.status_code, len(lost.content) < 1_000) == (404, True)
 
 
-def request(**fields: Any) -> Request:
+def request(**fields: Any) -> GatewayRequest:
     dialect = FORMATS["openai-chat"]()
-    return Request("r", dialect, json.dumps({"model": "m", "messages": [], **fields}).encode(), {})
+    return GatewayRequest("r", dialect, json.dumps({"model": "m", "messages": [], **fields}).encode(), {})
 
 
 def test_a_long_name_of_a_session_stays_one_name():
@@ -137,7 +137,7 @@ def test_the_longest_name_of_a_model_is_one():
 @pytest.mark.parametrize("text", ["a\r\nb", "a\0b", "a\x85b\u2028c", "x" * 5_000, "plain"])
 def test_no_text_breaks_out_of_a_header(text: str):
     """Trust 17: also what a project's own router says."""
-    line = _in_a_line(text)
+    line = _header_value(text)
     assert len(line) <= 500
     assert not any(byte < 32 or byte == 127 for byte in line)
 

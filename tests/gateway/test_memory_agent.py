@@ -138,9 +138,9 @@ async def test_limits_are_sentences_that_say_what_to_do():
         memory=memory,
     )
     assert blank == "there is nothing to remember: the text is blank"
-    assert long.startswith("the text has 2,001 characters, and 2,000 are kept of one thing; say it shorter")
+    assert long.startswith("the text has 2,001 characters, and the limit for one entry is 2,000; shorten it")
     assert tags == "give at most 10 tags, of at most 50 characters each"
-    assert full == "2 things are remembered, which is all there is room for; forget some first"
+    assert full == "the memory is full (2 entries); forget some first"
     assert again.startswith("(remembered as ")
     with pytest.raises(RondelError, match="entries_max is 0; it must be from 1 to 1,000"):
         MemoryAgent(entries_max=0)

@@ -11,10 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.errors import EngineDenied, EngineError, EngineOverloaded, EngineTimeout, EngineUnreachable, PromptRejected
 from rondel.gateway.routing.outages import BASE_S, ENTRIES_MAX, MAX_S, Candidate, Outages
-from rondel.testing import Echo
+from rondel.testing import Echo, VirtualClock
 from rondel.testing.png import draw_png
 from tests.engines.scripted_http import ScriptedServer, answer
 from tests.forked import run_rondel

@@ -11,7 +11,7 @@ import pytest
 
 from rondel.dialects import DIALECTS
 from rondel.errors import ConfigError, PromptRejected
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import GatewayRequest
 from rondel.gateway.routing.router import Router
 from rondel.gateway.routing.sessions import LOOK_AGAIN_S, PROJECTS_MAX, SESSIONS_MAX, Sessions
 from rondel.project.settings import (
@@ -255,7 +255,7 @@ def test_a_small_body_is_not_counted():
 def test_a_body_whose_bytes_are_no_text_is_refused_with_a_sentence():
     """Whoever asks for the field is told; it is no failure of the gateway."""
     body = b'{"model": "m", "max_tokens": 5, "messages": "' + b"\xff" * 200_000 + b'"}'
-    asked = Request("r", DIALECTS["anthropic"](), body, {})
+    asked = GatewayRequest("r", DIALECTS["anthropic"](), body, {})
     decision = decide(config(long_context="other"), asked)
     assert decision.rule == "default"
     assert "its tokens cannot be counted: 'messages' of the body is not JSON" in decision.steps[3].reason
@@ -263,7 +263,7 @@ def test_a_body_whose_bytes_are_no_text_is_refused_with_a_sentence():
         assert asked.prompt
     nested = b'{"model": "m", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(PromptRejected, match="the body is not a JSON object"):
-        Request("r", DIALECTS["anthropic"](), nested, {})
+        GatewayRequest("r", DIALECTS["anthropic"](), nested, {})
 
 
 def test_counts_are_those_of_the_default_engine():
@@ -305,7 +305,7 @@ def test_a_session_wins_over_a_project_and_that_over_all(dialect: str):
     """R07: session, then project, then global; a missing key falls back to the next."""
     routes = config(gateway=PROJECTS)
 
-    def engine(asked: Request) -> str:
+    def engine(asked: GatewayRequest) -> str:
         return decide(routes, asked).engines[0]
 
     shop = {"x-rondel-project": "shop"}
@@ -404,7 +404,7 @@ def test_names_mean_the_same_again_however_long_they_are():
 
 def test_nothing_of_the_request_is_decoded_for_the_rules_that_need_none_of_it():
     body = b'{"model": "claude-haiku-4", "max_tokens": 5, "messages": [{"role": "nobody"}]}'
-    asked = Request("r", DIALECTS["anthropic"](), body, {})
+    asked = GatewayRequest("r", DIALECTS["anthropic"](), body, {})
     before = dict(asked.fields)
     decision = asyncio.run(Router(config(background="other", think="other"), env={}).decide(asked))
     assert decision.rule == "background"

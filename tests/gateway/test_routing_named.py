@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rondel.errors import ConfigError
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import GatewayRequest
 from rondel.gateway.routing.router import Decision, Router
 from rondel.project.config import load
 
@@ -105,7 +105,7 @@ def test_a_tag_further_down_or_in_what_a_tool_gave_is_only_text():
 def test_a_tag_that_a_client_wrote_with_escapes_is_found():
     tag = rb"\u003cCCR-SUBAGENT-MODEL\u003eother\u003c/CCR-SUBAGENT-MODEL\u003e"
     body = b'{"model": "m", "max_tokens": 5, "system": "' + tag + b'Hi", "messages": []}'
-    asked = Request("r", request("anthropic").dialect, body, {})
+    asked = GatewayRequest("r", request("anthropic").dialect, body, {})
     assert decide(config(), asked).engines == ("other",)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rondel.dialects import DIALECTS
 from rondel.errors import PromptRejected
-from rondel.gateway.relay.request import Request
+from rondel.gateway.relay.request import GatewayRequest
 
 from .asking import ALL, request
 
@@ -41,7 +41,7 @@ def test_a_text_is_found_wherever_it_stands_outside_the_tools(dialect: str, tool
 )
 def test_a_body_that_is_no_text_is_refused(dialect: str, body: bytes):
     with pytest.raises(PromptRejected, match=r"is not (a JSON object|JSON)"):
-        Request("r", DIALECTS[dialect](), body, {})
+        GatewayRequest("r", DIALECTS[dialect](), body, {})
 
 
 @dialects

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.dialect import UNSIGNED
 from rondel.gateway.bridge import signatures
 from rondel.prompt import Prompt
 from rondel.stores.memory.store import MemoryStore
+from rondel.testing import VirtualClock
 from rondel.values import Message, Text, Thinking, ToolCall, user
 
 from .callers import Callers, question

@@ -89,7 +89,7 @@ def test_a_stream_that_does_not_end_in_time_ends_with_an_error(
         assert "the gateway is stopping" in error_of(dialect, told)[1]
         assert int(whole.headers["retry-after"]) >= 1
         assert served.wait_ended() == 5
-    assert "Cut off 2 requests after" in served.output
+    assert "Stopped 2 requests after" in served.output
     gate.open()
     whole_gate.open()
 
@@ -158,7 +158,7 @@ def test_it_waits_for_answers_that_are_on_their_way(drain_s: float, code: int, u
         if code:
             assert served.wait_ended() == code
             assert len(caller.read_all()) < len(answer)
-            assert "Cut off 1 request after" in served.output
+            assert "Stopped 1 request after" in served.output
             return
         time.sleep(1)  # as long as it once took to cut everything off
         assert json.loads(caller.read_all()) == json.loads(answer)

@@ -11,7 +11,7 @@ import pytest
 
 from rondel.dialects import DIALECTS
 from rondel.errors import PromptRejected
-from rondel.gateway.relay.request import TOOLS_BYTES_MAX, TOOLS_KEPT, Request
+from rondel.gateway.relay.request import TOOLS_BYTES_MAX, TOOLS_KEPT, GatewayRequest
 from rondel.prompt import Prompt
 
 PROPERTIES = {f"field_{n}": {"type": "string", "description": "a field, größer"} for n in range(4)}
@@ -30,7 +30,7 @@ def _body(dialect: str, schema: Any) -> dict[str, Any]:
 
 def _asked(dialect: str, body: dict[str, Any] | bytes) -> Prompt:
     data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    return Request("r", DIALECTS[dialect](), data, {}).prompt
+    return GatewayRequest("r", DIALECTS[dialect](), data, {}).prompt
 
 
 @pytest.mark.parametrize("caller", DIALECTS)
@@ -51,7 +51,7 @@ def test_tools_of_the_same_length_are_told_apart(dialect: str):
 
 def _tools_of(text: bytes) -> Any:
     body = b'{"model": "m", "messages": [], "tools": %b}' % text
-    return Request("r", DIALECTS["openai-chat"](), body, {}).field("tools")
+    return GatewayRequest("r", DIALECTS["openai-chat"](), body, {}).field("tools")
 
 
 def test_the_same_few_tools_are_decoded_once_and_long_ones_again():
@@ -69,7 +69,7 @@ def test_known_tools_do_not_keep_the_body_they_came_in():
     tracemalloc.start()
     try:
         body = b'{"model": "m", "messages": "%b", "tools": [{"name": "f"}]}' % (b"x" * 5_000_000)
-        assert Request("r", DIALECTS["openai-chat"](), body, {}).field("tools") == [{"name": "f"}]
+        assert GatewayRequest("r", DIALECTS["openai-chat"](), body, {}).field("tools") == [{"name": "f"}]
         del body
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:

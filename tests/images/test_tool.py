@@ -98,7 +98,7 @@ async def test_a_project_names_its_image_engine(tmp_path: Path) -> None:
     ("text", "line", "said"),
     [
         ('engine = "anthropic:claude"', 2, "makes no pictures"),
-        ('engine = "openai"', 2, "names no model"),
+        ('engine = "openai"', 2, "no model is set"),
         ('engine = "opnai:x"', 2, "did you mean 'openai'"),
         ('fallback = ["openai:gpt-image-1"]', 1, "no engine"),
         ('engine = "openai:x"\nsize = "big"', 3, "'big' is not a size"),

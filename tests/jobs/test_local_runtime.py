@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.runtime import Claim, Job, JobQueue, Signal
 from rondel.errors import RondelError, StoreBusy, StoreFull
 from rondel.jobs import runtime as local
 from rondel.jobs.runtime import LocalRuntime
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from rondel.testing import VirtualClock
 from tests.contracts.workshop import Workshop, turn
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ async def test_a_kind_that_nobody_handles_is_refused_or_left_alone(caplog: pytes
         with pytest.raises(RondelError, match="no handler for jobs of kind 'job'; available: turn"):
             await runtime.submit(Job("x", "job", "c"))
         assert await store.orphaned_jobs() == [Job("strange", "schedule", "c")]
-    assert "job 'strange' was left alone: no handler for jobs of kind 'schedule'" in caplog.text
+    assert "job 'strange' was ignored: no handler for jobs of kind 'schedule'" in caplog.text
 
 
 async def test_a_job_that_cannot_be_kept_does_not_begin() -> None:

@@ -253,7 +253,7 @@ def test_people_read_what_a_schedule_is():
         ({"every": "9" * 30}, "is not a duration"),
         ({"at": "tomorrow"}, "at 'tomorrow' is not a time; write it as '2027-03-01 09:00'"),
         ({"at": "in 20m"}, "at 'in 20m' is not a time"),
-        ({"at": "2027-03-01 09:00", "hours": "09:00-10:00"}, "'at' is one moment, so 'hours' ('09:00-10:00') has no"),
+        ({"at": "2027-03-01 09:00", "hours": "09:00-10:00"}, "'hours' ('09:00-10:00') cannot be combined with 'at'"),
         ({"cron": "0 9 * *"}, "cron '0 9 * *' has 4 fields; it needs five: minute, hour, day, month, weekday"),
         ({"cron": "60 9 * * *"}, "cron '60 9 * * *': '60' is not a minute; use 0 to 59"),
         ({"cron": "0 9 * * mond"}, "cron '0 9 * * mond': 'mond' is not a day of the week; did you mean 'mon'?"),
@@ -275,7 +275,7 @@ def test_people_read_what_a_schedule_is():
         ({"every": 60, "hours": "09:00-25:00"}, "hours '09:00-25:00' are not hours of a day"),
         ({"every": 60, "hours": "00:00-24:00"}, "hours '00:00-24:00' start where they end; leave them out"),
         ({"every": 60, "say": "  "}, "a schedule needs a text to say; give it as `say`"),
-        ({"every": 60, "say": "x" * 5_000}, "the text of a schedule has 5,000 characters; say it in at most 4,000"),
+        ({"every": 60, "say": "x" * 5_000}, "the text of a schedule has 5,000 characters; shorten it to 4,000"),
     ],
 )
 def test_a_mistake_is_one_sentence(wrong: dict[str, Any], said: str):
@@ -286,7 +286,7 @@ def test_a_mistake_is_one_sentence(wrong: dict[str, Any], said: str):
 
 def test_a_time_that_is_over_is_refused_when_it_is_asked_for():
     now = moment("2026-01-01 10:00")
-    with pytest.raises(RondelError, match=r"at '2025-12-31 09:00' is over: it is 2026-01-01 10:00 UTC"):
+    with pytest.raises(RondelError, match=r"at '2025-12-31 09:00' is in the past; it is now 2026-01-01 10:00 UTC"):
         parse({"at": "2025-12-31 09:00", "say": "x"}, now=now)
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Rule
 from rondel.contracts.store import Store
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from rondel.testing import VirtualClock
 from tests.cli.conftest import place, server
 
 __all__ = ["Bench", "at", "bench", "place", "server"]

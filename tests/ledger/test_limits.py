@@ -176,7 +176,7 @@ async def test_a_price_that_nobody_knows_is_unknown_and_not_nothing(bench: Bench
         ({"scope": {"modle": "X"}, "tokens": 1}, "a limit's scope has no 'modle'; did you mean 'model'?"),
         ({"window": "dya", "tokens": 1}, "a limit's window is not 'dya'; did you mean 'day'?"),
         ({"mode": "blok", "tokens": 1}, "a limit's mode is not 'blok'; did you mean 'block'?"),
-        ({}, "a limit limits nothing: give it `tokens`, `money` (in dollars), or both"),
+        ({}, "a limit needs `tokens`, `money` (in dollars), or both"),
         ({"tokens": -1}, "a limit's tokens is -1; it is 0 or more"),
         ({"money": float("nan")}, "a limit's money is nan; it is 0 or more"),
     ],

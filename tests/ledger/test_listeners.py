@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rondel.charge import Scope
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Rule
 from rondel.errors import RondelError
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
+from rondel.testing import VirtualClock
 from rondel.values import Usage
 
 from .conftest import Bench

@@ -12,7 +12,6 @@ import pytest
 
 from rondel import Agent, App, errors
 from rondel.charge import Charge, Scope
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Rule
 from rondel.engine import Engine, EngineInfo, dialect_of
 from rondel.engines.fallback import Fallback
@@ -23,7 +22,7 @@ from rondel.ledger.ledger import Ledger
 from rondel.ledger.prices import Price
 from rondel.prompt import Prompt
 from rondel.stores.memory import MemoryStore
-from rondel.testing import Pause, Scripted, call, say
+from rondel.testing import Pause, Scripted, VirtualClock, call, say
 from rondel.values import (
     Delta,
     PartDelta,

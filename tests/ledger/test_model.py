@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rondel.charge import DIMENSIONS, Scope
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Rule
 from rondel.contracts.store import Store
 from rondel.errors import TokenLimitError
@@ -22,6 +21,7 @@ from rondel.ledger.admission import Reservation
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.stores.sqlite import SqliteStore
+from rondel.testing import VirtualClock
 from rondel.values import Usage, Value
 
 from .conftest import at

@@ -54,7 +54,7 @@ def test_limits_of_a_file_and_budgets_of_keys_are_rules(tmp_path: Path):
         ("[[ledger.limits]]\ntokns = 5", 2, "'ledger.limits[0].tokns' is not known; did you mean 'tokens'?"),
         ("[[ledger.limits]]\ntokens = -5", 2, "a limit's tokens is -5; it is 0 or more"),
         ("[[ledger.limits]]\nmoney = nan", 2, "a limit's money is nan; it is 0 or more"),
-        ("[[ledger.limits]]\nscope = {}", 1, "a limit limits nothing"),
+        ("[[ledger.limits]]\nscope = {}", 1, "a limit needs `tokens`"),
         ("[[ledger.limits]]\ntokens = 'many'", 2, "must be a whole number"),
         ("[ledger]\nlimit = []", 2, "'ledger.limit' is not known; did you mean 'limits'?"),
         ("[ledger]\nlimits = 5", 2, "'ledger.limits' must be a list"),

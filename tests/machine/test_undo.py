@@ -157,7 +157,7 @@ async def test_a_retry_undoes_nothing_if_something_else_was_said_meanwhile():
         end = app.turns.end_of(late)
         pause.release()
         await second.result()
-        assert "meanwhile" in (await end).result.error
+        assert "in the meantime" in (await end).result.error
         assert not any(isinstance(entry.event, TurnsUndone) for entry in await conversation.entries())
 
 

@@ -175,7 +175,7 @@ async def test_a_server_that_wants_no_login_says_so(tmp_path: Path) -> None:
     guarded.wants_login = False
     async with serving(guarded):
         spec = ServerSpec("web", url=f"{guarded.url}/mcp")
-        with pytest.raises(RondelError, match="asked for no login"):
+        with pytest.raises(RondelError, match="needs no login"):
             await login(spec, TokenFile(tmp_path, spec), visit)
 
 

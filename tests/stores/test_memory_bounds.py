@@ -11,12 +11,11 @@ import pytest
 
 from rondel import Agent, App, tool
 from rondel.charge import Scope
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Rule
 from rondel.ledger.ledger import Ledger
 from rondel.stores.memory import MemoryStore
 from rondel.stores.memory.ledger_store import MemoryLedgerStore
-from rondel.testing import Echo, Scripted, call
+from rondel.testing import Echo, Scripted, VirtualClock, call
 from rondel.values import Usage
 from tests.helpers import play, scripted
 

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from rondel.charge import Charge, Scope
-from rondel.contracts.clock import VirtualClock
 from rondel.contracts.ledger import Account, Balance
 from rondel.contracts.runtime import Job
 from rondel.errors import StoreBusy, StoreDamaged, StoreError, StoreTooNew
@@ -26,8 +25,9 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.stores.sqlite.file import MIGRATIONS, DatabaseFile
 from rondel.stores.sqlite.key_values import SWEEP_EVERY
 from rondel.stores.sqlite.log import entries
-from rondel.stores.sqlite.reader import Reader
+from rondel.stores.sqlite.reader import SqliteReader
 from rondel.stores.sqlite.requests import Call
+from rondel.testing import VirtualClock
 from rondel.values import Usage, user
 
 SAID = (MessageAdded(user("hello")),)
@@ -169,7 +169,7 @@ async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> 
     connection.close()
     before = path.read_bytes()
     async with SqliteStore(path) as store:
-        with pytest.raises(StoreError, match="is the database of another program, it was left alone"):
+        with pytest.raises(StoreError, match="belongs to another program and was not changed"):
             await append_one(store)
     assert path.read_bytes() == before
 
@@ -216,7 +216,7 @@ async def test_entries_that_are_too_large_together_are_read_in_smaller_pieces(pa
     async with SqliteStore(path) as store:
         for seq in range(1, 40):
             await store.append("c", seq, (MessageAdded(user("x" * 10_000)),), at=1.0)
-    reader = Reader(DatabaseFile(path, durability="normal", busy_timeout_s=1))
+    reader = SqliteReader(DatabaseFile(path, durability="normal", busy_timeout_s=1))
 
     def read(length: int) -> Call:
         def call(connection: sqlite3.Connection) -> list[int]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rondel.contracts.clock import VirtualClock
 from rondel.events import MessageAdded
 from rondel.stores.sqlite import SqliteStore, live
+from rondel.testing import VirtualClock
 from rondel.values import PartDelta, user
 
 

@@ -15,7 +15,7 @@ from rondel.gateway.relay.record import Records
 from rondel.gateway.server.access import Access
 from rondel.gateway.server.serving import Server, address_of, bind
 from rondel.project.settings import KeySettings
-from rondel.surfaces.web.beside import beside
+from rondel.surfaces.web.combined import combined
 from rondel.surfaces.web.server import About, WebApp
 
 WAIT_S = 20.0
@@ -87,7 +87,7 @@ async def site(
         holder = [Access(keys or {}, port=port, origins=origins)]
         records = Records()
         web = WebApp(app, lambda: holder[0], records, About("0.0", "scripted", "a test", **about or {}))
-        async with beside(lambda: web, web) as application, asyncio.TaskGroup() as group:
+        async with combined(lambda: web, web) as application, asyncio.TaskGroup() as group:
             server = Server(application, listening, proxies=proxies)
             running = group.create_task(server.run())
             async with httpx2.AsyncClient(base_url=address_of(listening), timeout=WAIT_S) as client:

@@ -103,7 +103,7 @@ async def test_a_client_that_leaves_does_not_stop_the_turn_and_finds_it_again():
         left = await ag.run("a", "t", "Go", abortAfter="TEXT_MESSAGE_CONTENT")
         assert "TEXT_MESSAGE_CONTENT" in kinds(left)
         busy = await ag.run("a", "t", "Another", headers={"x": "another tab"})
-        assert "a run is going on" in busy["failed"]
+        assert "a run is in progress" in busy["failed"]
         watching = asyncio.ensure_future(ag.run("a", "t", tell="TEXT_MESSAGE_CONTENT"))
         async with asyncio.timeout(WAIT_S):
             await ag.told.wait()

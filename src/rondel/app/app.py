@@ -168,7 +168,7 @@ class App:
             try:
                 await self.runtime.recover("")
             except StoreError as error:  # locked or full for a while; the next attempt finds the jobs
-                log.warning("what other processes left cannot be taken up yet: %s", error)
+                log.warning("cannot recover the jobs of other processes yet: %s", error)
 
     async def drain(self) -> None:
         """Wait until no turn runs and none is queued. Questions may be open."""

@@ -47,7 +47,7 @@ from ..project.folder import BUILTIN, Project, make_app, with_builtin, with_plug
 from ..project.images import make_image_engine
 from ..project.settings import SCENARIOS, Config, Source
 from ..project.trust import trust_list
-from ..surfaces.web.beside import beside
+from ..surfaces.web.combined import combined
 from ..text.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ async def open_gateway(
 
 @contextlib.asynccontextmanager
 async def open_page(running: OpenGateway) -> AsyncGenerator[Application]:
-    """Yield the application to serve: the gateway, and beside it the page and its API."""
-    async with beside(lambda: _web(running), running.gateway) as application:
+    """Yield the application to serve: the gateway, the page and its API."""
+    async with combined(lambda: _web(running), running.gateway) as application:
         yield application
 
 

@@ -31,7 +31,7 @@ from ..errors import RondelError, nearest
 from ..files.regular import read_regular
 from ..project.settings import DiscordSettings
 from ..surfaces.terminal.console import SafeConsole
-from ..surfaces.terminal.reader import PlainReader, Reader, TerminalReader, is_interactive
+from ..surfaces.terminal.reader import LineReader, PlainReader, TerminalReader, is_interactive
 from ..surfaces.terminal.signals import signals
 from ..text.printable import one_line
 from ._project import Opened
@@ -107,7 +107,7 @@ class Sandbox:
         """What the person waits for now: the next line or, at the end, the answers. Ctrl-C ends it."""
         self.was_interrupted = self._has_explained = False
         interactive = is_interactive(sys.stdin, sys.stdout, os.environ.get)
-        self._reader: Reader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
+        self._reader: LineReader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
         self._is_interactive = interactive
 
     # --- its life -----------------------------------------------------------------------------------------------------

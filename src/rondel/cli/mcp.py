@@ -113,7 +113,7 @@ def call(name: str, tool: str, arguments: str) -> int:
 @mcp.command()
 @server_name
 def login(name: str) -> None:
-    """Log in to a server: print a link, and wait until it was used."""
+    """Log in to a server: print a link and wait for the login."""
     config = load_config()
     spec = _with_url(_find(config, name))
     module = _login_module()
@@ -254,7 +254,7 @@ async def _called(config: Config, spec: ServerSpec, tool: str, arguments: dict[s
             async with asyncio.timeout(limit):
                 result = await session.call_plainly(tool, arguments, lambda text, share: tell(_line(text)))
         except TimeoutError:
-            raise RondelError(f"{tool!r} gave no result within {limit:g} s") from None
+            raise RondelError(f"{tool!r} did not finish within {limit:g} s") from None
     parts = cast("tuple[Any, ...]", getattr(result, "parts", ()))
     for part in parts:
         if isinstance(part, Media):

@@ -19,7 +19,7 @@ COMMANDS = {
     "activate": "Print shell commands that point programs at the gateway.",
     "status": "Show the running gateway's open requests and failed engines.",
     "logs": "Show the gateway's request log.",
-    "run": "Print one answer on stdout.",
+    "run": "Ask an agent once and print the answer.",
     "imagine": "Make a picture, or edit one.",
     "conversations": "Manage and search the conversations.",
     "resume": "Continue an interrupted conversation, then chat.",

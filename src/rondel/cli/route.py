@@ -15,7 +15,7 @@ from ..dialects import DIALECTS
 from ..engine import close, dialect_of
 from ..errors import ConfigError, EngineError, nearest
 from ..files.regular import read_regular
-from ..gateway.relay.request import Request
+from ..gateway.relay.request import GatewayRequest
 from ..gateway.routing.counting import estimate
 from ..gateway.routing.router import Decision, Router
 from ..plugin import Plugin
@@ -40,7 +40,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Routed(msgspec.Struct, frozen=True):
-    request: Request
+    request: GatewayRequest
     guessed: bool
     decision: Decision
     tokens: int | None
@@ -65,7 +65,7 @@ def route(file: str, explain: bool, dialect: str, header: tuple[str, ...], as_js
     if dialect not in DIALECTS:
         raise ConfigError(f"there is no dialect {dialect!r}{nearest(dialect, tuple(DIALECTS))}")
     try:
-        request = Request("route", DIALECTS[dialect](), body, _headers(header))
+        request = GatewayRequest("route", DIALECTS[dialect](), body, _headers(header))
     except EngineError as error:
         raise ConfigError(f"{'stdin' if file == '-' else file} is not a request: {error}") from None
     names = tuple(agent.name for agent in project.agents)
@@ -127,7 +127,7 @@ def _without_python(config: Config) -> Config:
     return msgspec.structs.replace(config, gateway=msgspec.structs.replace(config.gateway, routes=routes, plugins=()))
 
 
-async def _routed(config: Config, request: Request, agents: tuple[str, ...], *, guessed: bool) -> Routed:
+async def _routed(config: Config, request: GatewayRequest, agents: tuple[str, ...], *, guessed: bool) -> Routed:
     default = ""
     if not config.engine and config.gateway.routes.default in (None, "", "default"):
         # An untrusted project must not learn which engines the user has: only look at what it names itself.
@@ -149,7 +149,7 @@ async def _routed(config: Config, request: Request, agents: tuple[str, ...], *, 
     return Routed(request, guessed, decision, tokens, looks, tuple(ways))
 
 
-def _looks(plugin: Plugin, request: Request) -> tuple[str, bool, str]:
+def _looks(plugin: Plugin, request: GatewayRequest) -> tuple[str, bool, str]:
     words = ", ".join(repr(word.decode("utf-8", "replace")) for word in plugin.looks_for)
     if not words:
         return plugin.entry or plugin.name, True, "it reads every request"
@@ -207,7 +207,7 @@ def _sentence(routed: Routed) -> str:
     return "; ".join(facts)
 
 
-def _who(request: Request) -> Mapping[str, str]:
+def _who(request: GatewayRequest) -> Mapping[str, str]:
     return {"session": request.session, "project": request.project}
 
 

@@ -93,7 +93,7 @@ def _options(command: F) -> F:
 @click.argument("text", default="", help="the message; - reads it from stdin; agents without a model may need none")
 @_options
 def run(**options: Any) -> int:
-    """Print one answer on stdout.
+    """Ask an agent once and print the answer.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waiting for an answer, 4 limit reached, 77 project not trusted,
     130 stopped.

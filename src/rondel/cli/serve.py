@@ -191,7 +191,7 @@ class _Ending:
         self._cut = count
         if count:
             what = "1 request" if count == 1 else f"{count} requests"
-            tell(f"Cut off {what} after {seconds:g} s; set drain_s in [gateway] to wait longer.")
+            tell(f"Stopped {what} after {seconds:g} s; raise drain_s in [gateway] to wait longer.")
 
     def hang_up(self, number: int) -> None:
         if self._had_terminal and _terminal_is_gone():

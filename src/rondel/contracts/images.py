@@ -38,7 +38,7 @@ class ImageRequest(Value, frozen=True):
 
     def _problem(self) -> str:
         if not self.prompt.strip():
-            return "the prompt is empty; say what the picture should show"
+            return "the prompt is empty; describe the picture"
         if len(self.prompt) > PROMPT_CHARS_MAX:
             return f"the prompt has {len(self.prompt):,} characters; at most {PROMPT_CHARS_MAX:,} are allowed"
         if not 1 <= self.count <= COUNT_MAX:

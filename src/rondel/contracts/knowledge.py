@@ -38,7 +38,7 @@ class Unreadable(RondelError):
 
 
 @runtime_checkable
-class Reader(Protocol):
+class DocumentReader(Protocol):
     """Reads one kind of file. Installed readers are found by the entry points `rondel.readers`.
 
     What it reads is hostile until shown otherwise: it limits what it unpacks, and follows no reference to anything

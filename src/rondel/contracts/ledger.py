@@ -120,7 +120,7 @@ class Rule(Value, frozen=True):
         if self.mode not in ("warn", "block"):
             raise RondelError(f"a limit's mode is not {self.mode!r}{nearest(self.mode, ('warn', 'block'))}")
         if self.tokens is None and self.money is None:
-            raise RondelError("a limit limits nothing: give it `tokens`, `money` (in dollars), or both")
+            raise RondelError("a limit needs `tokens`, `money` (in dollars), or both")
         for name, most in (("tokens", self.tokens), ("money", self.money)):
             if most is not None and not 0 <= most < 1e15:
                 raise RondelError(f"a limit's {name} is {most!r}; it is 0 or more")

@@ -54,8 +54,8 @@ def read_effort(raw: Json, key: str, kept: Json) -> ThinkingLevel | None:
 
 
 def write_effort(options: Options, said: object) -> str | None:
-    """The effort's word: the one that was once read, while it still means this level. A budget of tokens, which these
-    dialects do not have, is told as the effort that takes about as many."""
+    """Return the effort: the caller's own word if it still means this level, else the level's. A budget of tokens,
+    which these dialects do not have, becomes the nearest level."""
     level, tokens_max = options.thinking, options.thinking_tokens_max
     if isinstance(said, str) and _LEVELS.get(said) == level:
         return said

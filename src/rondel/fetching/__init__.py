@@ -1,4 +1,4 @@
-"""Fetches images from web addresses: the contract, and replacing addresses in prompts by data.
+"""Fetches images and pages from web addresses: the contract, and replacing addresses in prompts by data.
 
 Addresses come from callers, people and models, so implementations must not trust them: see http.py.
 """

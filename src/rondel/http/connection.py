@@ -88,7 +88,7 @@ class Answer:
             await self.arrival()
 
     def arrival(self) -> asyncio.Future[None]:
-        """Return what ends when something has arrived, or nothing will any more."""
+        """Return a future that ends when data arrives, or when none will come any more."""
         connection = self._connection
         waiter = self._waiter = connection.loop.create_future()
         since = self.waiting_since = connection.time()

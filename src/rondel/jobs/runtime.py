@@ -91,7 +91,7 @@ class LocalRuntime:
             if job.kind in self._handlers:
                 self._take_on(job)
             else:
-                logger.warning("job %r was left alone: no handler for jobs of kind %r", job.id, job.kind)
+                logger.warning("job %r was ignored: no handler for jobs of kind %r", job.id, job.kind)
 
     async def submit(self, job: Job) -> bool:
         """The job begins only when it is stored, so that no crash can lose a job that has begun."""
@@ -176,9 +176,9 @@ class LocalRuntime:
         if job.at and job.at > self._clock.now():
             self._wait_for(work)
         else:
-            self._line_up(work)
+            self._enqueue(work)
 
-    def _line_up(self, work: Work) -> None:
+    def _enqueue(self, work: Work) -> None:
         line = self._lines.setdefault(work.job.key, [])
         line.append(work)
         if len(line) <= work.job.slots:
@@ -333,7 +333,7 @@ class LocalRuntime:
                 if work.cancelled:
                     self._withdrawn = max(0, self._withdrawn - 1)
                 else:
-                    self._line_up(work)
+                    self._enqueue(work)
         self._timekeeper = None
 
 

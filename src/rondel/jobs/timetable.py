@@ -63,7 +63,7 @@ class Timetable:
             return known
         next_at = schedule.next_after(now)
         if next_at is None:
-            raise RondelError(f"the schedule {str(schedule)!r} is over: it has no time left in the future")
+            raise RondelError(f"the schedule {str(schedule)!r} never runs again: all its times are in the past")
         if made_by != "file" and len(await self.schedules(conversation)) >= PER_CONVERSATION_MAX:
             raise RondelError(
                 f"this conversation has {PER_CONVERSATION_MAX} schedules, which is the limit; "

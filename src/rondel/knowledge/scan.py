@@ -50,7 +50,7 @@ def scan(settings: KnowledgeSettings, project: str) -> Scan:
     for folder in settings.folders:
         root = Path(project, Path(folder).expanduser())
         if not root.is_dir():
-            raise RondelError(f"there is no folder {str(root)!r}; make it, or name another in `folders`")
+            raise RondelError(f"there is no folder {str(root)!r}; create it, or correct `folders`")
         _walk(found, root, project, excluded, suffixes())
     for pattern in settings.files:
         if any(mark in pattern for mark in "*?["):

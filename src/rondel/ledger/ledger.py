@@ -173,7 +173,7 @@ class Ledger:
             # Without the reason, which names a path: gateways pass this on to callers.
             raise StoreFull(
                 "the ledger cannot be written, and `on_write_failure` is 'block': "
-                "calls are refused until there is space on the disk again; the log says more"
+                "calls are refused until the disk has space; see the log"
             )
         applying = (self._applying.get(scope) or self._applies_to(scope)) if self.rules else None
         reservation = Reservation(self._clock.now(), scope.cleaned() if applying is None else applying.scope, tell)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .services import Services
 
 
-SAID_MEANWHILE = "something else was said here meanwhile, so nothing was undone; look at it and try again"
+SAID_MEANWHILE = "someone wrote in this conversation in the meantime, so nothing was undone; check it and try again"
 
 
 class Undo(Value, frozen=True):
@@ -93,7 +93,7 @@ class TurnRunner:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
         A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
-        With `undo`, it first undoes other turns, unless something else was said meanwhile: then it fails and changes
+        With `undo`, it first undoes other turns, unless someone wrote in the meantime: then it fails and changes
         nothing. With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have
         changed it. The messages in `before` are added to the transcript ahead of `message`.
         """

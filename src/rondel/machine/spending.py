@@ -42,7 +42,7 @@ def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engi
 
 
 def charged_embedder(turn: Turn, embedder: Embedder, tells: Callable[[], bool] = lambda: True) -> Embedder:
-    """Return the embedder, charged to the turn. What outlives the turn `tells` it nothing any more."""
+    """Return the embedder, charged to the turn. Events stop when `tells` returns false: the turn has ended."""
     tell: Tell = lambda event: _record(turn, event) if tells() else None  # noqa: E731
     return turn.services.charge_embedder(embedder, partial(scope_of, turn, "embedding"), tell)
 

@@ -256,7 +256,7 @@ class Transcript:
 
     @property
     def index(self) -> int:
-        """How many messages were ever added, also those that no longer count: a number that never comes again."""
+        """How many messages were ever added, also those that no longer count. A number is never reused."""
         return len(self.messages) + self._removed
 
     def start_of(self, turns: int = 1) -> TurnStart | None:

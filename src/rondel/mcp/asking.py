@@ -35,7 +35,7 @@ LEAVE_OUT = "-"
 Json = dict[str, Any]
 
 
-class Asked(msgspec.Struct):
+class ServerRequest(msgspec.Struct):
     """A request of the server: `elicitation/create` or `sampling/createMessage`."""
 
     method: str
@@ -59,7 +59,7 @@ class Waiting(msgspec.Struct):
 
     round: int = 0
     state: str | None = None
-    requests: dict[str, Asked] = {}
+    requests: dict[str, ServerRequest] = {}
     given: list[Given] = []
 
 
@@ -88,7 +88,7 @@ class Asker:
         if self._context.answer is not None:
             await self._context.turn.services.store.remove(NAMESPACE, self._context.key)
 
-    def next_round(self, requests: dict[str, Asked], state: str | None) -> None:
+    def next_round(self, requests: dict[str, ServerRequest], state: str | None) -> None:
         self.waiting.round += 1
         if self.waiting.round > ROUNDS_MAX:
             raise RondelError(f"the MCP server {self.spec.name!r} asked more than {ROUNDS_MAX} times in one call")
@@ -103,31 +103,31 @@ class Asker:
         self._replayed.clear()
         self.waiting.requests = {}
 
-    async def respond(self, asked: Asked) -> Json | Hold:
+    async def respond(self, request: ServerRequest) -> Json | Hold:
         """Return the response to a request, or the question that a person must answer first. Raises Declined."""
-        if asked.method == "elicitation/create":
-            return self._elicited(asked)
-        return await self._sampled(asked)
+        if request.method == "elicitation/create":
+            return self._elicited(request)
+        return await self._sampled(request)
 
-    def replay(self, asked: Asked) -> Json | None:
+    def replay(self, request: ServerRequest) -> Json | None:
         """Return the response that was given to the same request before; each is used once."""
         for index, given in enumerate(self.waiting.given):
-            if given.digest == asked.digest and index not in self._replayed:
+            if given.digest == request.digest and index not in self._replayed:
                 self._replayed.add(index)
                 return given.response
         return None
 
-    def remember(self, asked: Asked, response: Json) -> None:
+    def remember(self, request: ServerRequest, response: Json) -> None:
         self._replayed.add(len(self.waiting.given))
-        self.waiting.given.append(Given(asked.digest, response))
+        self.waiting.given.append(Given(request.digest, response))
 
     # --- elicitation --------------------------------------------------------------------------------------------------
 
-    def _elicited(self, asked: Asked) -> Json | Hold:
-        params = asked.params
+    def _elicited(self, request: ServerRequest) -> Json | Hold:
+        params = request.params
         message = str(params.get("message", ""))
         if params.get("mode") == "url":
-            return self._link(asked, message, str(params.get("url", "")))
+            return self._link(request, message, str(params.get("url", "")))
         schema = params.get("requestedSchema")
         fields = cast("Json", schema).get("properties") if isinstance(schema, dict) else None
         if not isinstance(fields, dict) or len(cast(Json, fields)) > FIELDS_MAX:
@@ -136,7 +136,7 @@ class Asker:
         content: Json = {}
         for name, field in cast("Json", fields).items():
             known = cast(Json, field) if isinstance(field, dict) else {}
-            value = self._field(asked, message, name, known, name in required)
+            value = self._field(request, message, name, known, name in required)
             if isinstance(value, Hold):
                 return value
             if value is _REFUSED:
@@ -146,14 +146,14 @@ class Asker:
             if value is not _LEFT_OUT:
                 content[name] = value
         if not fields:
-            return self._confirm(asked, message)
+            return self._confirm(request, message)
         return {"action": "accept", "content": content}
 
-    def _field(self, asked: Asked, message: str, name: str, field: Json, needed: bool) -> Any:
+    def _field(self, request: ServerRequest, message: str, name: str, field: Json, needed: bool) -> Any:
         options = _options(field)
         wrong = ""
         for attempt in range(ATTEMPTS_MAX):
-            id = self._id(asked, f"{name}:{attempt}")
+            id = self._id(request, f"{name}:{attempt}")
             answer = self._answer(id)
             if answer is None:
                 return self._ask(id, message, _wanted(name, field, needed), wrong, options)
@@ -170,8 +170,8 @@ class Asker:
                 wrong = f"{visible_line(text[:80])!r} is not possible: {error}. "
         return _GONE
 
-    def _confirm(self, asked: Asked, message: str) -> Json | Hold:
-        id = self._id(asked, "confirm")
+    def _confirm(self, request: ServerRequest, message: str) -> Json | Hold:
+        id = self._id(request, "confirm")
         answer = self._answer(id)
         if answer is None:
             return self._ask(id, message, "Do you agree?", "", (YES, NO))
@@ -179,10 +179,10 @@ class Asker:
             return {"action": "cancel"}
         return {"action": "accept", "content": {}} if is_yes(answer.text) else {"action": "decline"}
 
-    def _link(self, asked: Asked, message: str, url: str) -> Json | Hold:
+    def _link(self, request: ServerRequest, message: str, url: str) -> Json | Hold:
         if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
             return {"action": "decline"}
-        id = self._id(asked, "link")
+        id = self._id(request, "link")
         answer = self._answer(id)
         if answer is None:
             wanted = f"It wants you to open this address, outside of this chat: {visible_line(url[:2_000])}\nAgree?"
@@ -200,19 +200,19 @@ class Asker:
             Question(id, "choose" if options else "ask", text, options, True, self._context.call.id, None, "cancel")
         )
 
-    def _id(self, asked: Asked, step: str) -> str:
-        return f"mcp:{self._context.call.id}:{self.waiting.round}:{asked.digest[:12]}:{step}"
+    def _id(self, request: ServerRequest, step: str) -> str:
+        return f"mcp:{self._context.call.id}:{self.waiting.round}:{request.digest[:12]}:{step}"
 
     def _answer(self, id: str) -> Answer | None:
         return self._context.turn.answer_to(self._context.call.id, id)
 
     # --- sampling -----------------------------------------------------------------------------------------------------
 
-    async def _sampled(self, asked: Asked) -> Json | Hold:
+    async def _sampled(self, request: ServerRequest) -> Json | Hold:
         if not self.spec.sampling:
             raise Declined("sampling is turned off for this server")
-        prompt, shown = _prompt_of(asked.params)
-        id = self._id(asked, "sample")
+        prompt, shown = _prompt_of(request.params)
+        id = self._id(request, "sample")
         answer = self._answer(id)
         if answer is None:
             lines = "\n".join(f"{QUOTE_BAR}{line}" for line in visible_lines(shown))
@@ -313,7 +313,7 @@ def _prompt_of(params: Json) -> tuple[Prompt, str]:
         blocks = cast("list[Json]", content if isinstance(content, list) else [content])
         texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
         if len(texts) != len(blocks):
-            raise Declined("only texts can be sampled from here")
+            raise Declined("sampling supports text only")
         role = "assistant" if item.get("role") == "assistant" else "user"
         messages.append(Message(role, (Text("\n".join(texts)),)))
         shown.append(f"{role}: " + "\n".join(texts))

@@ -156,8 +156,9 @@ async def login(spec: ServerSpec, tokens: TokenFile, show: Callable[[str], None]
             except Exception as error:  # the SDK raises its own kinds for every step of the flow
                 raise RondelError(f"the login to {spec.name!r} failed: {error}") from None
         if await tokens.get_tokens() is None and before is None:
-            wants = "no login" if answer.status_code < 400 else f"HTTP {answer.status_code}"
-            raise RondelError(f"the MCP server {spec.name!r} asked for no login: it answered with {wants}")
+            status = answer.status_code
+            said = "needs no login" if status < 400 else f"did not ask for a login: it answered with HTTP {status}"
+            raise RondelError(f"the MCP server {spec.name!r} {said}")
 
 
 def _metadata(redirect: str) -> OAuthClientMetadata:
@@ -219,7 +220,7 @@ class _Callback:
         if parts.path != self._path:
             raise ValueError
         if self._result.done():
-            return "This login is over already."
+            return "This login has already ended."
         if "code" not in given:
             self._result.set_exception(
                 RondelError(f"the login was refused: {given.get('error', 'no code came')[:200]}")

@@ -28,7 +28,7 @@ from ..errors import RondelError, ToolError
 from ..question import Hold
 from ..tool import NoResult
 from ..values import Media, Text, ToolResult
-from .asking import Asked, Asker, Declined, Json
+from .asking import Asker, Declined, Json, ServerRequest
 from .http import HttpTransport
 from .login import TokenFile, login_problem
 from .process import Watchdog
@@ -258,7 +258,7 @@ class Session:
                 result = await self._sent_again(tool, arguments, asker, progress)
             if not isinstance(result, types.InputRequiredResult):
                 return result if isinstance(result, Hold) else result_of(result)
-            requests = {key: _asked(request) for key, request in (result.input_requests or {}).items()}
+            requests = {key: _server_request(given) for key, given in (result.input_requests or {}).items()}
             asker.next_round(requests, result.request_state)
             if not requests:
                 await asyncio.sleep(STATE_ONLY_S)
@@ -272,18 +272,18 @@ class Session:
     async def _responses(self, asker: Asker) -> dict[str, Json] | Hold:
         """Return the responses to the open requests, and remember them; or the question that comes first."""
         answered: dict[str, Json] = {}
-        for key, asked in asker.waiting.requests.items():
-            response = asker.replay(asked)
+        for key, request in asker.waiting.requests.items():
+            response = asker.replay(request)
             if response is None:
                 try:
-                    found = await asker.respond(asked)
+                    found = await asker.respond(request)
                 except Declined as error:
                     raise ToolError(
-                        f"the MCP server {self._spec.name!r} asked for something that it did not get: {error}"
+                        f"the MCP server {self._spec.name!r} asked for something that Rondel refused: {error}"
                     ) from None
                 if isinstance(found, Hold):
                     return found
-                asker.remember(asked, response := found)
+                asker.remember(request, response := found)
             answered[key] = response
         asker.waiting.requests = {}
         return answered
@@ -321,7 +321,7 @@ class Session:
                     types.CallToolRequest(params=params), cast(Any, _RESULT), progress_callback=on_progress
                 )
             if call.hold is None:
-                raise ConnectionLost("the call was given up", was_sent=True)
+                raise ConnectionLost("the call was cancelled", was_sent=True)
             return call.hold
         except ValidationError:
             raise ToolError(
@@ -353,16 +353,16 @@ class Session:
     # --- what the server asks -----------------------------------------------------------------------------------------
 
     async def _elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> object:
-        found = await self._asked_in_call(Asked("elicitation/create", _dumped(params)))
+        found = await self._answer_in_call(ServerRequest("elicitation/create", _dumped(params)))
         return types.ElicitResult.model_validate(found if isinstance(found, dict) else {"action": "cancel"})
 
     async def _sample(self, context: ClientRequestContext, params: types.CreateMessageRequestParams) -> object:
-        found = await self._asked_in_call(Asked("sampling/createMessage", _dumped(params)))
+        found = await self._answer_in_call(ServerRequest("sampling/createMessage", _dumped(params)))
         if isinstance(found, dict):
             return types.CreateMessageResult.model_validate(found)
         return types.ErrorData(code=-1, message=found or "the user is being asked")
 
-    async def _asked_in_call(self, asked: Asked) -> Json | str:
+    async def _answer_in_call(self, request: ServerRequest) -> Json | str:
         """Answer a request that a server of the older kind makes during a call, or give the call up until a person has
         answered. The protocol does not say which call it belongs to."""
         calls = [call for call in self._calls if call.hold is None]
@@ -371,15 +371,15 @@ class Session:
             self._asks_blindly = bool(calls)
             return "it is not known whose call this is about; try again"
         call = calls[0]
-        if (known := call.asker.replay(asked)) is not None:
+        if (known := call.asker.replay(request)) is not None:
             return known
         try:
-            call.asker.next_round({"": asked}, None)
-            found = await call.asker.respond(asked)
+            call.asker.next_round({"": request}, None)
+            found = await call.asker.respond(request)
         except (Declined, RondelError) as error:
             return str(error)
         if not isinstance(found, Hold):
-            call.asker.remember(asked, found)
+            call.asker.remember(request, found)
             return found
         call.hold = found
         call.scope.cancel()
@@ -458,6 +458,6 @@ def _dumped(params: Any) -> Json:
     return msgspec.json.decode(params.model_dump_json(by_alias=True, exclude_none=True))
 
 
-def _asked(request: Any) -> Asked:
-    data = _dumped(request)
-    return Asked(data["method"], data.get("params") or {})
+def _server_request(given: Any) -> ServerRequest:
+    data = _dumped(given)
+    return ServerRequest(data["method"], data.get("params") or {})

@@ -37,19 +37,19 @@ class Duration(Plugin):
         for what, rounds in (("results", results), ("errors", errors), *self._tools.items()):
             if rounds is not None and rounds < 0:
                 raise RondelError(f"{what!r} cannot last {rounds!r} rounds; give 0 or more, or nothing for always")
-        self._births = PrefixCache(_Births(), _counted)
-        self._foreign = PrefixCache(_Births(), _counted)
+        self._own_ages = PrefixCache(_ResultAges(), _counted)
+        self._foreign_ages = PrefixCache(_ResultAges(), _counted)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
         history = prompt.history
-        births = self._births.of(tuple(turn.transcript.messages), turn.transcript.size)
-        expired = self._expired(history, births)
+        ages = self._own_ages.of(tuple(turn.transcript.messages), turn.transcript.size)
+        expired = self._expired(history, ages)
         if not expired:
             return prompt
         messages = (_without(message, expired[n]) if n in expired else message for n, message in enumerate(history))
         return prompt.with_history([message for message in messages if message is not None])
 
-    def _expired(self, history: Sequence[Message], births: _Births) -> dict[int, set[int]]:
+    def _expired(self, history: Sequence[Message], ages: _ResultAges) -> dict[int, set[int]]:
         """Return the calls and results that are not sent, as indexes of parts by the index of their message. Ids repeat
         when a model repeats itself, so a result belongs to the newest call with its id that has none yet."""
         expired: defaultdict[int, set[int]] = defaultdict(set)
@@ -64,14 +64,14 @@ class Duration(Plugin):
                     call = unanswered.pop(part.call_id, None)
                     if call is None:
                         expired[n].add(m)
-                    elif not self._lasts(part, births, history):
+                    elif not self._lasts(part, ages, history):
                         expired[n].add(m)
                         expired[call[0]].add(call[1])
         for n, m in unanswered.values():
             expired[n].add(m)
         return expired
 
-    def _lasts(self, result: ToolResult, births: _Births, history: Sequence[Message]) -> bool:
+    def _lasts(self, result: ToolResult, ages: _ResultAges, history: Sequence[Message]) -> bool:
         rounds = self._tools.get(result.name, self._results)
         if result.is_error and self._errors is not None:
             rounds = self._errors
@@ -79,24 +79,25 @@ class Duration(Plugin):
             return True
         # The transcript knows of rounds that another plugin took out of the prompt; what came with a foreign prompt is
         # in no transcript, and its rounds are those of the prompt.
-        age = births.age(result)
-        return (self._foreign.of(tuple(history)).age(result) or 0 if age is None else age) < rounds
+        age = ages.age(result)
+        return (self._foreign_ages.of(tuple(history)).age(result) or 0 if age is None else age) < rounds
 
 
-class _Births(Value, frozen=True):
-    """The round after which each result came, by the result's identity: messages are rebuilt, their parts are not."""
+class _ResultAges(Value, frozen=True):
+    """How many rounds have passed since each result. Results are known by identity: messages are rebuilt, their parts
+    are not."""
 
     rounds: int = 0
     after_final: bool = False
-    of: dict[int, int] = {}
+    round_of: dict[int, int] = {}
 
     def age(self, result: ToolResult) -> int | None:
-        born = self.of.get(id(result))
-        return None if born is None else self.rounds - born
+        round = self.round_of.get(id(result))
+        return None if round is None else self.rounds - round
 
 
-def _counted(births: _Births, messages: tuple[Message, ...]) -> _Births:
-    rounds, after_final, of = births.rounds, births.after_final, births.of.copy()
+def _counted(ages: _ResultAges, messages: tuple[Message, ...]) -> _ResultAges:
+    rounds, after_final, round_of = ages.rounds, ages.after_final, ages.round_of.copy()
     for message in messages:
         if message.role == "assistant":
             # The text of a finish tool is in the transcript as the agent's reply, but no engine was called for it.
@@ -105,9 +106,9 @@ def _counted(births: _Births, messages: tuple[Message, ...]) -> _Births:
             continue
         for part in message.parts:
             if type(part) is ToolResult:
-                of[id(part)] = rounds
+                round_of[id(part)] = rounds
                 after_final = after_final or part.final
-    return _Births(rounds, after_final, of)
+    return _ResultAges(rounds, after_final, round_of)
 
 
 def _without(message: Message, expired: set[int]) -> Message | None:

@@ -95,7 +95,7 @@ class MemoryAgent(Plugin):
         store, scope = self._open(), _scope(context.turn)
         keys = await store.keys(NAMESPACE, scope, limit=self._entries_max)
         if f"{scope}{entry.id}" not in keys and len(keys) >= self._entries_max:
-            raise ToolError(f"{len(keys):,} things are remembered, which is all there is room for; forget some first")
+            raise ToolError(f"the memory is full ({len(keys):,} entries); forget some first")
         await store.put(NAMESPACE, f"{scope}{entry.id}", msgspec.json.encode(entry))
         return f"(remembered as {entry.id})"
 
@@ -161,8 +161,8 @@ def _checked(text: str, tags: Sequence[str], *, at: float) -> MemoryEntry:
         raise ToolError("there is nothing to remember: the text is blank")
     if len(text) > TEXT_CHARS_MAX:
         raise ToolError(
-            f"the text has {len(text):,} characters, and {TEXT_CHARS_MAX:,} are kept of one thing; "
-            f"say it shorter, or remember several"
+            f"the text has {len(text):,} characters, and the limit for one entry is {TEXT_CHARS_MAX:,}; "
+            f"shorten it, or remember several entries"
         )
     kept = tuple(dict.fromkeys(tag for tag in (" ".join(tag.split()) for tag in tags) if tag))
     if len(kept) > TAGS_MAX or any(len(tag) > TAG_CHARS_MAX for tag in kept):

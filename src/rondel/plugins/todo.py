@@ -21,8 +21,8 @@ async def write_todo(text: str) -> str:
     """Write down what is to be done, and keep it up to date: the whole list, each time. You see it in every round.
 
     Args:
-        text: one line for each step, "- [ ] step" while it is open and "- [x] step" when it is done; empty when there
-            is nothing to do any more
+        text: one line for each step: "- [ ] step" for an open one, "- [x] step" for a done one; empty when nothing is
+            left to do
     """
     if len(text) > CHARS_MAX:
         raise ToolError(f"the list has {len(text):,} characters; write at most {CHARS_MAX:,}")

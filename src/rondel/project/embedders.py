@@ -17,7 +17,7 @@ LOCAL = "local"
 
 
 def default_embedder() -> str:
-    """Return the name of the embedded model if its extra is installed, else an empty text: words alone are searched."""
+    """Return the name of the embedded model if its extra is installed, else an empty text: only words are searched."""
     from ..engines.local.minilm.embedder import has_runtime
     from ..engines.local.weights import EMBEDDERS
 
@@ -47,7 +47,7 @@ def embedder_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
     if not dialect.startswith("openai"):
         return f"{head!r} has no embeddings; name an engine with OpenAI's API, such as ollama:nomic-embed-text"
     if not model and not settings.model:
-        return f"the embedder {name!r} names no model; write {head}:<model>"
+        return f"no model is set for the embedder {name!r}; write {head}:<model>"
     return ""
 
 

@@ -166,7 +166,7 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
     model = model or settings.model or known_provider(provider).model
     if not model:
         raise ConfigError(
-            f"the engine {name!r} names no model; write {head}:<model>, or `model` under [engines.{head}]",
+            f"no model is set for the engine {name!r}; write {head}:<model>, or `model` under [engines.{head}]",
             path=config.path,
         )
     if endpoint.needs_key and not endpoint.key and not key_may_miss:
@@ -361,7 +361,7 @@ async def _configured(config: Config, env: Mapping[str, str], probe: Probe) -> P
         models = await _models_at(endpoint, probe)
         if not models:
             raise ConfigError(
-                f"the engine {name!r} names no model, and no server at {endpoint.base_url} lists its models; "
+                f"no model is set for the engine {name!r}, and no server at {endpoint.base_url} lists its models; "
                 f"start it, or write {head}:<model>"
             )
         name = f"{head}:{models[0]}"

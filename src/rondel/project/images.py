@@ -28,7 +28,7 @@ def image_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
     if not dialect.startswith("openai"):
         return f"{head!r} makes no pictures; name an engine with OpenAI's images API, such as openai:gpt-image-1"
     if not model and not settings.model:
-        return f"the image engine {name!r} names no model; write {head}:<model>"
+        return f"no model is set for the image engine {name!r}; write {head}:<model>"
     return ""
 
 
@@ -50,7 +50,7 @@ def image_mistakes(
 
 
 def make_image_engine(name: str, config: Config | None = None, *, env: Mapping[str, str] | None = None) -> ImageEngine:
-    """Return the image engine of this name. What can be tried again without paying twice is retried."""
+    """Return the image engine of this name. Failures that cost nothing are retried."""
     config = config or Config()
     config.check_trusted()
     if problem := image_problem(name, config.engines):

@@ -112,7 +112,7 @@ class ToolSettings(Value, frozen=True):
 
 
 class ImageSettings(Value, frozen=True):
-    """`[images]`: who makes pictures."""
+    """`[images]`: which engines make pictures."""
 
     engine: str = ""  # `provider:model` with OpenAI's images API, or a name in `[engines]`
     fallback: tuple[str, ...] = ()  # the engines that are asked, in order, if it fails
@@ -122,7 +122,7 @@ class ImageSettings(Value, frozen=True):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What is used where a request says nothing."""
+        """The values that are used where a request has none."""
         return {"size": self.size, **self.options} if self.size else self.options
 
 

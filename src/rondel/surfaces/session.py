@@ -67,7 +67,7 @@ class Session:
 
     @property
     def person(self) -> Person:
-        """Who types here."""
+        """The person who types in this chat."""
         return self._surface.person
 
     @property
@@ -208,7 +208,7 @@ class Session:
         return {**(await self.conversation.transcript()).settings, **self._settings}
 
     async def set(self, key: str, value: Any) -> None:
-        """Override a setting of the agent in this conversation; None for the agent's own again. Before the first
+        """Override a setting of the agent in this conversation; None restores the agent's own. Before the first
         message it is only kept here: a conversation in which nothing was said is not stored."""
         transcript = await self.conversation.transcript()
         if transcript.turn or key in transcript.settings:

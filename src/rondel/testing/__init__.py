@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from ..contracts.clock import VirtualClock
 from ..contracts.embedder import Embedded, Vector
 from ..contracts.images import GeneratedImages, ImageRequest, image_name
 from ..errors import RondelError, nearest
@@ -41,6 +40,7 @@ from ..values import (
     Usage,
     deltas_of,
 )
+from .clock import VirtualClock
 from .png import draw_png
 
 __all__ = [

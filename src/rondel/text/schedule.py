@@ -100,14 +100,14 @@ def parse(settings: Mapping[str, Any], *, now: float | None = None) -> Schedule:
     if not isinstance(say, str) or not say.strip():
         raise RondelError("a schedule needs a text to say; give it as `say`")
     if len(say) > SAY_CHARS_MAX:
-        raise RondelError(f"the text of a schedule has {len(say):,} characters; say it in at most {SAY_CHARS_MAX:,}")
+        raise RondelError(f"the text of a schedule has {len(say):,} characters; shorten it to {SAY_CHARS_MAX:,}")
     zone = _text(said, "zone") or "UTC"
     _zone(zone)
     hours = _text(said, "hours")
     if hours:
         _minutes(hours)
         if kinds == ["at"]:
-            raise RondelError(f"'at' is one moment, so 'hours' ({hours!r}) has no meaning beside it; leave it out")
+            raise RondelError(f"'hours' ({hours!r}) cannot be combined with 'at', which is one moment; leave it out")
     common: dict[str, Any] = {"say": say.strip(), "zone": zone, "hours": hours}
     common["conversation"] = _text(said, "conversation")
     if "every" in said:
@@ -179,7 +179,8 @@ def _at(value: Any, zone: ZoneInfo, now: float | None) -> float:
     except (ValueError, OverflowError, OSError):
         raise RondelError(f"at {value!r} is not a time; write it as '2027-03-01 09:00'") from None
     if now is not None and at <= now:
-        raise RondelError(f"at {value!r} is over: it is {datetime.fromtimestamp(now, zone):%Y-%m-%d %H:%M} {zone.key}")
+        shown = f"{datetime.fromtimestamp(now, zone):%Y-%m-%d %H:%M} {zone.key}"
+        raise RondelError(f"at {value!r} is in the past; it is now {shown}")
     return at
 
 

@@ -13,8 +13,8 @@ from .._names import reader_for
 from .meter import Meter
 from .parts import NAME, TOOL_NAME_MAX, carries, edit_images
 from .prompt import THINKING_TOKENS_MIN, TOKENS_MAX_DEFAULT, read_prompt, takes, write_prompt
-from .reader import Reader
-from .writer import Writer
+from .reader import AnthropicReader
+from .writer import AnthropicWriter
 
 __all__ = ["THINKING_TOKENS_MIN", "TOKENS_MAX_DEFAULT", "Anthropic"]
 
@@ -42,13 +42,13 @@ class Anthropic:
         return {**headers, BETA: f"{given},{MCP_BETA}" if given else MCP_BETA}
 
     def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
-        return reader_for(Reader(), tools, TOOL_NAME_MAX)
+        return reader_for(AnthropicReader(), tools, TOOL_NAME_MAX)
 
     def reply_writer(
         self, *, model: str = "", id: str = "", prompt: Prompt | None = None, created_s: int = 0
-    ) -> Writer:
+    ) -> AnthropicWriter:
         """`prompt` and `created_s` are for dialects that repeat them; this one does not."""
-        return Writer(model=model, id=id)
+        return AnthropicWriter(model=model, id=id)
 
     # --- Passthrough --------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class _Block:
         return msgspec.structs.replace(part, broken=broken) if isinstance(part, ToolCall) and broken else part
 
 
-class Reader(EventReader):
+class AnthropicReader(EventReader):
     name = NAME
     ends_with = "message_stop event"
 

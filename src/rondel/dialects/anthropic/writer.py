@@ -47,7 +47,7 @@ def _event(raw: Json) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (raw["type"].encode(), encode_json(raw))
 
 
-class Writer(EventWriter):
+class AnthropicWriter(EventWriter):
     """Writes blocks one after the other, numbered from 0, and leaves out what callers of this dialect cannot read."""
 
     keep_alive = b'event: ping\ndata: {"type":"ping"}\n\n'

@@ -15,8 +15,8 @@ from .._wire import object_field, own
 from .meter import Meter, ask_for_usage
 from .parts import NAME, carries, edit_images
 from .prompt import read_prompt, write_prompt
-from .reader import Reader
-from .writer import Writer
+from .reader import OpenAIChatReader
+from .writer import OpenAIChatWriter
 
 __all__ = ["OpenAIChat"]
 
@@ -39,15 +39,17 @@ class OpenAIChat:
         return write_prompt(prompt, model=model, stream=stream, tokens_max_field=self.tokens_max_field)
 
     def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
-        return reader_for(Reader(), tools, TOOL_NAME_MAX)
+        return reader_for(OpenAIChatReader(), tools, TOOL_NAME_MAX)
 
     def reply_writer(
         self, *, model: str = "", id: str = "", prompt: Prompt | None = None, created_s: int = 0
-    ) -> Writer:
+    ) -> OpenAIChatWriter:
         """`prompt` is the caller's: a caller that did not ask for usage gets no chunk without choices."""
         asked = {} if prompt is None else object_field(own(prompt, NAME), "stream_options")
         with_usage = asked.get("include_usage", True)
-        return Writer(model=model, id=id, created_s=created_s, with_usage=with_usage, customs=customs_of(prompt, NAME))
+        return OpenAIChatWriter(
+            model=model, id=id, created_s=created_s, with_usage=with_usage, customs=customs_of(prompt, NAME)
+        )
 
     # --- Passthrough --------------------------------------------------------------------------------------------------
 

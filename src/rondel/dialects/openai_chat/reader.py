@@ -41,13 +41,13 @@ from .parts import DETAILS, NAME, THINKING_FIELDS, read_call, read_citations, th
 from .reply import BODY_FIELDS, MESSAGE_FIELDS, read_ending, read_reply, read_usage
 
 _KNOWN = frozenset((*BODY_FIELDS, "obfuscation"))
-Kind: TypeAlias = Literal["thinking", "text", "refusal"]
+ProseKind: TypeAlias = Literal["thinking", "text", "refusal"]
 
 
 class _Prose:
     """A text, a refusal or a thought while it streams."""
 
-    def __init__(self, kind: Kind, index: int, name: str, base: int) -> None:
+    def __init__(self, kind: ProseKind, index: int, name: str, base: int) -> None:
         self.kind, self.index, self.name, self.base = kind, index, name, base
         self.pieces: list[str] = []
         self.details: list[Json] = []
@@ -77,7 +77,7 @@ class _Call:
         return read_call({**self.raw, "id": self.id, kind: inner})
 
 
-class Reader(EventReader):
+class OpenAIChatReader(EventReader):
     name = NAME
     ends_with = "finish reason"
 
@@ -155,7 +155,7 @@ class Reader(EventReader):
             elif key not in MESSAGE_FIELDS:
                 _grow(self._fields, key, value)
 
-    def _piece(self, kind: Kind, text: str, name: str, out: list[Delta]) -> None:
+    def _piece(self, kind: ProseKind, text: str, name: str, out: list[Delta]) -> None:
         prose = self._prose
         if prose is None or prose.kind != kind:
             prose = self._prose_of(kind, name, out)
@@ -164,7 +164,7 @@ class Reader(EventReader):
         prose.pieces.append(text)
         out.append(PartDelta(prose.index, text))
 
-    def _prose_of(self, kind: Kind, name: str, out: list[Delta]) -> _Prose:
+    def _prose_of(self, kind: ProseKind, name: str, out: list[Delta]) -> _Prose:
         """The open prose of this kind: the last one, or a new one after what was open before."""
         if self._prose is not None and self._prose.kind == kind:
             return self._prose

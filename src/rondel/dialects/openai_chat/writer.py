@@ -22,7 +22,7 @@ from .parts import DETAILS, NAME, THINKING_FIELDS, message_fields, write_call, w
 from .reply import error_body, write_reply, write_stop, write_usage
 
 
-class Writer(EventWriter):
+class OpenAIChatWriter(EventWriter):
     """Writes deltas as chunks. Calls that overlap could be told apart by their numbers, but clients take a call for
     complete when the next one begins: each is written to its end first."""
 

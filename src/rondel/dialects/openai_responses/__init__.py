@@ -14,8 +14,8 @@ from .._openai import HEADERS, TOOL_NAME_MAX
 from .meter import Meter
 from .parts import NAME, carries, edit_images
 from .prompt import read_prompt, write_prompt
-from .reader import Reader
-from .writer import Writer
+from .reader import OpenAIResponsesReader
+from .writer import OpenAIResponsesWriter
 
 __all__ = ["OpenAIResponses"]
 
@@ -31,13 +31,13 @@ class OpenAIResponses:
     write_prompt = staticmethod(write_prompt)
 
     def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
-        return reader_for(Reader(), tools, TOOL_NAME_MAX)
+        return reader_for(OpenAIResponsesReader(), tools, TOOL_NAME_MAX)
 
     def reply_writer(
         self, *, model: str = "", id: str = "", prompt: Prompt | None = None, created_s: int = 0
-    ) -> Writer:
+    ) -> OpenAIResponsesWriter:
         """`prompt` is the caller's, whose settings every response repeats."""
-        return Writer(model=model, id=id, prompt=prompt, created_s=created_s)
+        return OpenAIResponsesWriter(model=model, id=id, prompt=prompt, created_s=created_s)
 
     # --- Passthrough --------------------------------------------------------------------------------------------------
 

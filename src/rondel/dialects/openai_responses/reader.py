@@ -36,7 +36,7 @@ _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.d
 _PIECES = frozenset((*_TEXT, _ARGUMENTS, *_THOUGHTS))
 
 
-class Reader(EventReader):
+class OpenAIResponsesReader(EventReader):
     name = NAME
     ends_with = "response.completed event"
 

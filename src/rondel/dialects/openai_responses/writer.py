@@ -38,7 +38,7 @@ from .reply import failure, finish, head_of, item_id, write_reply
 from .tools import as_wanted, calls_wanted
 
 
-class Writer(EventWriter):
+class OpenAIResponsesWriter(EventWriter):
     """Writes items one after the other, with running numbers, and the whole response at the end."""
 
     def __init__(self, *, model: str, id: str, prompt: Prompt | None, created_s: int) -> None:

@@ -220,7 +220,7 @@ class HttpEngine:
         if not (endpoint.key.isascii() and endpoint.key.isprintable()):
             whose = " or ".join(endpoint.key_variables) or endpoint.provider
             raise self._faults.error(
-                EngineDenied, "bad_key", f"the key of {whose} has a character that no key has; copy it again"
+                EngineDenied, "bad_key", f"the key of {whose} contains an invalid character; copy it again"
             )
 
     def _headers(self) -> dict[str, str]:
@@ -307,7 +307,7 @@ class HttpEngine:
                 "html", f"{where} answered with a web page (HTML) instead of a reply; check its base URL"
             )
         if first and _is_stream(first):
-            raise self._faults.garbled(f"{self._faults.where} streams its answer although a whole one was asked for")
+            raise self._faults.garbled(f"{self._faults.where} sent a stream although none was requested")
         data = await body.read_all(first, bytes_max)
         if not data.strip():
             raise self._faults.garbled(f"{self._faults.where} gave an empty answer; ask again")

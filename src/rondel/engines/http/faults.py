@@ -48,7 +48,7 @@ class Faults:
     def too_long(self, bytes_max: int) -> EngineError:
         size = bytes_max >> 20
         return self.error(
-            EngineGarbled, "too_long", f"{self.where} sent more than {size} MiB without saying anything; it was cut off"
+            EngineGarbled, "too_long", f"{self.where} sent more than {size} MiB without an answer; it was cut off"
         )
 
     def endless(self, bytes_max: int) -> EngineError:

@@ -14,7 +14,7 @@ from ...errors import EngineGarbled
 from ...values import Delta, PartDelta, PartFinished, PartStarted, Text, Thinking, ToolCall
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     @property
     def stop_hit(self) -> bool: ...
 

@@ -15,7 +15,7 @@ from ...calling.threads import in_thread
 from ...contracts.dialect import Json
 from ...errors import EngineError, PromptRejected
 from ...files.private import private_folder
-from .frames import FrameError, Hello, Kind, Status, read_frame, version, write_frame
+from .frames import FrameError, FrameKind, Hello, Status, read_frame, version, write_frame
 from .llama import ModelSettings
 from .weights import cache_folder
 
@@ -38,7 +38,7 @@ class _Failure(msgspec.Struct):
 
 
 class BackgroundRequest:
-    """A request to the background process; like `Request`, which asks in this process."""
+    """A request to the background process; like `ModelRequest`, which asks in this process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -54,9 +54,9 @@ class BackgroundRequest:
             except FrameError as error:
                 text = "the background process of the model ended in the middle of an answer; ask again"
                 raise ProcessEnded(text, provider="local") from error
-            if kind is Kind.END:
+            if kind is FrameKind.END:
                 return
-            if kind is Kind.FAILED:
+            if kind is FrameKind.FAILED:
                 failure = msgspec.json.decode(payload, type=_Failure)
                 kind = PromptRejected if failure.kind == "PromptRejected" else EngineError
                 raise kind(failure.text, provider="local")
@@ -91,7 +91,7 @@ class Background:
                     with contextlib.suppress(OSError, FrameError):
                         reader, writer = await _say(hello)
                         kind, _ = await read_frame(reader)
-                        if kind is Kind.END:
+                        if kind is FrameKind.END:
                             self._kept = writer
                             return
                         writer.close()  # of another version: it ends when its requests have
@@ -112,7 +112,7 @@ class Background:
 async def status() -> Status | None:
     """Return what the background process does; None if there is none."""
     async with _asked("status") as answer:
-        return msgspec.json.decode(answer[1], type=Status) if answer and answer[0] is Kind.STATUS else None
+        return msgspec.json.decode(answer[1], type=Status) if answer and answer[0] is FrameKind.STATUS else None
 
 
 async def stop() -> bool:
@@ -122,7 +122,7 @@ async def stop() -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _asked(do: str) -> AsyncGenerator[tuple[Kind, bytes] | None]:
+async def _asked(do: str) -> AsyncGenerator[tuple[FrameKind, bytes] | None]:
     try:
         async with asyncio.timeout(START_S):
             reader, writer = await _say(msgspec.convert({"version": version(), "do": do}, Hello))
@@ -147,7 +147,7 @@ def is_supported() -> bool:
 async def _say(hello: Hello) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_unix_connection(str(folder() / "model.sock"))
     try:
-        await write_frame(writer, Kind.HELLO, msgspec.json.encode(hello))
+        await write_frame(writer, FrameKind.HELLO, msgspec.json.encode(hello))
     except BaseException:
         writer.close()
         raise

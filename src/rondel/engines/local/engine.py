@@ -25,12 +25,12 @@ from ...values import (
     ToolCall,
     Usage,
 )
-from .answer import NativeReader, Reader
+from .answer import AnswerReader, NativeReader
 from .background import Background, BackgroundRequest, ProcessEnded, Unavailable, is_supported
 from .llama import ModelSettings, usable_threads
 from .model import SharedModel, acquire, release
 from .model_input import ModelInput, model_input
-from .request import Request
+from .request import ModelRequest
 from .schema import must_call
 from .weights import Card, ToolFormat, card_of_file, check_unchanged, known_file, tool_format_of
 
@@ -171,14 +171,14 @@ class LocalEngine:
             finally:
                 request.stop()
 
-    async def _request(self, given: ModelInput) -> Request | BackgroundRequest:
+    async def _request(self, given: ModelInput) -> ModelRequest | BackgroundRequest:
         if self._background is not None:
             try:
                 return await self._background.ask(given.body, given.schema)
             except Unavailable as error:
                 log.warning("the model is loaded in this process, not in the background: %s", error)
                 self._background = None
-        model, request = self._shared(), Request(given.body, given.schema)
+        model, request = self._shared(), ModelRequest(given.body, given.schema)
         model.submit(lambda: request.answer(model))
         return request
 
@@ -204,7 +204,7 @@ class _Answered:
         self.repeated = self.unusable = False
 
 
-def _stop_reason(reader: Reader, finish_reason: str) -> StopReason:
+def _stop_reason(reader: AnswerReader, finish_reason: str) -> StopReason:
     if reader.stop_hit:
         return "stop_sequence"
     if finish_reason == "length":

@@ -15,7 +15,7 @@ FRAME_BYTES_MAX = 64 << 20
 _HEAD = struct.Struct("<BI")
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     HELLO = 1
     CHUNK = 2
     END = 3
@@ -64,16 +64,16 @@ def version() -> str:
     return f"rondel {of('rondel')}, xllamacpp {of('xllamacpp')}"
 
 
-async def read_frame(reader: asyncio.StreamReader) -> tuple[Kind, bytes]:
+async def read_frame(reader: asyncio.StreamReader) -> tuple[FrameKind, bytes]:
     try:
         kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
         if length > FRAME_BYTES_MAX:
             raise FrameError(f"a frame has {length} bytes")
-        return Kind(kind), await reader.readexactly(length)
+        return FrameKind(kind), await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ValueError, OSError) as error:
         raise FrameError(str(error)) from error
 
 
-async def write_frame(writer: asyncio.StreamWriter, kind: Kind, payload: bytes) -> None:
+async def write_frame(writer: asyncio.StreamWriter, kind: FrameKind, payload: bytes) -> None:
     writer.write(_HEAD.pack(kind, len(payload)) + payload)
     await writer.drain()

@@ -26,7 +26,7 @@ class ModelSettings(NamedTuple):
 
 
 def usable_threads() -> int:
-    """The cores that this process may use; of many, half, because a core's second thread does not help."""
+    """Return the usable cores; above four only half of them, because a core's second thread does not help."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return usable if usable <= 4 else usable // 2
 

@@ -16,7 +16,7 @@ from ...contracts.dialect import Json
 from ...errors import PromptRejected
 from ...prompt import Prompt
 from ...values import Options, ToolSpec
-from .answer import NativeReader, Reader, TextReader, UnionReader
+from .answer import AnswerReader, NativeReader, TextReader, UnionReader
 from .examples import example_turns
 from .schema import document_schema, must_call, union_schema
 from .steps import Steps, steps_of, with_reminders
@@ -40,7 +40,7 @@ class ModelInput(NamedTuple):
 
     body: Json
     schema: Json | None
-    reader: Reader
+    reader: AnswerReader
     steps: Steps = Steps("", ())
 
 
@@ -109,5 +109,5 @@ def _offered(prompt: Prompt) -> Sequence[ToolSpec]:
     tools = [tool for tool in prompt.tools if tool.name == name]
     if not tools:
         known = ", ".join(tool.name for tool in prompt.tools) or "none"
-        raise PromptRejected(f"tool_choice names {name!r}, which is not among the tools on offer ({known})")
+        raise PromptRejected(f"tool_choice names {name!r}, which is not one of the offered tools ({known})")
     return tools

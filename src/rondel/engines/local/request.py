@@ -14,7 +14,7 @@ from .model import SharedModel
 from .schema import grammar_of
 
 
-class Request:
+class ModelRequest:
     def __init__(self, body: Json, schema: Json | None) -> None:
         self._body, self._schema = body, schema
         self._loop = asyncio.get_running_loop()

@@ -22,10 +22,10 @@ import msgspec
 from ...contracts.dialect import Json
 from ...errors import EngineError
 from ...files.lock import try_lock
-from .frames import FrameError, Hello, Kind, Status, read_frame, version, write_frame
+from .frames import FrameError, FrameKind, Hello, Status, read_frame, version, write_frame
 from .llama import ModelSettings
 from .model import SharedModel, acquire, release
-from .request import Request
+from .request import ModelRequest
 
 LOCK_S = 5.0  # how long to wait for a process that is about to end
 GREETING_S = 10.0
@@ -40,7 +40,7 @@ class Resident:
         self._changed = asyncio.Condition()
         self._keep_s, self._used_at, self._started = 60.0, time.monotonic(), time.time()
         self._stopping = False
-        self._requests = set[Request]()
+        self._requests = set[ModelRequest]()
 
     async def run(self) -> None:
         """Serve until `keep_s` seconds pass without a request, or a client says stop."""
@@ -76,11 +76,11 @@ class Resident:
         try:
             async with asyncio.timeout(GREETING_S):
                 kind, payload = await read_frame(reader)
-            if kind is not Kind.HELLO:
+            if kind is not FrameKind.HELLO:
                 return
             hello = msgspec.json.decode(payload, type=Hello)
             if hello.version != version() and hello.do != "stop":
-                await write_frame(writer, Kind.OTHER_VERSION, version().encode())
+                await write_frame(writer, FrameKind.OTHER_VERSION, version().encode())
                 self._stopping = self._stopping or not self._users
             else:
                 await self._serve(hello, reader, writer)
@@ -95,20 +95,20 @@ class Resident:
 
     async def _serve(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if hello.do == "status":
-            await write_frame(writer, Kind.STATUS, msgspec.json.encode(self._status()))
+            await write_frame(writer, FrameKind.STATUS, msgspec.json.encode(self._status()))
         elif hello.do == "stop":
             self._stopping = True
-            await write_frame(writer, Kind.END, b"")
+            await write_frame(writer, FrameKind.END, b"")
         elif hello.do == "keep":
             self._keep_s = hello.keep_s
-            await write_frame(writer, Kind.END, b"")
+            await write_frame(writer, FrameKind.END, b"")
             await reader.read(1)  # until the client closes it
         else:
             self._keep_s = hello.keep_s
             await self._ask(hello, reader, writer)
 
     async def _ask(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = Request(hello.body, hello.schema)
+        request = ModelRequest(hello.body, hello.schema)
         self._requests.add(request)
         try:
             async with asyncio.TaskGroup() as group:
@@ -121,19 +121,19 @@ class Resident:
             request.stop()
             self._requests.discard(request)
 
-    async def _answer(self, request: Request, settings: ModelSettings, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, request: ModelRequest, settings: ModelSettings, writer: asyncio.StreamWriter) -> None:
         try:
             async with self._using(settings) as model:
                 model.submit(lambda: request.answer(model))
                 async for chunk in request.raw_chunks():
-                    await write_frame(writer, Kind.CHUNK, chunk)
+                    await write_frame(writer, FrameKind.CHUNK, chunk)
         except EngineError as error:
             failure: Json = {"kind": type(error).__name__, "text": str(error)}
-            await write_frame(writer, Kind.FAILED, msgspec.json.encode(failure))
+            await write_frame(writer, FrameKind.FAILED, msgspec.json.encode(failure))
         else:
-            await write_frame(writer, Kind.END, b"")
+            await write_frame(writer, FrameKind.END, b"")
 
-    async def _stop_with_client(self, request: Request, reader: asyncio.StreamReader) -> None:
+    async def _stop_with_client(self, request: ModelRequest, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             await reader.read(1)  # it sends nothing more, so this is its end
         request.stop()

@@ -24,14 +24,12 @@ class Registry:
         """Add a plugin after the others. Raises if its name or the name of one of its tools is taken."""
         name = plugin.entry or plugin.name
         if name in self._plugins:
-            raise RondelError(
-                f"there are two agents named {name!r} behind the gateway; take one out, or give one an id"
-            )
+            raise RondelError(f"there are two agents named {name!r} behind the gateway; remove one, or give one an id")
         taken = {tool.name: other for other, one in self._plugins.items() for tool in one.tools}
         for tool in plugin.tools:
             if tool.name in taken:
                 raise RondelError(
-                    f"the agents {taken[tool.name]!r} and {name!r} both inject a tool named {tool.name!r}; take one out"
+                    f"the agents {taken[tool.name]!r} and {name!r} both inject a tool named {tool.name!r}; remove one"
                 )
         self._plugins[name] = plugin
         return plugin

@@ -33,7 +33,7 @@ from ...plugins.limits import LimitsGuard
 from ...prompt import HISTORY, Node, Prompt
 from ...question import Hold, Question
 from ...values import Message, Messages, Options, Person, ToolCall, ToolResult, ToolSpec, Value
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from .questions import Waiting
 from .responses import callers_key
 from .signatures import all_stamped
@@ -155,13 +155,13 @@ class RequestTurns:
     def reply_bound(self) -> ReplyBound:
         return self._agent.limits.reply_bound
 
-    def may_apply(self, request: Request) -> bool:
+    def may_apply(self, request: GatewayRequest) -> bool:
         """Return whether a plugin may apply to this request. Cheap: `applies` decides once the prompt is parsed."""
         return self._always_look or request.holds(*self._look_for)
 
     async def open(
         self,
-        request: Request,
+        request: GatewayRequest,
         prompt: Prompt,
         engine: Engine,
         opening: Opening,
@@ -229,7 +229,7 @@ class RequestTurns:
         )
 
 
-def scope_of(request: Request, engine: str = "") -> Scope:
+def scope_of(request: GatewayRequest, engine: str = "") -> Scope:
     """Return what a request's engine calls are charged to."""
     return Scope(
         "gateway",
@@ -241,7 +241,7 @@ def scope_of(request: Request, engine: str = "") -> Scope:
     )
 
 
-def _conversation(request: Request) -> str:
+def _conversation(request: GatewayRequest) -> str:
     """Return one name for all requests of a key's session, which no other key or session can produce."""
     if not request.session:
         return caller_conversation(request.id)
@@ -309,7 +309,7 @@ class HiddenRounds:
                 NAMESPACE, callers_key(key, id), msgspec.json.encode(hidden), until=self._clock.now() + STORED_S
             )
 
-    async def may_apply(self, request: Request) -> bool:
+    async def may_apply(self, request: GatewayRequest) -> bool:
         """Return whether a request may continue a turn with hidden rounds. Cheap: looks only for the calls' ids."""
         await self._load()
         return bool(self._known) and any(

@@ -37,7 +37,7 @@ from ...values import (
     Text,
 )
 from ..relay.record import Record, tokens_of
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..relay.response import Outgoing
 from ..routing.outages import Candidate, Outages
 from .dropped import dropped
@@ -71,7 +71,9 @@ class TurnBridge:
     """Answers one request with a turn and fills in its `record`. `began` is the event loop's time when the request
     came."""
 
-    def __init__(self, parts: SharedState, request: Request, outgoing: Outgoing, record: Record, began: float) -> None:
+    def __init__(
+        self, parts: SharedState, request: GatewayRequest, outgoing: Outgoing, record: Record, began: float
+    ) -> None:
         self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
         self._began = began
         self.writer: ReplyWriter | None = None
@@ -220,7 +222,7 @@ class TurnBridge:
 
 
 class _TurnEngine(Wrapper):
-    """An engine that a turn asks, of its own agent or of another. It tells the bridge."""
+    """An engine that a turn asks, its own agent's or another's. It reports each call to the bridge."""
 
     def __init__(self, engine: Engine, bridge: TurnBridge) -> None:
         super().__init__(engine)
@@ -328,8 +330,8 @@ class _Listener:
         return feed
 
     def ask(self, turn: Turn) -> Question | None:
-        """Send the first question that the agent asks as the answer, if there is one. The next request answers it and
-        resumes the turn."""
+        """Send the agent's first question as the answer, if it asked one. The next request answers it and resumes the
+        turn."""
         question = next((held for held in turn.held if not held.id.startswith("caller-")), None)
         if question is not None:
             self._release()
@@ -348,7 +350,7 @@ class _Listener:
         self._pictures += (part for part in parts if isinstance(part, Media) and part.kind == "image" and part.data)
 
     def _add_pictures(self) -> None:
-        """Add what the turn's calls drew. Only Responses has pictures in an answer; elsewhere they are named."""
+        """Add the pictures that calls made. Only the Responses API can send them; other dialects name them."""
         for picture in self._pictures:
             if self._bridge.request.dialect.name == RESPONSES:
                 index = self.merger.next_index()
@@ -395,8 +397,8 @@ class _Listener:
 
 
 def _is_edge(delta: Delta) -> bool:
-    """Whether this only begins or ends a text, or ends a reply that calls nothing: it is sent with what follows, which
-    comes at once."""
+    """Return whether this only begins or ends a text, or ends a reply without calls. It is sent together with the next
+    delta, which follows at once."""
     if isinstance(delta, (PartStarted, PartFinished)):
         return isinstance(delta.part, Text)
     return isinstance(delta, ReplyFinished) and delta.stop == "end"
@@ -412,7 +414,7 @@ def note_charge(record: Record, event: Event) -> None:
         record.cost_nanousd = (record.cost_nanousd or 0) + cost
 
 
-def _with_headers(prompt: Prompt, request: Request) -> Prompt:
+def _with_headers(prompt: Prompt, request: GatewayRequest) -> Prompt:
     """Return the prompt with the caller's headers for a server of its dialect, which may need them to take the body."""
     if not (sent := for_servers(request.headers)):
         return prompt

@@ -40,7 +40,7 @@ class DisconnectGuard:
         return self
 
     def expire(self) -> None:
-        """For the deadlines: the answer takes longer than most."""
+        """Called by the deadlines when the answer takes longer than most."""
         self._watcher = self._group.create_task(self._watch())
 
     def __exit__(

@@ -40,11 +40,11 @@ class Speed(msgspec.Struct):
 
     @property
     def average(self) -> float | None:
-        """Tokens per second over all finished answers, from their first tokens on."""
+        """Tokens per second over all finished answers, counted from the first token of each."""
         return self.tokens_out / self.seconds if self.seconds >= MOMENT_S and self.tokens_out else None
 
     def add(self, tokens: int, now: float) -> None:
-        """Count tokens that came now."""
+        """Count tokens that have just arrived."""
         if not tokens:  # a ping
             return
         moments = self.moments
@@ -56,7 +56,7 @@ class Speed(msgspec.Struct):
             self._forget(now)
 
     def live(self, now: float) -> float | None:
-        """Tokens per second now; None if nothing came for a second."""
+        """Return the current tokens per second; None if nothing has arrived for a second."""
         self._forget(now)
         if not self.moments:
             return None

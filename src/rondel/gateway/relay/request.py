@@ -32,7 +32,7 @@ TOOLS_BYTES_MAX = 256 * 1024  # longer ones are decoded again with each request
 _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id", "x-opencode-session")
 
 
-class Request:
+class GatewayRequest:
     """One request in its caller's dialect. `fields` are the body's, undecoded."""
 
     def __init__(

@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from ...machine.tokens import MEDIA_TOKENS, estimate_tokens
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 
 TOKENIZER = "estimate"
 CALIBRATED = "estimate, corrected by observed usage"
@@ -57,14 +57,14 @@ _MEDIA = frozenset(
 )
 
 
-def estimate(request: Request) -> int:
+def estimate(request: GatewayRequest) -> int:
     tokens = sum(_count(request.field(name)) for name in _COUNTED if name in request.fields)
     return tokens + sum(
         _json(request.field(name)) for name in _SCHEMAS if b'"schema"' in bytes(request.fields.get(name, b""))
     )
 
 
-def tokens_at_most(request: Request) -> int | None:
+def tokens_at_most(request: GatewayRequest) -> int | None:
     """Return an upper bound of the estimate without parsing anything; None if the body must be parsed."""
     said, dialect = request.without_tools, request.dialect.name
     media = sum(map(said.count, _OTHER_WORDS[dialect]))
@@ -96,7 +96,7 @@ class Calibration:
     def ratio(self, engine: str) -> float:
         return self._ratios.get(engine, 1.0)
 
-    def has_at_most(self, tokens: int, request: Request, engine: str) -> bool:
+    def has_at_most(self, tokens: int, request: GatewayRequest, engine: str) -> bool:
         """Return whether the request is so small that this engine cannot count more than `tokens`."""
         ratio = self._ratios.get(engine, 1.0)
         if request.size_bytes / BYTES_PER_TOKEN_MIN * ratio > tokens:
@@ -107,7 +107,7 @@ class Calibration:
     def correct(self, engine: str, estimated: int) -> int:
         return round(estimated * self.ratio(engine))
 
-    def count(self, request: Request, engine: str) -> tuple[int, str]:
+    def count(self, request: GatewayRequest, engine: str) -> tuple[int, str]:
         """Return the tokens of a request as this engine would count them, and the method."""
         return self.correct(engine, estimate(request)), CALIBRATED if engine in self._ratios else TOKENIZER
 

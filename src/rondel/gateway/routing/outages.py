@@ -52,22 +52,22 @@ class Outage(msgspec.Struct):
 
 
 class Outages:
-    """`now` is the time in seconds, `base_s` the first pause; with 0 nothing is remembered."""
+    """`now` returns the time in seconds; `base_s` is the first pause. With 0, nothing is remembered."""
 
     def __init__(self, now: Callable[[], float], base_s: float = BASE_S) -> None:
         self._now, self.base_s = now, base_s
         self._known: OrderedDict[str, Outage] = OrderedDict()
 
     def order(self, candidates: list[Candidate]) -> tuple[list[Candidate], tuple[str, ...]]:
-        """Return the candidates with those last that are down, and a warning for each of these."""
+        """Return the candidates, those that are down last, and a warning for each of those."""
         down = self.down_among([candidate.account for candidate in candidates])
         if not down:
             return candidates, ()
         return sorted(candidates, key=lambda candidate: candidate.account in down), tuple(down.values())
 
     def down_among(self, accounts: Sequence[str]) -> dict[str, str]:
-        """Return those that are down, each with a warning; none if all are, because one must be asked. An engine whose
-        pause is over is asked, and stays down for other requests meanwhile."""
+        """Return those that are down, each with a warning; none if all are down, because one must be asked. An engine
+        whose pause has ended is asked; until it answers, it stays down for other requests."""
         if not self._known or len(accounts) < 2:
             return {}
         now = self._now()

@@ -21,7 +21,7 @@ from ...project.lookup import import_attribute
 from ...project.settings import Config
 from ...text.document import Where
 from ...values import Value
-from ..relay.request import Request, is_name
+from ..relay.request import GatewayRequest, is_name
 from .counting import Calibration, estimate
 from .names import Names
 from .routes import AGENT, MAIN, Route, Routes, Table
@@ -64,7 +64,7 @@ class Decision(Value, frozen=True):
         tried = zip(_RULES, self.reasons, strict=False)
         return tuple(RuleResult(rule, rule == self.rule, _text(reason)) for (rule, _), reason in tried)
 
-    def apply(self, request: Request) -> None:
+    def apply(self, request: GatewayRequest) -> None:
         for name, value in self.fields.items():
             request.set_field(name, value)
 
@@ -96,10 +96,10 @@ class Router:
         self.has_custom = self._custom is not None
         self._custom_counts = self._custom is not None and _takes_tokens(self._custom)
 
-    def decide(self, request: Request) -> Coroutine[Any, Any, Decision]:
+    def decide(self, request: GatewayRequest) -> Coroutine[Any, Any, Decision]:
         return _Decider(self, request).decide()
 
-    def routes(self, request: Request) -> Routes:
+    def routes(self, request: GatewayRequest) -> Routes:
         """Return the routes of a request's session and project. The cache is bounded by those that are configured."""
         settings = self.settings
         if not settings.sessions and not settings.projects:
@@ -120,7 +120,7 @@ class Router:
             tables.insert(0, (("gateway", "sessions", session), settings.sessions[session]))
         return Routes(self.config, tables, self.default, self._default_from)
 
-    def _project(self, request: Request) -> str:
+    def _project(self, request: GatewayRequest) -> str:
         projects = self.settings.projects
         if named := request.project:
             return project_named(named, projects)
@@ -161,7 +161,7 @@ class _Decider:
     counted: int | None = None
     estimated: int | None = None
 
-    def __init__(self, router: Router, request: Request) -> None:
+    def __init__(self, router: Router, request: GatewayRequest) -> None:
         self.router, self.request = router, request
         self.routes = router.routes(request)
         self.fields: dict[str, Any] = {}
@@ -323,7 +323,7 @@ def _text(reason: Reason) -> str:
 # --- web search and thinking, from the top level of a body ------------------------------------------------------------
 
 
-def _searches_the_web(request: Request) -> bool:
+def _searches_the_web(request: GatewayRequest) -> bool:
     if "web_search_options" in request.fields:
         return True
     if not request.tools_hold(b'"web_search'):
@@ -333,7 +333,7 @@ def _searches_the_web(request: Request) -> bool:
     return any(str(tool.get("type", "")).startswith("web_search") for tool in found)
 
 
-def _asks_to_think(request: Request) -> bool:
+def _asks_to_think(request: GatewayRequest) -> bool:
     if _THINKING.isdisjoint(request.fields):
         return False
     thinking, reasoning = _table(request.field("thinking")), _table(request.field("reasoning"))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from ...values import Value
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 
 MARK = b"-SUBAGENT-MODEL"  # in every tag, without the brackets, which some clients escape
 MESSAGES_MAX = 2
@@ -27,7 +27,7 @@ class Tag(Value, frozen=True):
     fields: dict[str, Any]  # the fields of the body without the tag
 
 
-def find_tag(request: Request) -> Tag | None:
+def find_tag(request: GatewayRequest) -> Tag | None:
     """Return the first tag of a request. A body without the tag's bytes is not parsed."""
     if MARK not in request.without_tools:
         return None

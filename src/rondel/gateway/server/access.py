@@ -113,7 +113,7 @@ class Access:
 
 
 class Permit:
-    """Which engines, agents and knowledge bases a key may use, by the patterns in its `models`. Without patterns, all.
+    """Which engines, agents and knowledge bases a key may use, by the patterns in its `models`; without patterns, all.
 
     Patterns are compared with the engine that a request was routed to, never with what its caller wrote:
 

@@ -26,7 +26,7 @@ from ...errors import EngineDenied, EngineError, EngineOverloaded, PromptRejecte
 from ..bridge.services import scope_of
 from ..relay.disconnect import DISCONNECT, DisconnectGuard, Receive
 from ..relay.record import Record, Records
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..relay.response import Headers, Outgoing, Send
 from .access import Permit, Refused
 from .exchange import Exchange
@@ -40,7 +40,7 @@ log = logging.getLogger("rondel.gateway")
 
 Scope: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = Callable[[Setup, Exchange], Coroutine[Any, Any, None]]
-Service: TypeAlias = Callable[[Request, Record, Permit], Awaitable[dict[str, Any]]]
+Service: TypeAlias = Callable[[GatewayRequest, Record, Permit], Awaitable[dict[str, Any]]]
 """Returns the body of an answer that is not streamed: embeddings or pictures."""
 TICK_S = 1.0  # how often streams are checked for silence
 PATHS = {"/messages": "anthropic", "/chat/completions": "openai-chat", "/responses": "openai-responses"}
@@ -190,9 +190,9 @@ class Gateway:
             await _reply(out, 200, self._health())
         elif path in PATHS and "sec-websocket-key" in headers:
             # Clients that get this status repeat the request over HTTP at once.
-            await self._say(out, headers, path, 426, "there are no WebSockets here; use POST")
+            await self._say(out, headers, path, 426, "WebSockets are not supported; use POST")
         elif path in PATHS or path in (COUNT, EMBEDDINGS, *IMAGES):
-            await self._say(out, headers, path, 405, f"{method} is not for {path!r}; use POST")
+            await self._say(out, headers, path, 405, f"{method} is not supported for {path!r}; use POST")
         elif path == "/status" and method == "GET":
             await self._status(headers, out)
         elif path.startswith("/models") and method == "GET":
@@ -286,7 +286,7 @@ class Gateway:
         try:
             body = await _read(receive, headers, setup.body_bytes_max)
             body = body if read is None else read(body, headers)
-            request = Request(record.id, dialect, body, headers, key=key, at=now, query=query)
+            request = GatewayRequest(record.id, dialect, body, headers, key=key, at=now, query=query)
         except _Disconnected:
             return
         except PromptRejected as error:
@@ -314,7 +314,7 @@ class Gateway:
             await setup.leave(request)
 
     async def _answer(self, setup: Setup, exchange: Exchange, answer: Answer, guard: DisconnectGuard) -> None:
-        """Await an answer, and report errors to the caller; also that the gateway stops before it is complete."""
+        """Await an answer and report errors to the caller, also when the gateway stops before it is complete."""
         request, record = exchange.request, exchange.record
         try:
             if self._is_stopping:

@@ -16,7 +16,7 @@ from ...project.embedders import embedder_problem
 from ...project.settings import Config
 from ..bridge.services import scope_of
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Outages
 from .access import Permit
 from .named import NamedEngines, noting
@@ -40,11 +40,11 @@ class Embeddings:
         )
         self.names, self.close = self._embedders.names, self._embedders.close
 
-    async def answer(self, request: Request, record: Record, permit: Permit) -> dict[str, Any]:
+    async def answer(self, request: GatewayRequest, record: Record, permit: Permit) -> dict[str, Any]:
         """Return the body of the answer. Raises Refused or an EngineError."""
         texts, encoding = _texts(request.field("input")), request.field("encoding_format") or "float"
         if encoding not in ("float", "base64"):
-            raise PromptRejected(f"encoding_format is {encoding!r}; it is float or base64", code="bad_body")
+            raise PromptRejected(f"encoding_format must be float or base64, not {encoding!r}", code="bad_body")
 
         def call(name: str, embedder: Embedder) -> Awaitable[Embedded]:
             return self._ledger.charge_embedder(embedder, scope_of(request, name), noting(record)).embed(texts)
@@ -59,7 +59,7 @@ def _texts(given: Any) -> list[str]:
     if not isinstance(given, (str, list)) or not texts:
         raise PromptRejected("`input` is missing; it is a text or a list of texts", code="bad_body")
     if len(texts) > TEXTS_MAX:
-        raise PromptRejected(f"`input` has {len(texts):,} texts; {TEXTS_MAX:,} are allowed", code="bad_body")
+        raise PromptRejected(f"`input` has {len(texts):,} texts; at most {TEXTS_MAX:,} are allowed", code="bad_body")
     for index, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             what = "empty" if text == "" else "not a text"

@@ -23,7 +23,7 @@ from ..bridge.responses import PREVIOUS
 from ..bridge.services import Opening, scope_of
 from ..bridge.turn_bridge import SharedState, TurnBridge, note_charge
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..relay.response import Headers, Outgoing
 from ..routing.outages import Candidate
 
@@ -37,7 +37,7 @@ _PASSED_ON_PREFIXES = ("anthropic-ratelimit-", "x-ratelimit-", "anthropic-organi
 class Exchange:
     """Answers one request, and fills in its `record`."""
 
-    def __init__(self, parts: SharedState, request: Request, outgoing: Outgoing, record: Record) -> None:
+    def __init__(self, parts: SharedState, request: GatewayRequest, outgoing: Outgoing, record: Record) -> None:
         self._parts, self.request, self.outgoing, self.record = parts, request, outgoing, record
         self._began = outgoing.time()
         self._bridge: TurnBridge | None = None
@@ -55,7 +55,7 @@ class Exchange:
             self.record.warnings += skipped
         rest = candidates
         looked_at = bool(opening.agent) or self._parts.turns.may_apply(request)
-        if not looked_at and not self._parts.traced and not await self._goes_on_here():
+        if not looked_at and not self._parts.traced and not await self._continues_here():
             relayed, rest = await self._relay(candidates)
             if relayed is not None:
                 await self._pass_on(relayed)
@@ -70,8 +70,8 @@ class Exchange:
             raise
 
     def fail(self, error: EngineError) -> tuple[int, bytes, Headers]:
-        """An error as a whole answer: the provider's own body if it speaks the caller's dialect, except about the key,
-        which is ours and not the caller's."""
+        """Return an error as a whole answer: the provider's own body if it speaks the caller's dialect, except for
+        errors about the key, which is ours and not the caller's."""
         if error is self._own_words and error.body.startswith(b"{") and not isinstance(error, EngineDenied):
             status, data = error.status, error.body
         else:
@@ -97,7 +97,7 @@ class Exchange:
             await out.end()
 
     def _failure(self, error: EngineError) -> bytes:
-        """The event that ends the stream with an error, written by whatever wrote the stream so far."""
+        """Return the event that ends the stream with an error, in the format of the stream so far."""
         if self._relayed is not None:
             return self._relayed.fail(error)
         if self._bridge is not None and self._bridge.writer is not None:
@@ -106,7 +106,7 @@ class Exchange:
 
     # --- as bytes -----------------------------------------------------------------------------------------------------
 
-    async def _goes_on_here(self) -> bool:
+    async def _continues_here(self) -> bool:
         """Whether the request continues a response or injected calls that only this gateway knows."""
         if await self._parts.hidden_rounds.may_apply(self.request):
             return True
@@ -190,22 +190,22 @@ class Exchange:
 
 
 def _head(record: Record, given: Callable[[], Headers]) -> Headers:
-    """Headers that say which engine answered, and why."""
+    """Return the headers that say which engine answered, and why."""
     head = [
         (b"x-rondel-request", record.id.encode()),
-        (b"x-rondel-model", _in_a_line(record.engine)),
-        (b"x-rondel-rule", _in_a_line(record.rule)),
+        (b"x-rondel-model", _header_value(record.engine)),
+        (b"x-rondel-rule", _header_value(record.rule)),
         (b"x-rondel-attempts", b"%d" % record.attempts),
     ]
     if record.warnings:
-        head += [(b"x-rondel-warning", _in_a_line(text)) for text in record.warnings]
+        head += [(b"x-rondel-warning", _header_value(text)) for text in record.warnings]
     if record.dropped:
         head.append((b"x-rondel-dropped", ", ".join(record.dropped).encode()))
     return [*given(), *head]
 
 
-def _in_a_line(text: str) -> bytes:
-    """A text as the value of a header: on one line, and not too long."""
+def _header_value(text: str) -> bytes:
+    """Return a text as the value of a header: on one line, and cut if it is long."""
     if len(text) > 500 or not text.isprintable():
         text = "".join(char if char.isprintable() else " " for char in text[:500])
     return text.encode("latin-1", "replace")

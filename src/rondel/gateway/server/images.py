@@ -20,7 +20,7 @@ from ...text.multipart import FormPart, read_form
 from ...values import Media
 from ..bridge.services import scope_of
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Outages
 from .access import Permit
 from .named import NamedEngines, noting
@@ -52,7 +52,7 @@ class ImageGenerations:
         )
         self.close = self._engines.close
 
-    async def answer(self, request: Request, record: Record, permit: Permit) -> dict[str, Any]:
+    async def answer(self, request: GatewayRequest, record: Record, permit: Permit) -> dict[str, Any]:
         """Return the body of the answer. Raises Refused or an EngineError."""
         asked, as_url = _request(request), _is_url(request)
 
@@ -87,7 +87,7 @@ def images_body(body: bytes, headers: Mapping[str, str], *, edits: bool) -> byte
     if edits and not fields.get("images"):
         raise PromptRejected("there is no picture to edit; send it as `image`", code="bad_body")
     if not edits and (fields.get("images") or fields.get("mask")):
-        raise PromptRejected("pictures are edited at /v1/images/edits", code="bad_body")
+        raise PromptRejected("to edit a picture, use /v1/images/edits", code="bad_body")
     return msgspec.json.encode({"model": _ANY, **fields})
 
 
@@ -106,14 +106,14 @@ def _fields_of(parts: list[FormPart]) -> dict[str, Any]:
     return fields
 
 
-def _request(request: Request) -> ImageRequest:
+def _request(request: GatewayRequest) -> ImageRequest:
     if request.streams or request.field("stream") in ("true", True):
-        raise PromptRejected("pictures are not streamed here; leave out `stream`", code="bad_body")
+        raise PromptRejected("pictures cannot be streamed; leave out `stream`", code="bad_body")
     prompt, count, size = request.field("prompt"), request.field("n"), request.field("size")
     if not isinstance(prompt, str):
-        raise PromptRejected("`prompt` is missing; say what the picture should show", code="bad_body")
+        raise PromptRejected("`prompt` is missing; describe the picture", code="bad_body")
     if count is not None and type(count) is not int:
-        raise PromptRejected(f"`n` is {str(count)[:40]!r}; it is a number", code="bad_body")
+        raise PromptRejected(f"`n` must be a number, not {str(count)[:40]!r}", code="bad_body")
     options = {name: value for name in PASSED_ON if (value := request.field(name)) is not None}
     given: Any = request.field("images")
     listed = cast("list[Any]", given) if isinstance(given, list) else []
@@ -144,10 +144,10 @@ def _picture(given: Any) -> Media:
     return Media("image", data=decoded, name=str(fields.get("name") or "")[:100])
 
 
-def _is_url(request: Request) -> bool:
+def _is_url(request: GatewayRequest) -> bool:
     form = request.field("response_format")
     if form not in (None, "b64_json", "url"):
-        raise PromptRejected(f"response_format is {str(form)[:40]!r}; it is b64_json or url", code="bad_body")
+        raise PromptRejected(f"response_format must be b64_json or url, not {str(form)[:40]!r}", code="bad_body")
     return form == "url"
 
 

@@ -39,7 +39,7 @@ class McpRoute:
         person: Person,
         body_bytes_max: int,
     ) -> str:
-        """Answer a request. Returns a sentence instead if that is not possible here."""
+        """Answer a request, or return a sentence that says why that is not possible."""
         if self._handler is None:
             self._handler = asyncio.get_running_loop().create_future()
             self._running = group.create_task(self._run(self._handler, body_bytes_max))

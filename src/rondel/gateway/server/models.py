@@ -23,7 +23,7 @@ class Listed(Value, frozen=True):
 
 
 def listing(models: Iterable[Listed], dialect: str, name: str = "") -> Json | None:
-    """All models, or the one of this name; None if there is none."""
+    """Return all models, or the one of this name; None if there is none."""
     write = _anthropic if dialect == "anthropic" else _openai
     if name:
         return next((write(model) for model in models if model.id == name), None)

@@ -12,7 +12,7 @@ from ...project.config import SAME, canonical_engine
 from ...project.settings import Config
 from ..bridge.turn_bridge import note_charge
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Outages
 from .access import Permit, Refused
 
@@ -36,8 +36,8 @@ class NamedEngines(Generic[E]):
         route: tuple[str, str],
         fallbacks: tuple[str, ...],
     ) -> None:
-        """`what` they are called; `problem` says why a name is none. `route` is the engine for requests that name none,
-        and where it is set."""
+        """`what` is the word for these engines; `problem` says why a name is not one. `route` is the engine for
+        requests that name none, and where it is set."""
         self._what, self._engines, self._outages, self._make, self._problem = (
             what,
             config.engines,
@@ -48,7 +48,7 @@ class NamedEngines(Generic[E]):
         self._route, self._fallbacks = route, fallbacks
         self._made: dict[str, E] = {}
 
-    def names(self, request: Request) -> tuple[str, ...]:
+    def names(self, request: GatewayRequest) -> tuple[str, ...]:
         """Return the engines for a request, in order: the one that it names, or that of the route, and fallbacks."""
         asked = canonical_engine(request.model, self._engines)
         fallbacks = tuple(canonical_engine(name, self._engines) for name in self._fallbacks)
@@ -63,7 +63,7 @@ class NamedEngines(Generic[E]):
         return tuple(dict.fromkeys((canonical_engine(route, self._engines), *fallbacks)))
 
     async def ask(
-        self, request: Request, record: Record, permit: Permit, call: Callable[[str, E], Awaitable[R]]
+        self, request: GatewayRequest, record: Record, permit: Permit, call: Callable[[str, E], Awaitable[R]]
     ) -> tuple[str, R]:
         """Call engines until one answers; return its name and its answer. Raises Refused or an EngineError."""
         wanted, *_ = named = self.names(request)
@@ -91,7 +91,8 @@ class NamedEngines(Generic[E]):
     def _engine(self, name: str) -> E:
         if name not in self._made:
             if len(self._made) >= ENGINES_MAX:
-                raise EngineDenied(f"callers use more than {ENGINES_MAX} of these engines already", code="no_engine")
+                message = f"callers already use {ENGINES_MAX} of these engines, which is the limit"
+                raise EngineDenied(message, code="no_engine")
             try:
                 self._made[name] = self._make(name)
             except ConfigError as error:
@@ -105,7 +106,7 @@ class NamedEngines(Generic[E]):
 
 
 def noting(record: Record) -> Callable[[Event], None]:
-    """Return what writes the charges of a request into its record."""
+    """Return a function that writes the charges of a request into its record."""
 
     def tell(event: Event) -> None:
         note_charge(record, event)

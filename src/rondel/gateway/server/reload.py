@@ -90,7 +90,7 @@ class Reloader:
         async with self._lock:
             path, before, stamp = self._path.resolve(), self.config, self._stamp()
             if stamp != self._seen:
-                raise FileChanged(f"{path.name} was changed a moment ago; look at it again")
+                raise FileChanged(f"{path.name} was just changed; reload it and try again")
             try:
                 old = path.read_bytes()
                 self._replace(path, _as_in(old, edit(read_text(path), before)), stamp)
@@ -114,7 +114,7 @@ class Reloader:
             draft.write_bytes(data)
             self._load(draft)
             if self._stamp() != stamp:
-                raise FileChanged(f"{path.name} was changed a moment ago; look at it again")
+                raise FileChanged(f"{path.name} was just changed; reload it and try again")
             draft.replace(path)
         except ConfigError as error:
             raise type(error)(str(error).replace(str(draft), str(path))) from None

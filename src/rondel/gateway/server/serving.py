@@ -45,7 +45,7 @@ Application: TypeAlias = Callable[
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any that is free."""
+    """Return a listening socket; port 0 takes any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -63,10 +63,10 @@ def _why_not(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is taken; stop what listens there, or choose another: rondel serve --port NUMBER"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"port {port} may not be opened by this user; take one above 1023: rondel serve --port 8484"
+        return f"permission denied for port {port}; use one above 1023: rondel serve --port 8484"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return f"this machine has no address {host!r}; check `host` in [gateway]"
-    return f"{host}:{port} cannot be listened on: {error.strerror or error}"
+    return f"cannot listen on {host}:{port}: {error.strerror or error}"
 
 
 def address_of(listening: socket.socket) -> str:
@@ -78,7 +78,7 @@ def address_of(listening: socket.socket) -> str:
 class Server:
     """Serves an ASGI application on a listening socket until `stop` is called.
 
-    A request from one of the `proxies` comes from where its `X-Forwarded-For` says; other callers are not believed.
+    `X-Forwarded-For` is believed only in requests from one of the `proxies`.
     """
 
     def __init__(self, application: Application, listening: socket.socket, *, proxies: Sequence[str] = ()) -> None:
@@ -247,7 +247,7 @@ class Connection(HttpToolsProtocol):
             self._expect(HEAD_S)
 
     def _without_upgrade(self, rest: bytes) -> bytes:
-        """The request again, without its wish for another protocol, and what follows it.
+        """Return the request without its upgrade to another protocol, and what follows it.
 
         Some clients ask for HTTP/2 with each first request. The parser expects no body after such a head, so that it
         has to read the head once more.
@@ -261,8 +261,8 @@ class Connection(HttpToolsProtocol):
         return asked + rest
 
     def expire(self) -> None:
-        """For the deadlines: the caller has sent nothing for too long, unless it is we who do not read. A caller that
-        has asked nothing more gets the rest of its last answer, however slowly it reads."""
+        """Called by the deadlines when the caller has sent nothing for too long. If we are the ones who do not read, it
+        gets more time. A caller without an open request gets the rest of its last answer, however slowly it reads."""
         if self.flow.read_paused:
             self._expect(BODY_S)
         elif self._active is None or self._is_in_head or self._is_in_body or self._discards_input:
@@ -390,8 +390,8 @@ def _connections_max() -> int:
 
 
 def _spare_the_collector() -> None:
-    """What is there by now stays until the end: the garbage collector need not look at it again with every hundredth
-    request, nor once before the first. Requests leave few cycles behind, so it need not come as often either."""
+    """Existing objects live as long as the server, so the garbage collector need not look at them with every hundredth
+    request, nor once before the first. Requests leave few cycles behind, so it need not run as often either."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 

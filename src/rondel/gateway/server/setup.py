@@ -31,7 +31,7 @@ from ..bridge.registry import Registry
 from ..bridge.services import Opening, RequestTurns
 from ..bridge.turn_bridge import SharedState
 from ..relay.record import Record
-from ..relay.request import Request
+from ..relay.request import GatewayRequest
 from ..routing.outages import Candidate, Outage, Outages, named
 from ..routing.router import Decision, Router
 from ..routing.routes import AGENT, chain_of
@@ -161,7 +161,7 @@ class Setup:
         """Keep engines open for a request until `leave`."""
         self._open += 1
 
-    async def leave(self, request: Request) -> None:
+    async def leave(self, request: GatewayRequest) -> None:
         self._open -= 1
         await self._pool.give_back(request.taken)
         if self._retired and not self._open:
@@ -178,12 +178,12 @@ class Setup:
     def permit(self, key: str) -> Permit:
         return self.access.permit(key)
 
-    async def decide(self, request: Request) -> Decision:
+    async def decide(self, request: GatewayRequest) -> Decision:
         decision = await self._router.decide(request)
         decision.apply(request)
         return decision
 
-    def count(self, request: Request, engine: str) -> tuple[int, str]:
+    def count(self, request: GatewayRequest, engine: str) -> tuple[int, str]:
         """Estimate the tokens of a request; also returns how."""
         return self._router.calibration.count(request, engine)
 
@@ -194,7 +194,7 @@ class Setup:
             if estimated is not None:
                 self._router.calibration.observe(record.engine, estimated, record.usage.tokens_in)
 
-    def candidates(self, request: Request, decision: Decision) -> list[Candidate]:
+    def candidates(self, request: GatewayRequest, decision: Decision) -> list[Candidate]:
         """The engines of a decision, in order. This is the only way from a request to an engine, so the permissions of
         its key are checked here. Fallbacks that it may not use are left out, and engines that cannot be made if there
         is another one. Raises Refused if the key may not use the first engine."""
@@ -215,7 +215,7 @@ class Setup:
 
         return _made((name for name in names if permit.allows(name)), take)
 
-    def opening(self, request: Request, decision: Decision) -> Opening:
+    def opening(self, request: GatewayRequest, decision: Decision) -> Opening:
         permit = self.permit(request.key)
         if not decision.agent and not permit.is_limited:
             return self._opening
@@ -265,7 +265,7 @@ class Setup:
                     yield name
 
 
-def _check_other_models(request: Request, engine: str, permit: Permit) -> None:
+def _check_other_models(request: GatewayRequest, engine: str, permit: Permit) -> None:
     """Raise Refused if a request names other models than the one in `model`. Fields, query and tools are relayed, and
     some servers take models from each of them."""
     # Servers in Go read names in any letter case.

@@ -84,7 +84,7 @@ def again(id: str, entries: Sequence[Entry], info: JobInfo, at: float) -> Backgr
     rounds = (event.message.calls for event in events if isinstance(event, RoundFinished))
     call = next((call for calls in rounds for call in calls), None)
     if started is None or call is None:
-        raise RondelError("this job never began, so what it was asked is not known; ask the agent again")
+        raise RondelError("this job never started, so its input is unknown; ask the agent again")
     first, *others = info.steps
     steps = (JobStep(first, call.arguments), *(JobStep(name) for name in others))
     return BackgroundJob(

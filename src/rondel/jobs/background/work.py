@@ -120,7 +120,7 @@ class Background:
         elif sum(not job.is_over for job in jobs.values()) >= JOBS_OPEN_MAX:
             raise ToolError(
                 f"{job.name!r} was not started: {JOBS_OPEN_MAX} jobs of this conversation are queued or at work; "
-                "wait until some are over, or cancel some"
+                "wait for some to finish, or cancel some"
             )
         if job.id in jobs and jobs[job.id].is_over:
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ...contracts.knowledge import Document, Reader, Unreadable
+from ...contracts.knowledge import Document, DocumentReader, Unreadable
 
 CODE = (
     *(".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".java", ".kt", ".scala", ".go", ".rs", ".c"),
@@ -32,11 +32,11 @@ ENTRY_POINTS = "rondel.readers"
 
 
 @cache
-def _installed() -> dict[str, Reader]:
+def _installed() -> dict[str, DocumentReader]:
     """Return the readers of other packages, by suffix."""
     from importlib.metadata import entry_points
 
-    found: dict[str, Reader] = {}
+    found: dict[str, DocumentReader] = {}
     for point in entry_points(group=ENTRY_POINTS):
         reader: Any = point.load()
         if isinstance(reader, type):

@@ -24,7 +24,7 @@ ANSWER_BYTES_MAX = 5_000_000
 TEXT_CHARS_MAX = 2_000
 
 
-class Asked(Value, frozen=True):
+class SearchRequest(Value, frozen=True):
     """A request to a service. `target` is what is added to its address."""
 
     target: str
@@ -37,7 +37,7 @@ class Adapter(Protocol):
     ADDRESS: str  # the service's own address; empty if each user has another one
 
     @staticmethod
-    def request(query: str, limit: int, key: str) -> Asked: ...
+    def request(query: str, limit: int, key: str) -> SearchRequest: ...
 
     @staticmethod
     def results(answer: Any) -> list[Passage]:
@@ -59,9 +59,9 @@ class ServiceSearch:
         return self._settings.provider
 
     async def search(self, query: str, limit: int) -> Sequence[Passage]:
-        asked = self._adapter.request(query, limit, self._settings.key)
+        request = self._adapter.request(query, limit, self._settings.key)
         try:
-            status, data = await self._ask(asked)
+            status, data = await self._ask(request)
         except (HttpError, TimeoutError) as error:
             raise self._failed(f"did not answer: {error or 'it took too long'}") from None
         if status in (401, 403):
@@ -69,23 +69,23 @@ class ServiceSearch:
         if status != 200:
             raise self._failed(f"answered with status {status}")
         if data.lstrip()[:1] == b"<":
-            raise self._failed("answered with a web page instead of JSON; check `url`, and that JSON is on there")
+            raise self._failed("answered with a web page instead of JSON; check `url`, and that the server allows JSON")
         try:
             found = self._adapter.results(msgspec.json.decode(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError):
             raise self._failed("answered with something that is not a list of results") from None
         return [_safe(passage) for passage in found if passage.where.startswith(("http://", "https://"))][:limit]
 
-    async def _ask(self, asked: Asked) -> tuple[int, bytes]:
+    async def _ask(self, request: SearchRequest) -> tuple[int, bytes]:
         parts = urlsplit(self._url)
         is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         proxy = "" if is_local else environment_proxy(self._url)
         client = Client(self._url, connect_s=self._settings.timeout_s, proxy=proxy)
         fixed = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "rondel"}
-        head = Head({**fixed, **asked.headers})
+        head = Head({**fixed, **request.headers})
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                answer = await client.ask(asked.method, f"{parts.path}{asked.target}", head, asked.body)
+                answer = await client.ask(request.method, f"{parts.path}{request.target}", head, request.body)
                 data = bytearray()
                 while len(data) <= ANSWER_BYTES_MAX and (piece := await answer.read()):
                     data += piece

@@ -6,14 +6,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ...contracts.source import Passage
-from . import Asked
+from . import SearchRequest
 
 ADDRESS = "https://api.search.brave.com/res/v1"
 
 
-def request(query: str, limit: int, key: str) -> Asked:
+def request(query: str, limit: int, key: str) -> SearchRequest:
     target = f"/web/search?{urlencode({'q': query[:400], 'count': min(limit, 20)})}"
-    return Asked(target, {"x-subscription-token": key})
+    return SearchRequest(target, {"x-subscription-token": key})
 
 
 def results(answer: Any) -> list[Passage]:

@@ -6,14 +6,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ...contracts.source import Passage
-from . import Asked
+from . import SearchRequest
 
 ADDRESS = ""
 
 
-def request(query: str, limit: int, key: str) -> Asked:
+def request(query: str, limit: int, key: str) -> SearchRequest:
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    return Asked(f"/search?{urlencode({'q': query, 'format': 'json'})}", headers)
+    return SearchRequest(f"/search?{urlencode({'q': query, 'format': 'json'})}", headers)
 
 
 def results(answer: Any) -> list[Passage]:

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from ...contracts.source import Passage
-from . import Asked
+from . import SearchRequest
 
 ADDRESS = "https://api.tavily.com"
 
 
-def request(query: str, limit: int, key: str) -> Asked:
+def request(query: str, limit: int, key: str) -> SearchRequest:
     body = msgspec.json.encode({"query": query[:400], "max_results": min(limit, 20)})
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-    return Asked("/search", headers, body, "POST")
+    return SearchRequest("/search", headers, body, "POST")
 
 
 def results(answer: Any) -> list[Passage]:

@@ -20,7 +20,7 @@ from ...tool import NAME
 from ..config.entries import plugin_entries
 from ..lookup import TOOLS
 from ..settings import Config, PluginSettings
-from .settings import KINDS, AgentSettings, Kind, NodeSettings
+from .settings import KINDS, AgentKind, AgentSettings, NodeSettings
 
 FOLDER = "agents"
 SUFFIXES = (".yaml", ".yml", ".json", ".md")
@@ -35,7 +35,7 @@ class Draft(msgspec.Struct, frozen=True):
     checker: Checker
     path: KeyPath
     settings: AgentSettings
-    kinds: tuple[Kind, ...] = ("prompt",)  # the kinds that the file gives; a valid agent has exactly one
+    kinds: tuple[AgentKind, ...] = ("prompt",)  # the kinds that the file gives; a valid agent has exactly one
 
     @property
     def where(self) -> Where:
@@ -258,7 +258,7 @@ def _draft(name: str, value: Any, checker: Checker, path: KeyPath, library: str 
     if name in TOOLS:
         raise checker.document.error(at, f"{name!r} is the name of a built-in tool; choose another name")
     keys = set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set[str]()
-    kinds: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind in keys)
+    kinds: tuple[AgentKind, ...] = tuple(kind for kind in KINDS if kind in keys)
     if not kinds and keys - {field.name for field in msgspec.structs.fields(AgentSettings)}:
         kinds = ("prompt",)  # an unknown key was reported and may have been meant as the kind
     settings = checker.struct(AgentSettings, value, path)

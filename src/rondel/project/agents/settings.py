@@ -8,8 +8,8 @@ import msgspec
 
 from ...agent import Fact
 
-Kind: TypeAlias = Literal["prompt", "template", "alias", "function"]
-KINDS: tuple[Kind, ...] = ("prompt", "template", "alias", "function")  # an agent has exactly one of these keys
+AgentKind: TypeAlias = Literal["prompt", "template", "alias", "function"]
+KINDS: tuple[AgentKind, ...] = ("prompt", "template", "alias", "function")  # an agent has exactly one of these keys
 
 
 class NodeSettings(msgspec.Struct, frozen=True):

@@ -20,16 +20,16 @@ from ...text.toml import with_value
 from ..settings import SCENARIOS, Config
 from .shown import explain, leaves
 
-Kind: TypeAlias = Literal["engine", "number", "switch"] | tuple[str, ...]
+SettingKind: TypeAlias = Literal["engine", "number", "switch"] | tuple[str, ...]
 """What a setting may be: the name of an engine, a number, true or false, or one of these."""
 
-_SPENDING: Mapping[str, Kind] = {
+_SPENDING: Mapping[str, SettingKind] = {
     "tokens": "number",
     "money": "number",
     "window": WINDOWS,
     "mode": typing.get_args(Mode),
 }
-CHANGEABLE: Mapping[str, Kind] = {
+CHANGEABLE: Mapping[str, SettingKind] = {
     "engine": "engine",
     **{f"gateway.routes.{scenario}": "engine" for scenario in (*SCENARIOS, "embedding", "image_generation")},
     "gateway.routes.long_context_tokens": "number",
@@ -49,8 +49,8 @@ class ChangedMeanwhile(ConfigError):
     status = 409
 
 
-def kind_of(key: str) -> Kind | None:
-    """Return what a setting may be; None if it cannot be changed at run time."""
+def kind_of(key: str) -> SettingKind | None:
+    """Return which values a setting may have; None if it cannot be changed at run time."""
     return next((kind for pattern, kind in CHANGEABLE.items() if fnmatchcase(key, pattern)), None)
 
 
@@ -64,7 +64,7 @@ def edited(text: str, config: Config, key: str, value: str | float | None, was: 
     if key not in shown or kind is None:
         raise ConfigError(f"{key[:80]!r} cannot be changed at run time; edit rondel.toml instead")
     if shown[key] != was:
-        raise ChangedMeanwhile(f"{key!r} is {shown[key]!r} by now, not {was[:80]!r}; look at it again")
+        raise ChangedMeanwhile(f"{key!r} has changed to {shown[key]!r} (you saw {was[:80]!r}); reload and try again")
     path = next(path for path, _ in leaves(config) if dotted(path) == key)
     source = config.source(key)
     if source.option:
@@ -78,7 +78,7 @@ def edited(text: str, config: Config, key: str, value: str | float | None, was: 
         raise ConfigError(f"{key!r} cannot be changed without its neighbours; edit {config.path} instead") from None
 
 
-def _check(key: str, kind: Kind, value: str | float | None) -> None:
+def _check(key: str, kind: SettingKind, value: str | float | None) -> None:
     if value is None:
         return
     if kind == "number":

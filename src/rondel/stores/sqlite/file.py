@@ -258,11 +258,11 @@ class DatabaseFile:
             raise
         return connection
 
-    def let_wait(self, connection: sqlite3.Connection, waits: bool) -> None:
+    def set_waiting(self, connection: sqlite3.Connection, *, allowed: bool) -> None:
         """Let a connection wait for locks of other processes and for the disk, or for neither: a commit that moves the
         log into the database ends in an fsync. These pragmas only set values of the connection."""
-        connection.execute(f"pragma busy_timeout = {int(self._busy_timeout_s * 1000) if waits else 0}")
-        connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if waits else 0}")
+        connection.execute(f"pragma busy_timeout = {int(self._busy_timeout_s * 1000) if allowed else 0}")
+        connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if allowed else 0}")
 
     def log_moved_at(self) -> int:
         """When the log, or a part of it, was last moved into the database by any process: nothing else writes there.
@@ -365,7 +365,7 @@ def _check_origin(connection: sqlite3.Connection, path: Path) -> None:
         "select application_id, (select count(*) from sqlite_master) from pragma_application_id"
     ).fetchone()
     if tables and application_id != APPLICATION_ID:
-        raise StoreError(f"{path} is the database of another program, it was left alone: give another path")
+        raise StoreError(f"{path} belongs to another program and was not changed; give another path")
 
 
 def _keep_a_log(connection: sqlite3.Connection, busy_timeout_s: float) -> None:

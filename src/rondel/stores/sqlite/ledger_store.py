@@ -12,14 +12,14 @@ from ...contracts.ledger import Account, Balance, Cap, ChargePage, Page, Refusal
 from ...contracts.window import Window
 from . import ledger
 from .requests import Charged, Reserve
-from .writer import Writer
+from .writer import SqliteWriter
 
 if TYPE_CHECKING:
     from .store import SqliteStore
 
 
 class SqliteLedgerStore:
-    def __init__(self, store: SqliteStore, writer: Writer, clock: Clock) -> None:
+    def __init__(self, store: SqliteStore, writer: SqliteWriter, clock: Clock) -> None:
         self._store, self._writer, self._clock = store, writer, clock
 
     @property

@@ -8,7 +8,7 @@ from .file import DatabaseFile
 from .requests import Call
 
 
-class Reader:
+class SqliteReader:
     """Everything here runs on one thread."""
 
     def __init__(self, file: DatabaseFile) -> None:

@@ -10,14 +10,14 @@ from ...contracts.ledger import Account, Cap, Reserved
 from ...events import Entry
 from .key_values import KeyValueRow
 from .ledger import CALL
-from .store_thread import Request
+from .store_thread import StoreRequest
 
 AT_ONCE_BYTES_MAX = 64 * 1024
 """The size of a group that is committed on the loop's thread: more would block the loop for too long."""
 ROW_BYTES = 1_024  # what takes about as long to write as a row: 64 of them are written at once
 
 
-class Write(Request, kw_only=True):
+class Write(StoreRequest, kw_only=True):
     """Something to write. The size of a group decides on which thread it is committed."""
 
     size: float = ROW_BYTES

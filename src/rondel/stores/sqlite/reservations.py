@@ -147,7 +147,7 @@ class Reservations:
                 known.tokens += tokens
                 known.nanousd += nanousd
         else:
-            self.look_again()
+            self.invalidate()
 
     def count_lost(self, connection: Executor, now: float, is_dead: Callable[[str], bool]) -> None:
         """Count as spent what dead workers had reserved, and what was not settled in time."""
@@ -158,7 +158,7 @@ class Reservations:
             "and (until <= ? or worker in (select value from json_each(?)))",
             (now, dead),
         )
-        self.look_again()
+        self.invalidate()
 
     def balance(self, connection: Executor, account: Account) -> Balance:
         return (self._known.get(account) or self._read(connection, account)).balance
@@ -189,7 +189,7 @@ class Reservations:
             counted = self._counting[scope, day] = [self._known[one] for one in accounts if one in self._known]
         return counted
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Something else may have been written: balances must be read again."""
         self._known.clear()
         self._kinds.clear()

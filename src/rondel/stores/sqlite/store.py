@@ -28,11 +28,11 @@ from .backlog import RETRY_S
 from .file import DatabaseFile, Durability
 from .ledger_store import SqliteLedgerStore
 from .queue import has_signal, last_seq
-from .reader import Reader
+from .reader import SqliteReader
 from .requests import ROW_BYTES, Append, Call, Charged, FinishJob, Put, Write
 from .store_thread import StoreThread
 from .subscriptions import LOOK_S, SqliteSubscription, Subscriptions
-from .writer import Writer
+from .writer import SqliteWriter
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         file = DatabaseFile(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
         self.subscribed: frozenset[str] = frozenset()  # replaced and never changed, so any thread may set it
-        self._writer, reader = Writer(file, self._retry_later, self._set_subscribed), Reader(file)
+        self._writer, reader = SqliteWriter(file, self._retry_later, self._set_subscribed), SqliteReader(file)
         writer = self._writer
         self._writing: StoreThread[Write] = StoreThread(
             "rondel-store-writer", writer.serve, writer.close, writer.serve_at_once
@@ -368,7 +368,7 @@ class SqliteStore:
         return await self._reading.ask(Call(call))
 
     def write_within(self, delay_s: float) -> None:
-        """Have written what was posted, at the latest then; an append that is waited for takes it along."""
+        """Write posted requests within `delay_s`, or with the next awaited append."""
         self._use()
         assert self._loop is not None, "a store that is in use has a loop"
         if delay_s >= self._flush_delay_s:

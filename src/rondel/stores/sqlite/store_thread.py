@@ -25,7 +25,7 @@ from ...errors import StoreError
 CROWD_S = 0.0002  # requests that follow each other faster than this are served together
 
 
-class Request(msgspec.Struct, kw_only=True, eq=False):
+class StoreRequest(msgspec.Struct, kw_only=True, eq=False):
     """A request to a thread. The serving function sets `result` or `error`, and its thread then `settled`; the loop
     owns `waiter`.
 
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     waiter: asyncio.Future[None] | None = None
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=StoreRequest)
 
 
 class StoreThread(Generic[R]):
@@ -63,7 +63,7 @@ class StoreThread(Generic[R]):
         self._waking = False
         self._asked_at = 0.0
         self._asked_by: asyncio.Task[Any] | None = None
-        self._end = Request()
+        self._end = StoreRequest()
         # A daemon, so that a program that forgets to close the store can end. What was acknowledged is on disk.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -149,7 +149,7 @@ class StoreThread(Generic[R]):
             raise self._end.error
         self._thread.join()
 
-    async def _served(self, request: Request) -> None:
+    async def _served(self, request: StoreRequest) -> None:
         assert self.loop is not None, "a thread is started before it is asked"
         cancelled: asyncio.CancelledError | None = None
         while not request.settled:
@@ -189,7 +189,7 @@ class StoreThread(Generic[R]):
             for request in group:
                 request.error = request.error or error
 
-    def _tell_loop(self, group: Sequence[Request]) -> None:
+    def _tell_loop(self, group: Sequence[StoreRequest]) -> None:
         assert self.loop is not None, "a thread is started before it serves"
         _settle(group)
         # A closed loop is not an error: no task waits any more.
@@ -197,13 +197,13 @@ class StoreThread(Generic[R]):
             self.loop.call_soon_threadsafe(_wake_waiters, group)
 
 
-def _settle(group: Sequence[Request]) -> None:
+def _settle(group: Sequence[StoreRequest]) -> None:
     for request in group:
         if not request.deferred:
             request.settled = True
 
 
-def _wake_waiters(group: Sequence[Request]) -> None:
+def _wake_waiters(group: Sequence[StoreRequest]) -> None:
     for request in group:
         waiter = request.waiter
         if waiter is not None and request.settled and not waiter.done():

@@ -19,7 +19,7 @@ from .requests import Call
 
 if TYPE_CHECKING:
     from .store import SqliteStore
-    from .writer import Writer
+    from .writer import SqliteWriter
 
 logger = logging.getLogger("rondel.store")
 
@@ -44,7 +44,7 @@ class SqliteSubscription:
 
 
 class Subscriptions:
-    def __init__(self, store: SqliteStore, writer: Writer) -> None:
+    def __init__(self, store: SqliteStore, writer: SqliteWriter) -> None:
         self._store, self._writer = store, writer
         self._here: dict[str, list[SqliteSubscription]] = {}
         self._looking = self._is_failing = False

@@ -48,7 +48,7 @@ class _TakesLongError(Exception):
     """Raised on the loop's thread: the group is rolled back and left to the writer thread."""
 
 
-class Writer:
+class SqliteWriter:
     """Only one thread at a time may be in here: `StoreThread` has the lock."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Writer:
         self.backlog = Backlog(file.path)
         # One connection for both threads: each would take the other's commits for those of another process.
         self._connection: sqlite3.Connection | None = None
-        self._waits = False
+        self._may_wait = False
         self._commits_at_once = 0
         self._log_moved_at = 0
         self.looks = 0  # how many commits have looked whether another connection has written
@@ -84,8 +84,8 @@ class Writer:
         self._scopes = Scopes()
         self._reservations = Reservations(self._scopes, self._roll_up)
         self.queue = Queue(lambda: self.worker_id, self._is_dead)
-        self._untold: dict[str, Exception] = {}  # why appends failed that no caller waited for, by conversation
-        self._told: list[str] = []
+        self._unreported: dict[str, Exception] = {}  # why appends failed that no caller waited for, by conversation
+        self._reported: list[str] = []
 
     def serve(self, group: list[Write]) -> None:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
@@ -105,16 +105,16 @@ class Writer:
 
     @contextmanager
     def _waiting(self) -> Generator[None]:
-        """What is done meanwhile may wait: it is done on the writer thread. A new connection may wait, too."""
-        self._waits = True
+        """Allow waiting for locks inside the block, which runs on the writer thread; also on a new connection."""
+        self._may_wait = True
         if self._connection is not None:
-            self._file.let_wait(self._connection, waits=True)
+            self._file.set_waiting(self._connection, allowed=True)
         try:
             yield
         finally:
-            self._waits = False
+            self._may_wait = False
             if self._connection is not None:
-                self._file.let_wait(self._connection, waits=False)
+                self._file.set_waiting(self._connection, allowed=False)
 
     def _serve(self, group: list[Write]) -> None:
         """Commit all of a group; if that fails, each request on its own, so that only the faulty one fails."""
@@ -187,9 +187,9 @@ class Writer:
             request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
             if isinstance(request, Append):
                 if request.awaited:
-                    self._untold.pop(request.conversation, None)
+                    self._unreported.pop(request.conversation, None)
                 else:
-                    self._untold.setdefault(request.conversation, request.error)
+                    self._unreported.setdefault(request.conversation, request.error)
             elif isinstance(request, FinishJob):
                 if not request.late:
                     logger.warning("job %r is finished and cannot be deleted yet: %s", request.id, fault)
@@ -260,11 +260,11 @@ class Writer:
         version: int = cursor.execute("pragma data_version").fetchone()[0]
         if version != self._data_version:
             self._data_version = version
-            self._heed_others(connection)
+            self._drop_stale(connection)
         self.looks += 1
         # If the log was moved into the database before this transaction began, the commit begins a new log and syncs
         # it. Other processes move it, too; one that has never written does not, and looking at the file costs 4 %.
-        if self._waits:
+        if self._may_wait:
             self._log_moved_at = self._file.log_moved_at()
         elif self.others > 1 and self._file.log_moved_at() != self._log_moved_at:
             raise _TakesLongError
@@ -287,18 +287,18 @@ class Writer:
         self._flush(cursor)
         self._file.check()
         cursor.execute("commit")
-        while self._told:
-            self._untold.pop(self._told.pop(), None)
+        while self._reported:
+            self._unreported.pop(self._reported.pop(), None)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         self._appended.clear()
         self._finished.clear()
         self._values.clear()
         self._charged.clear()
-        self._told.clear()
+        self._reported.clear()
         self._known.clear()
         self._scopes.forget()
-        self._reservations.look_again()
+        self._reservations.invalidate()
         self.queue.forget_others()
         try:
             if connection.in_transaction:
@@ -310,11 +310,11 @@ class Writer:
 
     # --- entries --------------------------------------------------------------------------------------------------
 
-    def _heed_others(self, connection: sqlite3.Connection) -> None:
+    def _drop_stale(self, connection: sqlite3.Connection) -> None:
         """Another connection has written since: drop what this writer knows."""
         self.others += 1
         self._known.clear()
-        self._reservations.look_again()
+        self._reservations.invalidate()
         self.queue.forget_others()
         self._set_subscribed(live.subscribed(connection, self.queue.is_alive_elsewhere))
 
@@ -341,11 +341,11 @@ class Writer:
     def _refuse(self, request: Append, error: Exception) -> None:
         """No caller waits for a posted append: the next one that is waited for raises its error."""
         id = request.conversation
-        request.error = self._untold.get(id) or error
+        request.error = self._unreported.get(id) or error
         if request.awaited:
-            self._told.append(id)  # if the transaction is committed: else it is tried again
+            self._reported.append(id)  # if the transaction is committed: else it is tried again
         else:
-            self._untold.setdefault(id, request.error)
+            self._unreported.setdefault(id, request.error)
 
     def _flush(self, connection: Executor) -> None:
         """Write what was collected."""
@@ -456,7 +456,7 @@ class Writer:
         self._roll_up(connection, dimension)
 
     def _roll_up(self, connection: Executor, dimension: str = ALL) -> None:
-        if not self._waits:
+        if not self._may_wait:
             raise _TakesLongError
         self._unrolled = 0
         ledger.roll_up(connection, dimension)

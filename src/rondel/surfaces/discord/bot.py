@@ -30,7 +30,7 @@ from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
 from ...values import Message, Options, Person, Value, user
 from .bridge import CommandBridge
-from .context import KEY, Gathered, Gatherer, edited
+from .context import KEY, Gatherer, MessageContext, edited
 from .delivery import FAILED, REQUEST, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .hooks import Hooks
@@ -56,7 +56,7 @@ MENTIONED_MAX = 100  # names in one answer that are looked up
 
 
 class ActiveTask(Value, frozen=True):
-    """Work that is going on in a channel. `subject` is what everybody may read."""
+    """Work in progress in a channel. `subject` describes it in words that everyone may read."""
 
     message: int
     person: Person
@@ -106,8 +106,8 @@ class DiscordBot:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hear and answer, in an app that has started. What is being answered at the end is waited for; the next start
-        answers what is said meanwhile."""
+        """Hear and answer, in an app that has started. On exit, wait for running answers; messages
+        that arrive meanwhile are answered after the next start."""
         async with asyncio.TaskGroup() as group:
             started = self._started = Started(self.app, group)
             self.id, self.typing = me.id if (me := self.client.user) else 0, started.typing
@@ -324,7 +324,7 @@ class DiscordBot:
     async def _prepare(
         self, message: discord.Message, place: Place, speaker: Speaker, *, in_haste: bool = False
     ) -> Delivery:
-        """Make the answer to a message. In haste, without what may hang: hooks, and what Discord is asked for."""
+        """Prepare the answer to a message. `in_haste` leaves out what may hang: hooks and requests to Discord."""
         chosen = await self.chosen(place, speaker)
         channel: Any = message.channel
         id = await self._conversation_of(message, place, chosen)
@@ -347,45 +347,45 @@ class DiscordBot:
         )
         is_open = self.gate.is_open(place)
         around = 0 if in_haste or is_open or place.is_thread else self.settings.context_messages
-        gathered = await gatherer.gather(reply_depth=0 if in_haste else self.settings.reply_depth, around=around)
+        context = await gatherer.gather(reply_depth=0 if in_haste else self.settings.reply_depth, around=around)
         if not in_haste:
-            gathered = await self._with_hooks(self._with_tasks(gathered, channel.id, message.author.id))
+            context = await self._with_hooks(self._with_tasks(context, channel.id, message.author.id))
         pending = Pending(
             message.id,
             channel.id,
             id,
-            gathered.content,
-            gathered.before,
+            context.content,
+            context.before,
             person_of(message.author, speaker, place),
             scope_of(place),
             place.guild,
             agent,
             chosen.model,
             journal.seq,
-            gathered.names,
+            context.names,
         )
         return Delivery(self, conversation, pending, channel)
 
-    def _with_tasks(self, gathered: Gathered, channel: int, person: int) -> Gathered:
+    def _with_tasks(self, context: MessageContext, channel: int, person: int) -> MessageContext:
         """Add what else is being worked on in the channel, without what is private to others."""
         lines = self.task_lines(channel, person)
         if not lines:
-            return gathered
+            return context
         text = "\n".join((*lines, "Use this information if users ask about ongoing or recent work."))
-        note = Message("system", (user(text).parts[0],), id=f"{gathered.content.id}-tasks", duration=1)
-        return msgspec.structs.replace(gathered, before=(note, *gathered.before))
+        note = Message("system", (user(text).parts[0],), id=f"{context.content.id}-tasks", duration=1)
+        return msgspec.structs.replace(context, before=(note, *context.before))
 
-    async def _with_hooks(self, gathered: Gathered) -> Gathered:
+    async def _with_hooks(self, context: MessageContext) -> MessageContext:
         if not self.hooks.has_chat:
-            return gathered
-        messages = await self.hooks.chat((*gathered.before, gathered.content))
+            return context
+        messages = await self.hooks.chat((*context.before, context.content))
         if not messages:
             raise RondelError("a chat hook left no message to send")
-        last, original = messages[-1], gathered.content
+        last, original = messages[-1], context.content
         # A hook may have made a new message. Commands that the model calls need to know where and by whom it was said.
         opaque = {**last.opaque, KEY: original.opaque[KEY]}
         content = msgspec.structs.replace(last, id=original.id, author=last.author or original.author, opaque=opaque)
-        return msgspec.structs.replace(gathered, content=content, before=messages[:-1])
+        return msgspec.structs.replace(context, content=content, before=messages[:-1])
 
     async def _begin(self, delivery: Delivery) -> Delivery:
         """Begin an answer, which must then be delivered."""
@@ -455,13 +455,13 @@ class DiscordBot:
         where = {"discord": {"channel": place.channel, "message": interaction.id}}
         content = user(words, id=f"discord-{interaction.id}", author=str(person.id), opaque=where)
         names = ((person.id, person.display_name, person.name),)
-        gathered = await self._with_hooks(Gathered(content, (), names))
+        context = await self._with_hooks(MessageContext(content, (), names))
         pending = Pending(
             interaction.id,
             place.channel,
             id,
-            gathered.content,
-            gathered.before,
+            context.content,
+            context.before,
             person_of(person, speaker, place),
             scope_of(place),
             place.guild,
@@ -584,7 +584,7 @@ class DiscordBot:
         return Names(members).restore(text) if members else text
 
     async def report(self, delivery: Delivery, digest: Digest) -> str:
-        """Return what people read of a job that is over."""
+        """Return the report of a finished job for people."""
         pending, person = delivery.pending, delivery.pending.person
         scope = msgspec.structs.replace(
             pending.scope, person=person.id, roles=person.roles, conversation=pending.conversation, agent=pending.agent

@@ -37,8 +37,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("rondel.discord")
 
 AnyCommand = app_commands.Command[Any, ..., Any]
-Kind = discord.AppCommandOptionType
-TYPES = {Kind.string: "string", Kind.integer: "integer", Kind.boolean: "boolean", Kind.number: "number"}
+OptionType = discord.AppCommandOptionType
+OPTION_TYPES = {
+    OptionType.string: "string",
+    OptionType.integer: "integer",
+    OptionType.boolean: "boolean",
+    OptionType.number: "number",
+}
 TRUE = frozenset(("1", "true", "t", "yes", "y", "on", "enable", "enabled"))
 FALSE = frozenset(("0", "false", "f", "no", "n", "off", "disable", "disabled"))
 NEVER = ("ai chat", "ai imagine")  # a model that asks itself would not end
@@ -99,7 +104,7 @@ class CommandBridge(Plugin):
 
     def _is_allowed(self, command: AnyCommand) -> bool:
         name = command.qualified_name
-        if name in NEVER or any(one.required and one.type is Kind.attachment for one in command.parameters):
+        if name in NEVER or any(one.required and one.type is OptionType.attachment for one in command.parameters):
             return False
         if name.startswith("ai ") and name not in self._wanted:
             return False
@@ -224,17 +229,17 @@ def check_rights(command: AnyCommand, person: discord.User | discord.Member, cha
 async def _speaker(
     client: discord.Client, guild: discord.Guild | None, person: Person
 ) -> discord.User | discord.Member:
-    """Return the person for whom the turn runs. It need not be the one who spoke last: a schedule or a job that is over
-    starts a turn of the person who made it."""
+    """Return the person for whom the turn runs. It need not be the one who spoke last: a schedule or a finished job
+    starts a turn for the person who created it."""
     if person.origin != "discord":
-        raise ToolError("commands run for a person of Discord only, and this turn has none")
+        raise ToolError("commands only run for a person on Discord, and this turn has none")
     id = int(person.id)
     try:
         if guild is None:
             return client.get_user(id) or await client.fetch_user(id)
         return guild.get_member(id) or await guild.fetch_member(id)
     except discord.HTTPException:
-        raise ToolError("the person who asked is not here any more") from None
+        raise ToolError("the person who asked is no longer here") from None
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -243,16 +248,16 @@ async def _speaker(
 def schema_of(command: AnyCommand) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for one in command.parameters:
-        if one.type is Kind.attachment:
+        if one.type is OptionType.attachment:
             continue
-        found: dict[str, Any] = {"type": TYPES.get(one.type, "string")}
+        found: dict[str, Any] = {"type": OPTION_TYPES.get(one.type, "string")}
         about = str(one.description) if str(one.description) != "…" else ""
-        if one.type not in TYPES:
+        if one.type not in OPTION_TYPES:
             about = f"{about} (a name or an id of a {one.type.name})".strip()
         found |= {"description": about} if about else {}
         if one.choices:
             found["enum"] = [choice.value for choice in one.choices]
-        low, high = ("minLength", "maxLength") if one.type is Kind.string else ("minimum", "maximum")
+        low, high = ("minLength", "maxLength") if one.type is OptionType.string else ("minimum", "maximum")
         found |= {key: value for key, value in ((low, one.min_value), (high, one.max_value)) if value is not None}
         properties[one.display_name] = found
     required = [one.display_name for one in command.parameters if one.required]
@@ -290,11 +295,11 @@ class CommandOptions:
             known = ", ".join(str(choice.value) for choice in one.choices)
             raise ToolError(f'Option "{name}" must be one of: {known}; received {text!r}')
         match one.type:
-            case Kind.string:
+            case OptionType.string:
                 return self._in_range(one, text, len(text))
-            case Kind.integer | Kind.number:
+            case OptionType.integer | OptionType.number:
                 return self._in_range(one, number := _number(one, text), number)
-            case Kind.boolean:
+            case OptionType.boolean:
                 if text.casefold() not in TRUE | FALSE:
                     raise ToolError(f"option {name!r} must be true or false, not {text!r}")
                 return text.casefold() in TRUE
@@ -304,19 +309,19 @@ class CommandOptions:
     def _in_range(self, one: app_commands.Parameter, value: Any, size: float) -> Any:
         low, high = one.min_value, one.max_value
         if (low is not None and size < low) or (high is not None and size > high):
-            what = "characters" if one.type is Kind.string else ""
+            what = "characters" if one.type is OptionType.string else ""
             raise ToolError(f"option {one.display_name!r} must be {low} to {high} {what}".strip())
         return value
 
     async def _object(self, one: app_commands.Parameter, text: str) -> str:
         """Return the id of a person, a channel or a role that is named, and note its data."""
         kind = one.type
-        if kind in (Kind.user, Kind.mentionable) and (person := await self._person(text)) is not None:
+        if kind in (OptionType.user, OptionType.mentionable) and (person := await self._person(text)) is not None:
             return self._note_person(person)
-        if kind in (Kind.role, Kind.mentionable) and (role := self._named(self._roles, text)) is not None:
+        if kind in (OptionType.role, OptionType.mentionable) and (role := self._named(self._roles, text)) is not None:
             self._resolved.setdefault("roles", {})[str(role.id)] = role_data(role)
             return str(role.id)
-        if kind is Kind.channel and (channel := self._named(self._channels, text)) is not None:
+        if kind is OptionType.channel and (channel := self._named(self._channels, text)) is not None:
             types = one.channel_types
             if types and channel.type not in types:
                 raise ToolError(f"option {one.display_name!r} cannot be the channel {text!r}")
@@ -368,9 +373,9 @@ class CommandOptions:
 
 def _number(one: app_commands.Parameter, text: str) -> float:
     try:
-        return int(text) if one.type is Kind.integer else float(text)
+        return int(text) if one.type is OptionType.integer else float(text)
     except ValueError:
-        what = "a whole number" if one.type is Kind.integer else "a number"
+        what = "a whole number" if one.type is OptionType.integer else "a number"
         raise ToolError(f"option {one.display_name!r} is {text!r}; it must be {what}") from None
 
 

@@ -35,7 +35,7 @@ class CapturedAnswer(NamedTuple):
 
 
 class CapturedAnswers(AsyncWebhookAdapter):
-    """Call `text` when the command is over."""
+    """Read `text` when the command has finished."""
 
     def __init__(self, client: discord.Client, channel: int, person: int, *, reply_to: int, is_dm: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class CapturedAnswers(AsyncWebhookAdapter):
 
     @property
     def text(self) -> str:
-        """What the model reads. What only the person may read is not repeated where others read along."""
+        """Return the answers as the model reads them, without private ones where other people can read along."""
         texts = [
             PRIVATELY if answer.is_private and not self._is_dm else describe(answer.payload)
             for answer in self._answers.values()

@@ -21,7 +21,7 @@ from ...machine.conversation import Conversation, TurnView
 from ...machine.journal import Watcher
 from .cards import text_of
 from .chunks import LIMIT, chunks
-from .fold import AnswerFold, Asked, Drawn, Reported, Said
+from .fold import AnswerFold, ImagePiece, JobPiece, QuestionPiece, TextPiece
 from .hooks import ChatReply
 from .mentions import Names
 from .outlet import Denied, Extras, Gone, Outlet
@@ -111,7 +111,7 @@ class Delivery:
                     self._watcher = await self.conversation.watch(before.seq)
                     before.close()
         except Gone as error:
-            log.info("the answer in channel %s has nowhere to go: %s", self.pending.channel, error)
+            log.info("channel %s of an answer is gone: %s", self.pending.channel, error)
             await self.stop()
         except Denied as error:
             await self.stop()
@@ -160,7 +160,7 @@ class Delivery:
     def _has_news(self) -> bool:
         """Whether text has come that is not shown yet."""
         return any(
-            isinstance(piece, Said) and piece.text.strip() and self._text(piece) != self._texts.get(str(index))
+            isinstance(piece, TextPiece) and piece.text.strip() and self._text(piece) != self._texts.get(str(index))
             for index, piece in enumerate(self.fold.pieces)
         )
 
@@ -190,7 +190,7 @@ class Delivery:
             self._notice.cancel()
 
     async def _tell_late(self, notice_s: float) -> None:
-        """Say once that a call takes long."""
+        """Say once that a call is taking long."""
         clock = self.bot.app.clock
         await clock.sleep_until(clock.now() + notice_s)
         if self._was_noticed or not self.fold.running:
@@ -207,7 +207,7 @@ class Delivery:
 
     @property
     def subject(self) -> str:
-        """What is being worked on, for everybody who reads it: of a private request only whose it is."""
+        """What is being worked on, in words that everyone may read: of a private request, only whose it is."""
         if self.pending.is_private:
             return f"a private request for {self.pending.person.name or 'somebody'}"
         names = list(self.fold.running.values()) or [job.name for job in self.fold.jobs.values()]
@@ -217,7 +217,7 @@ class Delivery:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is being said, or about to be."""
+        """Whether an answer is being written, or is about to be."""
         return self._is_showing or self.fold.turn_state in ("queued", "working")
 
     async def _show(self, *, final: bool) -> None:
@@ -229,14 +229,14 @@ class Delivery:
             for index, piece in enumerate(list(self.fold.pieces)):
                 key = str(index)
                 match piece:
-                    case Said():
-                        await self._show_said(key, piece, final=final)
-                    case Asked():
+                    case TextPiece():
+                        await self._show_text(key, piece, final=final)
+                    case QuestionPiece():
                         await self.bot.questions.show(self, key, piece)
-                    case Reported():
+                    case JobPiece():
                         if key not in self.pending.posted:
                             await self._show_parts(key, chunks(await self.bot.report(self, piece.digest)))
-                    case Drawn():
+                    case ImagePiece():
                         if key not in self.pending.posted:
                             await self._show_picture(key, piece)
         finally:
@@ -247,7 +247,7 @@ class Delivery:
         else:
             self._due_at = asyncio.get_running_loop().time() + self.bot.pace.wait_s(self.channel.id)
 
-    async def _show_said(self, key: str, piece: Said, *, final: bool) -> None:
+    async def _show_text(self, key: str, piece: TextPiece, *, final: bool) -> None:
         if not final and self.bot.hooks.has_reply:
             return
         text = await self._final_text(piece) if final else self._text(piece)
@@ -271,7 +271,7 @@ class Delivery:
         names = Names(self.pending.names)
         return self.bot.restore(names, text, self.channel) if final else names.restore(text)
 
-    async def _show_picture(self, key: str, piece: Drawn) -> None:
+    async def _show_picture(self, key: str, piece: ImagePiece) -> None:
         """Attach a picture. Its name is the message's text, by which it is found again after a crash."""
         picture = piece.picture
         name = image_name(picture.name.rpartition(".")[0], picture.mime)
@@ -281,10 +281,10 @@ class Delivery:
             file = discord.File(io.BytesIO(picture.data), name)
             await self._post(key, f"*{name}*", Extras(files=(file,)))
 
-    def _text(self, piece: Said) -> str:
+    def _text(self, piece: TextPiece) -> str:
         return piece.text.removeprefix(f"{self.bot.name}: ")
 
-    async def _final_text(self, piece: Said) -> str:
+    async def _final_text(self, piece: TextPiece) -> str:
         if piece.end is None:
             return self._text(piece)
         if self.pending.replaced is not None:
@@ -405,7 +405,7 @@ class Delivery:
 
 
 def with_end(text: str, end: TurnFinished) -> str:
-    """Return what people read: the text, and why there is no more of it."""
+    """Return the text for people, with the reason if the turn did not finish."""
     match end.outcome:
         case Outcome.LIMITED:
             return "\n\n".join(part for part in (text, end.reason) if part.strip())

@@ -32,7 +32,7 @@ from ...values import Media, PartDelta, PartFinished, PartStarted, ReplyStarted,
 BETWEEN_ROUNDS = "\n\n"
 
 
-class Said:
+class TextPiece:
     """Text of the answer. `end` is how the turn ended, once it has."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Said:
         return BETWEEN_ROUNDS.join((*self.rounds, now) if now.strip() else self.rounds)
 
 
-class Asked:
+class QuestionPiece:
     """A question, and its answer once there is one."""
 
     def __init__(self, question: Question) -> None:
@@ -54,21 +54,21 @@ class Asked:
         self.answer: Answer | None = None
 
 
-class Reported:
+class JobPiece:
     """The end of a background job."""
 
     def __init__(self, digest: Digest) -> None:
         self.digest = digest
 
 
-class Drawn:
+class ImagePiece:
     """A picture that a call returned."""
 
     def __init__(self, picture: Media) -> None:
         self.picture = picture
 
 
-Piece: TypeAlias = Said | Asked | Reported | Drawn
+Piece: TypeAlias = TextPiece | QuestionPiece | JobPiece | ImagePiece
 State: TypeAlias = Literal["queued", "working", "waiting", "over"]
 
 
@@ -82,7 +82,7 @@ class AnswerFold:
         self._is_own = False  # whether the current turn is one of this answer
         self._reports = report_jobs
         self.pieces: list[Piece] = []
-        self._last: Said | None = None  # the newest text among the pieces
+        self._last: TextPiece | None = None  # the newest text among the pieces
         self.turn_state: State = "queued"
         self.jobs: dict[str, JobStarted] = {}  # the background jobs of this answer that are not over
         self._follow_ups: set[str] = set()  # turns of inline jobs that have not ended
@@ -90,12 +90,12 @@ class AnswerFold:
         self.calls: list[ToolCall] = []
 
     def expect(self, turn: str) -> None:
-        """Take what happens in this turn for the answer, also if it adds no message."""
+        """Count this turn as part of the answer, even if it adds no message."""
         self._turns.add(turn)
 
     @property
     def state(self) -> State:
-        """`over` when nothing more will be said about the message."""
+        """`over` when the answer will not change any more."""
         return "working" if self.turn_state == "over" and (self.jobs or self._follow_ups) else self.turn_state
 
     @property
@@ -134,35 +134,35 @@ class AnswerFold:
             self.turn_state = "waiting"
             return
         self.turn_state = "over"
-        self._said.live = {}
-        self._said.end = event
+        self._last_text.live = {}
+        self._last_text.end = event
 
     def _begin(self) -> None:
         if self.turn_state != "working":
             self.turn_state = "working"
-            self._say()
+            self._add_text()
 
-    def _say(self) -> Said:
-        self._last = Said()
+    def _add_text(self) -> TextPiece:
+        self._last = TextPiece()
         self.pieces.append(self._last)
         return self._last
 
     @property
-    def _said(self) -> Said:
-        return self._last or self._say()
+    def _last_text(self) -> TextPiece:
+        return self._last or self._add_text()
 
     # --- events of a turn of this answer ------------------------------------------------------------------------------
 
     def _part_changed(self, event: PartStarted | PartFinished) -> None:
         if isinstance(event.part, Text):
-            self._said.live[event.index] = event.part.text
+            self._last_text.live[event.index] = event.part.text
 
     def _part_continued(self, event: PartDelta) -> None:
         if self._last is not None and event.index in (live := self._last.live):
             live[event.index] += event.text
 
     def _reply_started(self, event: ReplyStarted) -> None:
-        self._said.live = {}
+        self._last_text.live = {}
 
     def _call_started(self, event: CallStarted) -> None:
         self.running[event.call_id] = event.name
@@ -170,11 +170,11 @@ class AnswerFold:
     def _call_finished(self, event: CallFinished) -> None:
         self.running.pop(event.result.call_id, None)
         pictures = (part for part in event.result.parts if isinstance(part, Media) and image_type(part.data))
-        self.pieces += (Drawn(picture) for picture in pictures)
+        self.pieces += (ImagePiece(picture) for picture in pictures)
 
     def _call_held(self, event: CallHeld) -> None:
         self.running.pop(event.question.call_id, None)
-        self.pieces.append(Asked(event.question))
+        self.pieces.append(QuestionPiece(event.question))
 
     def _job_started(self, event: JobStarted) -> None:
         self.jobs[event.job] = event
@@ -185,10 +185,10 @@ class AnswerFold:
         self.calls += calls
         if calls and is_directive(calls[0]):
             return  # the round after it has this text, too
-        said = self._said
-        said.live = {}
+        piece = self._last_text
+        piece.live = {}
         if event.next != "again" and (text := event.message.text).strip():
-            said.rounds.append(text)
+            piece.rounds.append(text)
 
     def _job_finished(self, event: JobFinished) -> None:
         started = self.jobs.pop(event.job, None)
@@ -197,11 +197,11 @@ class AnswerFold:
         if started.mode == "inline" and event.status != "cancelled":
             self._follow_ups.add(f"{event.job}.turn")
         elif self._reports:
-            self.pieces.append(Reported(event.digest))
+            self.pieces.append(JobPiece(event.digest))
 
     def _question_answered(self, event: QuestionAnswered) -> None:
         for piece in self.pieces:
-            if isinstance(piece, Asked) and piece.question.id == event.answer.question_id:
+            if isinstance(piece, QuestionPiece) and piece.question.id == event.answer.question_id:
                 piece.answer = event.answer
 
     _handlers: ClassVar[dict[type, Callable[..., None]]] = {

@@ -43,7 +43,7 @@ class Chosen(Value, frozen=True):
     conversation: Scoping = "auto"
 
     def under(self, rule: DiscordRule | Chosen) -> Chosen:
-        """Return this with what the rule sets."""
+        """Return a copy with the rule's values."""
         given: dict[str, object] = {
             name: value for name in ("agent", "model", "mode") if (value := getattr(rule, name))
         }

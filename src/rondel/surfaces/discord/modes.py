@@ -81,8 +81,8 @@ class Modes:
         return made
 
     def agent_again(self, name: str) -> str:
-        """Return the agent of an answer that was begun before a restart: agents of modes are made again. If there is no
-        such agent any more, the default one."""
+        """Return the agent of an answer that began before a restart, or the default one if it no longer exists. Agents
+        of modes are made again."""
         registry = self._app.registry
         if registry.knows_agent(name):
             return name

@@ -31,7 +31,7 @@ SHARDS = 16  # each has a connection, too; this is for those that Discord counts
 
 
 def intents() -> discord.Intents:
-    """Return what the bot must hear: messages with their text, members by name, and servers."""
+    """Return the intents that the bot needs: messages with their text, members by name, and servers."""
     wanted = discord.Intents.default()
     wanted.message_content = True
     wanted.members = True
@@ -40,7 +40,7 @@ def intents() -> discord.Intents:
 
 
 class RondelClient(commands.AutoShardedBot):
-    """The client of `rondel discord`. Nothing that it sends notifies anybody. It has no commands with a prefix."""
+    """The client of `rondel discord`. Its messages notify no one, and it has no prefix commands."""
 
     def __init__(self, *, extensions: Sequence[str] = (), **options: Any) -> None:
         options = {"intents": intents(), "allowed_mentions": NOBODY, "chunk_guilds_at_startup": False, **options}
@@ -68,7 +68,7 @@ class RondelClient(commands.AutoShardedBot):
             try:
                 self.hear(*args)
             except Exception:  # of any kind: an error that leaves this would end the connection
-                log.exception("a message cannot be heard")
+                log.exception("could not handle a message")
         elif hasattr(self, handler):
             return super().dispatch(event_name, *args, **kwargs)
         # Without a listener there is nothing to do: discord.py makes an event of everything that it receives.
@@ -141,7 +141,7 @@ async def connect(client: discord.Client, token: str, stop: asyncio.Event) -> No
         except discord.LoginFailure:
             raise ConfigError("Discord refuses the token; `rondel doctor` says what to do") from None
         except discord.PrivilegedIntentsRequired:
-            raise ConfigError("an intent that the bot needs is off; `rondel doctor` says what to click") from None
+            raise ConfigError("the bot lacks a required intent; `rondel doctor` says what to click") from None
         except (discord.HTTPException, OSError) as error:
             # Once it is logged in, discord.py reconnects by itself.
             if client.user is not None or not isinstance(error, (discord.DiscordServerError, OSError)):

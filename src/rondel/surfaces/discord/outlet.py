@@ -39,7 +39,7 @@ class Denied(Exception):
 
 
 class Expired(Exception):
-    """Discord takes no more answers to this slash command: it does for 15 minutes."""
+    """The 15 minutes in which Discord takes answers to a slash command have passed."""
 
 
 class Extras(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from ...errors import RondelError
 from ...question import ALWAYS, NO, YES, Question
 from .cards import AMBER, CARD_CHARS_MAX, GREY, Control, card, text_of
 from .chunks import LIMIT, chunks, sentence_of
-from .fold import Asked
+from .fold import QuestionPiece
 from .mentions import tidy_name
 from .outlet import NOBODY, Extras
 from .pending import OpenQuestion
@@ -40,16 +40,16 @@ class Questions:
     def __init__(self, bot: DiscordBot) -> None:
         self._bot = bot
 
-    async def show(self, delivery: Delivery, key: str, asked: Asked) -> None:
+    async def show(self, delivery: Delivery, key: str, piece: QuestionPiece) -> None:
         """Show a question with its buttons, or how it was answered."""
-        question, id = asked.question, _key(delivery.pending.conversation, asked.question.id)
+        question, id = piece.question, _key(delivery.pending.conversation, piece.question.id)
         person = _who_may_answer(question.person or delivery.pending.person.id)
         whole = _text(question, person, private=delivery.pending.is_private)
         parts = chunks(whole, CARD_CHARS_MAX)
         text, is_cut = parts[0], len(parts) > 1
         file = WHOLE if is_cut else ""
-        if asked.answer is not None:
-            answered = f"{text}\n{_answered(asked, self._name_of(delivery, asked.answer.by))}"
+        if piece.answer is not None:
+            answered = f"{text}\n{_answered(piece, self._name_of(delivery, piece.answer.by))}"
             await delivery.show_card(key, answered, Extras(view=card(answered, colour=GREY, file=file)))
             await self._bot.records.close_question(id)
             return
@@ -160,14 +160,14 @@ def _text(question: Question, person: int, *, private: bool) -> str:
     return f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}"
 
 
-def _answered(asked: Asked, name: str) -> str:
-    assert asked.answer is not None
-    by = asked.answer.by
+def _answered(piece: QuestionPiece, name: str) -> str:
+    assert piece.answer is not None
+    by = piece.answer.by
     if by == "deadline":
         return "*No answer in time.*"
     if by == "stop":
         return "*Stopped.*"
-    shown = LABELS.get(asked.answer.text, asked.answer.text)
+    shown = LABELS.get(piece.answer.text, piece.answer.text)
     # A card has room for this: it may have 200 characters more than CARD_CHARS_MAX.
     who = f", by {discord.utils.escape_markdown(name)[:60]}" if name else ""
     return f"*Answered: {discord.utils.escape_markdown(shown)[:100]}{who}*"

@@ -100,7 +100,7 @@ def _add_chat(group: app_commands.Group, bot: DiscordBot) -> None:
 
 
 def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
-    """The command is there if the app has an image engine."""
+    """Add the command if the app has an image engine."""
     images = bot.app.images
     if not images:
         return
@@ -268,7 +268,7 @@ def _add_usage(group: app_commands.Group, bot: DiscordBot) -> None:
 
 
 def _add_trace(group: app_commands.Group, bot: DiscordBot) -> None:
-    @group.command(name="trace", description="Get a page that shows how the last answer here came about")
+    @group.command(name="trace", description="Get a page that shows how the last answer here was made")
     async def trace(interaction: Interaction) -> None:
         if not _may(interaction, "manage_guild"):
             await _answer(interaction, _refusal("Manage Server"))

@@ -16,7 +16,7 @@ from ...events import Outcome
 from ...machine.conversation import Conversation
 from ...values import Message, Person, user
 from .delivery import with_end
-from .fold import AnswerFold, Said
+from .fold import AnswerFold, TextPiece
 from .hooks import ChatReply, ReplyContext, degraded_servers
 
 if TYPE_CHECKING:
@@ -93,14 +93,14 @@ class Talk:
             fold.expect(view.id)
             while fold.state not in ("over", "waiting"):
                 fold.feed(await watcher.events())
-                ended = [piece for piece in fold.pieces if isinstance(piece, Said) and piece.end is not None]
+                ended = [piece for piece in fold.pieces if isinstance(piece, TextPiece) and piece.end is not None]
                 for piece in ended[told:]:
                     told += 1
                     if (reply := await self._reply(talk, fold, piece, person)) is not None:
                         yield reply
 
     async def _reply(
-        self, talk: Conversation, fold: AnswerFold, piece: Said, person: Person | None
+        self, talk: Conversation, fold: AnswerFold, piece: TextPiece, person: Person | None
     ) -> ChatReply | None:
         assert piece.end is not None
         if piece.end.outcome is Outcome.FAILED and piece.end.failure is not None:

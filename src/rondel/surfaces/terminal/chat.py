@@ -33,7 +33,7 @@ from ..session import Session, answer_text
 from . import clipboard
 from .console import SafeConsole
 from .device import USER, console_for
-from .reader import PlainReader, Reader, TerminalReader, is_interactive
+from .reader import LineReader, PlainReader, TerminalReader, is_interactive
 from .screen import SHOWN, Screen
 from .signals import signals
 from .views import render
@@ -82,7 +82,7 @@ class Terminal(Surface):
         self._buffer = io.StringIO()
         console = console_for(self._buffer, shown, interactive=interactive)
         self.screen = Screen(console, now=app.clock.now, rich=interactive, person=self.person.id)
-        self._reader: Reader = TerminalReader(self, history) if interactive else PlainReader(source, shown)
+        self._reader: LineReader = TerminalReader(self, history) if interactive else PlainReader(source, shown)
         self._unread: list[Text] = []
         """Rows of a question that were not shown yet. Until they are, nothing can be allowed."""
         self._chosen = 0

@@ -38,8 +38,8 @@ PROMPT = "\x1b[1;36m›\x1b[0m "
 PLAIN_PROMPT = "› "
 
 
-class Desk(Protocol):
-    """What a reader needs from the surface."""
+class ReaderHost(Protocol):
+    """What a reader needs from the surface that it reads for."""
 
     def live(self) -> str:
         """Return the lines above the input, as ANSI text. They may change with each call."""
@@ -119,12 +119,12 @@ class PlainReader:
 
 
 class _Words(Completer):
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, host: ReaderHost) -> None:
+        self._host = host
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
-        for line, meaning in self._desk.completions(text):
+        for line, meaning in self._host.completions(text):
             shown = line if " " not in text else line.rpartition(" ")[2]
             yield Completion(line, start_position=-len(text), display=clean(shown), display_meta=clean(meaning))
 
@@ -137,21 +137,21 @@ class TerminalReader:
 
     waits_for_rest = False
 
-    def __init__(self, desk: Desk, history: Path | None = None) -> None:
-        self._desk = desk
+    def __init__(self, host: ReaderHost, history: Path | None = None) -> None:
+        self._host = host
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        output = create_output(raw_stream(sys.stdout))  # the desk's text is already cleaned
+        output = create_output(raw_stream(sys.stdout))  # the host's text is already cleaned
         if isinstance(output, Vt100_Output):
             output.enable_cpr = False  # the cursor's position is not needed, and some terminals never report it
         self._session: PromptSession[str] = PromptSession(
-            lambda: ANSI(f"{desk.live()}\n{PROMPT}"),
+            lambda: ANSI(f"{host.live()}\n{PROMPT}"),
             output=output,
             history=_history(history),
-            completer=_Words(desk),
+            completer=_Words(host),
             complete_while_typing=Condition(self._types_command),
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=self._bindings(),
-            rprompt=lambda: ANSI(desk.status()),
+            rprompt=lambda: ANSI(host.status()),
             style=Style.from_dict({"rprompt": ""}),
             erase_when_done=True,
             reserve_space_for_menu=6,
@@ -229,7 +229,7 @@ class TerminalReader:
 
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:
-            self._desk.interrupted(bool(event.current_buffer.text))
+            self._host.interrupted(bool(event.current_buffer.text))
 
         @keys.add("escape", "enter", filter=at_line)
         def _(event: KeyPressEvent) -> None:
@@ -237,18 +237,18 @@ class TerminalReader:
 
         @keys.add("up", filter=empty)
         def _(event: KeyPressEvent) -> None:
-            if not self._desk.moved(-1):
+            if not self._host.moved(-1):
                 event.current_buffer.auto_up()
 
         @keys.add("down", filter=empty)
         def _(event: KeyPressEvent) -> None:
-            if not self._desk.moved(1):
+            if not self._host.moved(1):
                 event.current_buffer.auto_down()
 
         return keys
 
 
-Reader: TypeAlias = PlainReader | TerminalReader
+LineReader: TypeAlias = PlainReader | TerminalReader
 
 
 def _history(path: Path | None) -> History:

@@ -50,7 +50,7 @@ from ...values import Citation, Media, Notice, PartDelta, PartFinished, PartStar
 from ...values import Text as TextPart
 from .markdown import MarkdownStream, split
 
-Kind: TypeAlias = Literal["", "text", "call", "note", "person"]
+BlockKind: TypeAlias = Literal["", "text", "call", "note", "person"]
 
 RESULT_LINES_MAX = 4
 RESULT_CHARS_MAX = 1_000  # the most of one line of a result; the console cuts it to its own width
@@ -82,7 +82,7 @@ class Screen:
         self._now = now
         self._rich = rich
         self._person = person
-        self._last: Kind = ""
+        self._last: BlockKind = ""
         self._line_open = False
         self._calls: dict[str, ToolCall] = {}
         self._interrupted = ""
@@ -403,7 +403,7 @@ class Screen:
         self._gap("note")
         self.console.print(renderable)
 
-    def _gap(self, kind: Kind) -> None:
+    def _gap(self, kind: BlockKind) -> None:
         """Print an empty line between different kinds of things, and around every block of text."""
         if self._last and (self._last != kind or kind in ("text", "person")):
             self.console.print()

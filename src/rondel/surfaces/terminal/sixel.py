@@ -76,7 +76,7 @@ def _can_read(source: int, wait_s: float) -> bool:
 
 
 def room_for(rows: int) -> tuple[int, int]:
-    """Return the width and height in pixels of so many rows of the terminal."""
+    """Return the width and height in pixels of this many rows of the terminal."""
     size = shutil.get_terminal_size()
     try:
         import fcntl

@@ -178,7 +178,7 @@ async def _run(call: Call[RunInput, Nothing], conversation: Conversation) -> Asy
             yield piece
         return
     if is_running:
-        raise _Refused("busy", "a run is going on in this thread; wait for its end, or run without a new message")
+        raise _Refused("busy", "a run is in progress in this thread; wait for its end, or run without a new message")
     check_chosen_engine(call, transcript)
     if new.message is None and transcript.starting_agent:  # continues a turn, perhaps of another agent than the path's
         call.check_agent(transcript.starting_agent)

@@ -344,7 +344,7 @@ async def _sent(seq: int, starting: Awaitable[TurnView]) -> Sent:
 
 
 async def take_up(call: Call[Any, Any], conversation: Conversation) -> None:
-    """Run what a server that ended has left in this conversation, ahead of what is sent next."""
+    """Run what a stopped server has left in this conversation, before what is sent next."""
     await call.app.runtime.recover(conversation.id)
 
 
@@ -410,13 +410,13 @@ async def undo(call: Call[Nothing, Nothing]) -> Done:
 
 
 async def _changed(change: Awaitable[T], status: int = 409) -> T:
-    """Wait for a change, but not for the end of a turn in another process. What was not done by then is not done."""
+    """Await a change. If another process is running a turn, cancel the change instead of waiting for its end."""
     try:
         with refused_with(status):
             async with asyncio.timeout(CHANGE_S):
                 return await change
     except TimeoutError:
-        raise Problem(409, "another process works on this conversation; try again when its turn is over") from None
+        raise Problem(409, "another process is working on this conversation; try again after its turn") from None
 
 
 async def questions(call: Call[Nothing, Nothing]) -> tuple[Question, ...]:

@@ -243,7 +243,7 @@ async def cancel_job(call: Call[Nothing, Nothing]) -> Done:
     if isinstance(found, Scheduled):
         await call.app.timetable.cancel(found.id)
     elif not await call.app.background.cancel(found.conversation, found.id):
-        raise Problem(409, "this job is over already")
+        raise Problem(409, "this job has already finished")
     return Done()
 
 
@@ -293,7 +293,7 @@ async def settings(call: Call[Any, Nothing]) -> tuple[Setting, ...]:
 
 
 async def change_setting(call: Call[SettingChange, Nothing]) -> Setting:
-    """Change a setting in rondel.toml, where its comments stay, and use it."""
+    """Change a setting in rondel.toml, which keeps its comments, and apply it."""
     if call.web.about.change is None:
         raise Problem(409, "this server's settings cannot be changed while it runs")
     await call.web.about.change(call.body.key, call.body.value, call.body.was)
@@ -369,7 +369,7 @@ ROUTES = (
           body=PreviewQuery, returns=Assembly),
     Route("GET", "/api/jobs", jobs, "List background jobs and schedules.", returns=Jobs),
     Route("POST", "/api/jobs/{job}/cancel", cancel_job, "Cancel a job or a schedule."),
-    Route("POST", "/api/jobs/{job}/retry", retry_job, "Run a job that is over once more.", returns=Retried),
+    Route("POST", "/api/jobs/{job}/retry", retry_job, "Run a finished job again.", returns=Retried),
     Route("GET", "/api/settings", settings, "Show the effective settings and where each comes from.", "admin",
           returns=tuple[Setting, ...]),
     Route("PATCH", "/api/settings", change_setting, "Change a setting that can be changed at run time.", "admin",

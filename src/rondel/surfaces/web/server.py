@@ -24,7 +24,7 @@ from ...app.app import App
 from ...errors import EngineError, LimitReached, RondelError
 from ...values import Person
 from . import a2a, agui, chat, conversations, knowledge, mcp, models, observe, session
-from .beside import PROTOCOLS
+from .combined import PROTOCOLS
 from .feed import Feeds
 from .metrics import metrics
 from .models import Offer
@@ -94,7 +94,7 @@ def _openapi(version: str) -> bytes:
 
 
 class WebApp:
-    """`beside` makes it, owns its tasks, and calls it."""
+    """`combined` makes it, owns its tasks, and calls it."""
 
     def __init__(self, app: App, gate: Callable[[], Gate], records: Records, about: About) -> None:
         self.app, self.records, self.about = app, records, about
@@ -206,7 +206,7 @@ def _starlette_route(web: WebApp, path: str, group: list[Route]) -> StarletteRou
         if route is None and request.method == "HEAD":
             route = by_method.get("GET")
         if route is None:
-            return problem(Problem(405, f"{request.method} is not for {path}; use {', '.join(by_method)}"))
+            return problem(Problem(405, f"{request.method} is not supported for {path}; use {', '.join(by_method)}"))
         return await web.answer(route, request)
 
     methods = ["GET", "POST", "PATCH", "DELETE", "PUT", "HEAD"]

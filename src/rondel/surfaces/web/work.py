@@ -1,4 +1,4 @@
-"""Work that a route starts and that continues after its answer: a sync, a download, a log-in. One at a time per key."""
+"""Background work of routes: a sync, a download, a login. One at a time per key."""
 
 from __future__ import annotations
 

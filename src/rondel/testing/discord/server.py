@@ -39,7 +39,7 @@ LIMITED_S = 0.05  # how long a request waits that `fail` refuses with 429
 
 
 @dataclass(frozen=True)
-class Request:
+class BotRequest:
     """A request that the bot made."""
 
     method: str
@@ -100,7 +100,7 @@ class LoopbackDiscord:
         self.token, self.shards = token, shards
         self.world = World()
         self.gateway = Gateway(self.world, token)
-        self.requests: list[Request] = []
+        self.requests: list[BotRequest] = []
         self.edits: list[tuple[int, str]] = []
         self.typed: list[int] = []  # the channels of typing indicators, in order
         self.rate_limit = (10_000, 1.0)  # requests per route and channel, and in how many seconds
@@ -158,7 +158,7 @@ class LoopbackDiscord:
             return web.Response(body=data, headers={"Content-Type": mime})
         path = request.path.split("/api/v10", 1)[-1]
         body = await _body(request)
-        self.requests.append(Request(request.method, path, _without_files(body)))
+        self.requests.append(BotRequest(request.method, path, _without_files(body)))
         del self.requests[:-REQUESTS_MAX]
         key = f"{request.method}:{_bucket(path)}"
         allowed, headers = self._buckets.setdefault(key, Bucket()).take(*self.rate_limit)
@@ -239,7 +239,7 @@ class LoopbackDiscord:
             if message["author"]["id"] == bot and not message["flags"] & EPHEMERAL
         ]
 
-    def sent(self, method: str, path: str) -> list[Request]:
+    def sent(self, method: str, path: str) -> list[BotRequest]:
         return [request for request in self.requests if request.method == method and path in request.path]
 
     # --- making things ------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class WordPiece:
         return known
 
     def _split(self, word: str) -> tuple[int, ...]:
-        """Take the longest piece that the vocabulary has, again and again; a word with a rest is unknown."""
+        """Split a word, each time at its longest known beginning. One that cannot be split completely is unknown."""
         if len(word) > WORD_CHARS_MAX:
             return (UNKNOWN,)
         ids: list[int] = []

@@ -19,7 +19,7 @@ from ....errors import StoreError
 from ....files.lock import try_lock
 from ....files.private import private_folder
 from ..file import DatabaseFile
-from ..reader import Reader
+from ..reader import SqliteReader
 from ..requests import Call
 from ..store_thread import StoreThread
 from . import rows
@@ -40,7 +40,7 @@ class SqliteKnowledge:
         self._temporary = "" if path else mkdtemp(prefix="rondel-knowledge-")
         self.path = Path(path or Path(self._temporary, "knowledge.db")).resolve()
         file = DatabaseFile(self.path, durability="normal", busy_timeout_s=BUSY_TIMEOUT_S, migrations=rows.MIGRATIONS)
-        reader, writer = Reader(file), _Writer(file)
+        reader, writer = SqliteReader(file), _Writer(file)
         self._reading: StoreThread[Call] = StoreThread("rondel-knowledge-reader", reader.serve, reader.close)
         self._writing: StoreThread[Call] = StoreThread("rondel-knowledge-writer", writer.serve, writer.close)
         self._matrices: OrderedDict[int, Matrix] = OrderedDict()  # used on the reader's thread only

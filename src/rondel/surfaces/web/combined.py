@@ -23,7 +23,7 @@ OURS = ("/api/", "/assets/", "/metrics", "/favicon", *PROTOCOLS)
 
 
 @contextlib.asynccontextmanager
-async def beside(make_web: Callable[[], WebApp], gateway: Asgi) -> AsyncGenerator[Asgi]:
+async def combined(make_web: Callable[[], WebApp], gateway: Asgi) -> AsyncGenerator[Asgi]:
     """Yield the application. `make_web` is called at the first request for the page."""
     web: WebApp | None = None
 
