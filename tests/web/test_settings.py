@@ -133,7 +133,7 @@ async def test_the_default_engine_is_changed_for_the_page_and_for_programs(file:
         ("engine", "echo", "nonsense", 400, "nonsense"),
         ("engine", "echo", "${ANN}", 400, "a text without variables"),
         ("engine", "echo", None, 400, ""),
-        ("gateway.drain_s", "4.0", 3, 409, "is '5.0' by now"),
+        ("gateway.drain_s", "4.0", 3, 409, "has changed to '5.0' (you saw"),
     ],
 )
 async def test_a_wrong_change_is_one_sentence_and_changes_nothing(
