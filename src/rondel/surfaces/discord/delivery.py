@@ -291,7 +291,7 @@ class Delivery:
             return self.pending.replaced
         text = with_end(self._text(piece), piece.end)
         if self.bot.hooks.has_reply and (changed := await self._changed_by_hooks(text)) is not None:
-            text, self._extras = changed.text, changed.extras
+            text, self._extras = changed.text, changed.extras and changed.extras.in_memory()
             await self._keep(replaced=text)
         return text
 
