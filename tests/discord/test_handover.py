@@ -305,6 +305,20 @@ async def test_the_connection_is_closed_before_the_app_so_that_nothing_is_heard_
         assert was_connected == [False]
 
 
+async def test_an_outage_at_the_start_drops_no_message():
+    async with loopback() as world:
+        dm = world.discord.dm(world.ann)  # no channel of a server, so the bot must ask for it
+
+        async def late(bot: DiscordBot) -> None:
+            await kept(bot, await world.say("hello", channel=dm))
+
+        await stop_while(world, late)
+        world.discord.fail("GET", f"/channels/{dm.id}", 503)
+        async with world.running():
+            await world.recovered()
+        assert await next_start(world, "Hello.") == ["hello"]
+
+
 async def test_a_record_that_cannot_be_read_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
     async with loopback() as world:
 

@@ -418,7 +418,10 @@ class DiscordBot:
                 del self._shown_last[delivery.pending.conversation]
 
     async def _recover(self, pending: Pending) -> None:
-        channel = await self.channel(pending.channel)
+        try:
+            channel: Any = self.client.get_channel(pending.channel) or await self.client.fetch_channel(pending.channel)
+        except (discord.NotFound, discord.Forbidden):  # after another error, the next start finds the record
+            channel = None
         if pending.is_command and pending.is_private:  # nobody else may read the answer
             person = self.client.get_user(int(pending.person.id)) or await self._person(int(pending.person.id))
             channel = await self._dm(person) if person is not None else None
